@@ -1,0 +1,2 @@
+//! The Tidegate binary.
+fn main() {}
