@@ -1,1 +1,22 @@
-//! (under construction)
+//! The MySQL protocol's bytes, without IO: slices in, slices out.
+//!
+//! Owns framing, the handshake, authentication, commands, reply tracking, compression and the PROXY header. Does not
+//! own sockets, clocks or randomness: scrambles and keys come in as arguments. Lives wherever a connection lives, one
+//! value a connection.
+//!
+//! INVARIANT: no bytes from a peer make this crate panic. Malformed input is a [`WireError`] that names what was wrong.
+//!
+//! Source: the MySQL client/server protocol pages (dev.mysql.com/doc/dev/mysql-server) and MariaDB's
+//! (mariadb.com/kb/en/clientserver-protocol), checked against running servers.
+
+pub mod codec;
+pub mod command;
+pub mod error;
+pub mod flags;
+pub mod message;
+pub mod packet;
+pub mod session_state;
+
+pub use command::Command;
+pub use error::WireError;
+pub use flags::{Capabilities, StatusFlags};

@@ -1,0 +1,47 @@
+//! What can be wrong with bytes from a peer, and with a login: the one error type of this crate.
+
+/// Why bytes could not be read, or why a login cannot go on. Always the peer's doing or a setting's, never a panic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The bytes are not what the protocol page says; the text names the field.
+    #[error("malformed packet: {0}")]
+    Malformed(&'static str),
+    /// The greeting's first byte is not protocol version 10.
+    #[error("unsupported handshake protocol version {0}")]
+    ProtocolVersion(u8),
+    /// The client has no CLIENT_PROTOCOL_41: a client from before MySQL 4.1.
+    #[error("client speaks the protocol from before MySQL 4.1, which is not supported")]
+    OldClient,
+    /// The server sent an ERR packet where a greeting or an authentication packet was due; the caller parses it.
+    #[error("server refused the connection with error {0}")]
+    ServerRefused(u16),
+    /// The authentication plugin is not one we can speak.
+    #[error("authentication plugin is not supported")]
+    UnknownPlugin,
+    /// The plugin would send the password in clear text and the channel is neither TLS nor a Unix socket.
+    #[error("refused to send a clear text password over a channel that is not secure")]
+    InsecureChannel,
+    /// The plugin needs the clear text password and only a hash of it is known.
+    #[error("the clear text password is needed for this authentication plugin and is not known")]
+    ClearTextNeeded,
+    /// An authentication packet that the current step does not allow.
+    #[error("unexpected authentication packet: {0}")]
+    UnexpectedAuth(&'static str),
+    /// An RSA key that cannot be read, or that cannot encrypt or decrypt this password.
+    #[error("RSA key: {0}")]
+    Rsa(&'static str),
+    /// A compressed frame that cannot be unpacked, or is longer than it declared.
+    #[error("compressed packet: {0}")]
+    Compression(&'static str),
+    /// Sequence ids of (compressed) packets are out of order.
+    #[error("packets out of order: expected {expected}, got {got}")]
+    OutOfOrder {
+        /// The sequence id that was due, 0..=255.
+        expected: u8,
+        /// The sequence id that came, 0..=255.
+        got: u8,
+    },
+}
+
+/// Shorthand for results of this crate.
+pub type Result<T, E = WireError> = std::result::Result<T, E>;
