@@ -1,1 +1,18 @@
-//! (under construction)
+//! The lab: real database servers, the real proxy and a client that shows the wire, for tests and demonstrations.
+//!
+//! Everything listens on loopback, takes free ports, lives in a memory file system, and ends with the process that
+//! started it. Nothing here sleeps to wait for something it could observe.
+
+pub mod certs;
+pub mod dirs;
+pub mod error;
+pub mod flavor;
+pub mod port;
+pub mod process;
+pub mod server;
+mod template;
+pub mod wait;
+
+pub use error::LabError;
+pub use flavor::Flavor;
+pub use server::{Mariadb, Mysql, Options, Server};

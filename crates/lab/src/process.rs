@@ -1,0 +1,278 @@
+//! One child process: its log, its signals, its end.
+//!
+//! INVARIANT: a child never outlives this process, however this process ends. It is killed on drop; and it is started
+//! through `setpriv --pdeathsig KILL`, so the kernel kills it when the starting thread dies. That thread is one that
+//! lives as long as the process does, so a server that a test keeps in a `static` is not killed with that test's thread.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{IoContext, LabError};
+use crate::wait;
+
+/// Lines of a log shown in an error.
+const TAIL_LINES: usize = 25;
+
+/// A running child. Killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    log: PathBuf,
+    child: Mutex<Child>,
+    pid: Pid,
+}
+
+impl Process {
+    /// Starts `command` with standard output and error going to the end of the file `log`.
+    pub fn start(name: &str, command: &Command, log: &Path) -> Result<Process, LabError> {
+        let sink = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .context(|| format!("open {}", log.display()))?;
+        let errors = sink
+            .try_clone()
+            .context(|| format!("open {}", log.display()))?;
+        let mut guarded = guarded(command);
+        guarded.stdin(Stdio::null()).stdout(sink).stderr(errors);
+        let child = spawn_from_lasting_thread(guarded).context(|| format!("start {name}"))?;
+        let pid = Pid::from_child(&child);
+        Ok(Process {
+            name: name.to_owned(),
+            log: log.to_owned(),
+            child: Mutex::new(child),
+            pid,
+        })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Sends a signal; does nothing when the child has ended.
+    pub fn signal(&self, signal: Signal) {
+        let mut child = self.child();
+        // While the lock is held and the child not reaped, the id cannot belong to anyone else.
+        if matches!(child.try_wait(), Ok(None)) {
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    /// Kills the child at once (`SIGKILL`, also when it is stopped) and reaps it.
+    pub fn kill9(&self) {
+        let mut child = self.child();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// How the child ended; `None` while it runs.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.child().try_wait().ok().flatten()
+    }
+
+    /// Waits for the end.
+    pub fn wait_exit(&self, limit: Duration) -> Result<ExitStatus, LabError> {
+        wait::until(&format!("{} to end", self.name), limit, || {
+            self.exit_status()
+        })
+        .map_err(|e| self.with_log(e))
+    }
+
+    /// Asks for an orderly end (`SIGTERM`), waits for it, and demands exit code 0.
+    pub fn stop(&self, limit: Duration) -> Result<(), LabError> {
+        self.signal(Signal::CONT);
+        self.signal(Signal::TERM);
+        let status = self.wait_exit(limit)?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(self.exited(status))
+        }
+    }
+
+    /// Waits until `ready` gives a value; fails at once when the child ends before.
+    pub fn wait_ready<T>(
+        &self,
+        limit: Duration,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> Result<T, LabError> {
+        let what = format!("{} to be ready", self.name);
+        let waited = wait::try_until(&what, limit, || match ready() {
+            Some(value) => Ok(Some(value)),
+            None => self
+                .exit_status()
+                .map_or(Ok(None), |status| Err(self.exited(status))),
+        });
+        waited.map_err(|e| self.with_log(e))
+    }
+
+    /// All that the child has written so far.
+    pub fn log(&self) -> String {
+        fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Resident memory in bytes, from `/proc/<pid>/status`.
+    pub fn rss_bytes(&self) -> Result<u64, LabError> {
+        let text = self.proc_file("status")?;
+        let kib = text
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|v| v.split_whitespace().next());
+        Ok(kib.and_then(|v| v.parse::<u64>().ok()).unwrap_or(0) * 1024)
+    }
+
+    /// User plus system time used so far, in clock ticks (100 a second on Linux), from `/proc/<pid>/stat`.
+    pub fn cpu_ticks(&self) -> Result<u64, LabError> {
+        let text = self.proc_file("stat")?;
+        // Fields 14 and 15 of proc(5); the second field may hold spaces, so count from behind its closing bracket.
+        let after = text.rsplit(')').next().unwrap_or_default();
+        Ok(after
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|v| v.parse::<u64>().ok())
+            .sum())
+    }
+
+    fn proc_file(&self, file: &str) -> Result<String, LabError> {
+        let path = format!("/proc/{}/{file}", self.pid());
+        fs::read_to_string(&path).context(|| format!("read {path}"))
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exited(&self, status: ExitStatus) -> LabError {
+        let status = match status.signal() {
+            Some(signal) => format!("signal {signal}"),
+            None => status.to_string(),
+        };
+        LabError::Exited {
+            name: self.name.clone(),
+            status,
+            log_tail: tail(&self.log()),
+        }
+    }
+
+    fn with_log(&self, error: LabError) -> LabError {
+        match error {
+            LabError::Deadline { what, limit, .. } => LabError::Deadline {
+                what,
+                limit,
+                detail: format!("\n{}", tail(&self.log())),
+            },
+            other => other,
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill9();
+    }
+}
+
+/// The last lines of a log.
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+/// The same command, with a parent-death signal.
+fn guarded(command: &Command) -> Command {
+    let mut guarded = Command::new("setpriv");
+    guarded
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => guarded.env(key, value),
+            None => guarded.env_remove(key),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        guarded.current_dir(dir);
+    }
+    guarded
+}
+
+/// A command to start and where to put the child.
+type Job = (Command, Sender<io::Result<Child>>);
+
+/// The parent-death signal fires when the *thread* that started the child ends; this one never does.
+fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
+    static STARTER: OnceLock<Sender<Job>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (sender, jobs) = channel::<Job>();
+        thread::spawn(move || {
+            for (mut command, answer) in jobs {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        sender
+    });
+    let (answer, result) = channel();
+    let gone = || io::Error::other("the thread that starts processes is gone");
+    starter.send((command, answer)).map_err(|_| gone())?;
+    result.recv().map_err(|_| gone())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dirs;
+
+    fn start(script: &str) -> Process {
+        let log = dirs::instance("process").unwrap().join("log");
+        Process::start("child", Command::new("sh").args(["-c", script]), &log).unwrap()
+    }
+
+    #[test]
+    fn an_early_end_is_told_with_its_log() {
+        let child = start("echo no such luck; exit 3");
+        let error = child
+            .wait_ready(Duration::from_secs(10), || None::<()>)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no such luck") && error.contains('3'),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn stop_wants_exit_code_zero() {
+        let good = start("trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done");
+        good.wait_ready(Duration::from_secs(10), || {
+            good.log().contains("up").then_some(())
+        })
+        .unwrap();
+        good.stop(Duration::from_secs(10)).unwrap();
+        let bad = start("sleep 1000");
+        assert!(bad.rss_bytes().unwrap() > 0);
+        assert!(bad.stop(Duration::from_secs(10)).is_err());
+    }
+
+    #[test]
+    fn drop_kills_even_a_stopped_child() {
+        let child = start("exec sleep 1000");
+        let path = format!("/proc/{}", child.pid());
+        child.signal(Signal::STOP);
+        drop(child);
+        assert!(!Path::new(&path).exists());
+    }
+}

@@ -1,0 +1,16 @@
+CREATE DATABASE test CHARACTER SET utf8mb4;
+CREATE USER root@'%' IDENTIFIED BY '';
+GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;
+CREATE USER app@'%' IDENTIFIED BY 'app-pass';
+GRANT ALL ON test.* TO app@'%';
+GRANT ALL ON `test\_%`.* TO app@'%';
+CREATE USER `empty`@'%' IDENTIFIED BY '';
+GRANT ALL ON test.* TO `empty`@'%';
+CREATE USER sha256@'%' IDENTIFIED WITH sha256_password BY 'sha256-pass';
+GRANT ALL ON test.* TO sha256@'%';
+CREATE USER tls@'%' IDENTIFIED BY 'tls-pass' REQUIRE SSL;
+GRANT ALL ON test.* TO tls@'%';
+CREATE USER monitor@'%' IDENTIFIED BY 'monitor';
+GRANT REPLICATION CLIENT ON *.* TO monitor@'%';
+CREATE USER repl@'%' IDENTIFIED BY 'repl-pass';
+GRANT REPLICATION SLAVE, BACKUP_ADMIN, CLONE_ADMIN ON *.* TO repl@'%';

@@ -1,0 +1,30 @@
+//! The lab's own promises about servers.
+
+use lab::{Mariadb, Mysql, Options};
+use std::path::Path;
+
+#[test]
+fn mariadb_starts_restarts_and_goes() {
+    let server = Mariadb::start(&Options::new().tls()).unwrap();
+    let (pid, dir) = (server.pid(), server.datadir());
+    server.restart().unwrap();
+    assert_ne!(server.pid(), pid);
+    server.kill9();
+    server.restart().unwrap();
+    let pid = server.pid();
+    drop(server);
+    assert!(!dir.exists());
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn mysql_starts_and_goes() {
+    let server = Mysql::start(&Options::new()).unwrap();
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why() {
+    let error = Mariadb::start(&Options::new().arg("--no-such-flag")).unwrap_err();
+    assert!(error.to_string().contains("no-such-flag"), "{error}");
+}
