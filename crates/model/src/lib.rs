@@ -1,1 +1,27 @@
-//! (under construction)
+//! What the rest of Tidegate is told to do: identifiers, settings, configuration and the compiled [`Snapshot`].
+//!
+//! Data flows one way: text (`libconfig`) -> checked rows (`config`) -> what a worker reads (`snapshot`).
+//! The crate is pure: no clock, no randomness, no sockets. The only IO is [`config::load`], which reads the
+//! file it is handed and the files that one includes.
+//!
+//! INVARIANT: whatever reaches a [`Snapshot`] has passed every check; a worker never validates.
+
+pub mod cidr;
+pub mod config;
+pub mod error;
+pub mod ids;
+pub mod libconfig;
+pub mod listen;
+pub mod secret;
+pub mod settings;
+pub mod snapshot;
+mod suggest;
+
+pub use cidr::NetworkSet;
+pub use config::{Config, Notice, load, parse};
+pub use error::{ConfigError, ErrorKind};
+pub use ids::{HostgroupId, ServerKey};
+pub use listen::Listen;
+pub use secret::Secret;
+pub use settings::{AdminVariables, Effect, MysqlVariables, Setting, SettingError};
+pub use snapshot::{Address, Hostgroup, Password, Server, ServerStatus, Snapshot, TlsParams, User};

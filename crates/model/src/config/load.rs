@@ -1,0 +1,211 @@
+//! Walks a parsed file and fills a [`Config`]. Faults are collected, not stopped at.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::row::{Row, check_keys};
+use super::tables::{TABLES, Table, TableEffect};
+use super::{Config, Notice};
+use crate::error::{ConfigError, ErrorKind};
+use crate::libconfig::{self, Entry, Includes, LocalFiles, NoIncludes, Node, Position, Value};
+use crate::settings::{AdminVariables, Effect, GlobalSettings, MysqlVariables, Setting, retired};
+use crate::snapshot::Snapshot;
+use crate::suggest;
+
+/// Parts of ProxySQL's file that belong to things Tidegate does not have. Accepted and skipped.
+const FOREIGN: &[&str] = &[
+    "clickhouse_users",
+    "clickhouse_variables",
+    "debug_filters",
+    "debug_levels",
+    "ldap_variables",
+    "pgsql_query_rules",
+    "pgsql_servers",
+    "pgsql_users",
+    "pgsql_variables",
+    "sqliteserver_variables",
+];
+
+/// A configuration with what its operator should know, or every fault of it.
+pub type Loaded = Result<(Config, Vec<Notice>), Vec<ConfigError>>;
+
+/// Reads and checks the configuration file at `path` and the files it includes.
+pub fn load(path: &Path) -> Loaded {
+    let name = path.display().to_string();
+    match std::fs::read(path) {
+        Ok(bytes) => parse_with(&bytes, &name, &mut LocalFiles),
+        Err(error) => {
+            let kind = ErrorKind::Unreadable { file: name, reason: error.to_string() };
+            Err(vec![ConfigError { at: None, subject: String::new(), kind }])
+        }
+    }
+}
+
+/// Checks the configuration `text`; `name` stands for it in messages. It may not include files.
+pub fn parse(text: &str, name: &str) -> Loaded {
+    parse_with(text.as_bytes(), name, &mut NoIncludes)
+}
+
+/// Checks the configuration in `bytes`, reading included files with `includes`.
+pub fn parse_with(bytes: &[u8], name: &str, includes: &mut dyn Includes) -> Loaded {
+    let entries = libconfig::parse(bytes, name, includes).map_err(|error| vec![error])?;
+    let mut loader = Loader::default();
+    loader.file(&entries);
+    if let Err(errors) = Snapshot::compile(&loader.config) {
+        loader.errors.extend(errors);
+    }
+    match loader.errors.is_empty() {
+        true => Ok((loader.config, loader.notices)),
+        false => Err(loader.errors),
+    }
+}
+
+#[derive(Default)]
+struct Loader {
+    config: Config,
+    notices: Vec<Notice>,
+    errors: Vec<ConfigError>,
+}
+
+impl Loader {
+    fn file(&mut self, entries: &[Entry]) {
+        let mut seen = BTreeMap::new();
+        for entry in entries {
+            match seen.insert(canonical_name(&entry.name), entry.at.line) {
+                None => self.entry(entry),
+                Some(first_line) => self.refuse(&entry.at, &entry.name, ErrorKind::GivenTwice { first_line }),
+            }
+        }
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        let name = entry.name.as_str();
+        if name == "mysql_variables" || name == "admin_variables" {
+            self.variables(entry);
+        } else if let Some(table) = Table::by_file_name(name) {
+            self.table(table, entry);
+        } else if FOREIGN.contains(&name) {
+            self.notice(&entry.at, name, "not part of this proxy, skipped".to_owned());
+        } else if GlobalSettings::find(name).is_some() {
+            self.global(entry);
+        } else {
+            let kind = ErrorKind::Unknown { what: "group, table or setting", suggestion: suggest_top_level(name) };
+            self.refuse(&entry.at, name, kind);
+        }
+    }
+
+    fn global(&mut self, entry: &Entry) {
+        let Some(text) = self.scalar(&entry.name, entry) else { return };
+        match self.config.globals.set(&entry.name, &text) {
+            Ok(()) => self.effect(&entry.at, &entry.name, GlobalSettings::find(&entry.name)),
+            Err(error) => self.refuse(&entry.at, &entry.name, error.into()),
+        }
+    }
+
+    fn variables(&mut self, group: &Entry) {
+        let Value::Group(entries) = &group.node.value else {
+            return self.wrong_type(&group.node, &group.name, "a group { }");
+        };
+        let mut seen = BTreeMap::new();
+        for entry in entries {
+            let subject = format!("{}.{}", group.name, entry.name);
+            match seen.insert(entry.name.to_ascii_lowercase(), entry.at.line) {
+                None => self.variable(&group.name, &subject, entry),
+                Some(first_line) => self.refuse(&entry.at, &subject, ErrorKind::GivenTwice { first_line }),
+            }
+        }
+    }
+
+    fn variable(&mut self, group: &str, subject: &str, entry: &Entry) {
+        let Some(text) = self.scalar(subject, entry) else { return };
+        let outcome = match group {
+            "mysql_variables" => self.config.mysql.set(&entry.name, &text),
+            _ => self.config.admin.set(&entry.name, &text),
+        };
+        let (module, setting) = match group {
+            "mysql_variables" => (MysqlVariables::MODULE, MysqlVariables::find(&entry.name)),
+            _ => (AdminVariables::MODULE, AdminVariables::find(&entry.name)),
+        };
+        match (outcome, retired(module, &entry.name)) {
+            (Ok(()), Some(retired)) => self.notice(&entry.at, subject, format!("retired, ignored: {}", retired.reason)),
+            (Ok(()), None) => self.effect(&entry.at, subject, setting),
+            (Err(error), _) => self.refuse(&entry.at, subject, error.into()),
+        }
+    }
+
+    /// Says so when a setting was given that does nothing.
+    fn effect(&mut self, at: &Position, subject: &str, setting: Option<&'static Setting>) {
+        match setting.map(|setting| setting.effect) {
+            Some(Effect::NotYet) => self.notice(at, subject, "kept, but has no effect yet".to_owned()),
+            Some(Effect::NoEffect(reason)) => self.notice(at, subject, format!("has no effect: {reason}")),
+            Some(Effect::Live | Effect::Restart) | None => {}
+        }
+    }
+
+    fn table(&mut self, table: &'static Table, entry: &Entry) {
+        let (Value::List(nodes) | Value::Array(nodes)) = &entry.node.value else {
+            return self.wrong_type(&entry.node, &entry.name, "a list ( ) of groups { }");
+        };
+        let mut rows = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            match &node.value {
+                Value::Group(columns) => rows.extend(Row::read(table, &node.at, columns, &mut self.errors)),
+                _ => self.wrong_type(node, &entry.name, "a row, which is a group { }"),
+            }
+        }
+        check_keys(table, &rows, &mut self.errors);
+        self.table_notices(table, &entry.at, &rows);
+        self.config.tables.insert(table.name, rows);
+    }
+
+    /// One line for a table without effect, and one for each column without effect that is used.
+    fn table_notices(&mut self, table: &'static Table, at: &Position, rows: &[Row]) {
+        if let (TableEffect::NotYet(word), false) = (table.effect, rows.is_empty()) {
+            let text = format!("{} {word} read; they have no effect yet", rows.len());
+            self.notice(at, table.name, text);
+        }
+        let mut told = Vec::new();
+        for row in rows {
+            for column in row.inert_columns() {
+                if !told.contains(&column.name) {
+                    told.push(column.name);
+                    let subject = format!("{}.{}", table.name, column.name);
+                    self.notice(row.position(column.name), &subject, "kept, but has no effect yet".to_owned());
+                }
+            }
+        }
+    }
+
+    /// The value of a setting as text, or a fault.
+    fn scalar(&mut self, subject: &str, entry: &Entry) -> Option<String> {
+        let text = entry.node.value.scalar_text();
+        if text.is_none() {
+            self.wrong_type(&entry.node, subject, "a single value");
+        }
+        text
+    }
+
+    fn wrong_type(&mut self, node: &Node, subject: &str, expected: &'static str) {
+        let found = node.value.describe().to_owned();
+        self.refuse(&node.at, subject, ErrorKind::WrongType { expected, found });
+    }
+
+    fn refuse(&mut self, at: &Position, subject: &str, kind: ErrorKind) {
+        self.errors.push(ConfigError::new(at.clone(), subject, kind));
+    }
+
+    fn notice(&mut self, at: &Position, subject: &str, text: String) {
+        self.notices.push(Notice { at: at.clone(), subject: subject.to_owned(), text });
+    }
+}
+
+/// One name for a table that has two, so that giving both is noticed.
+fn canonical_name(name: &str) -> String {
+    Table::by_file_name(name).map_or_else(|| name.to_owned(), |table| table.name.to_owned())
+}
+
+fn suggest_top_level(name: &str) -> Option<&'static str> {
+    let tables = TABLES.iter().map(|table| table.file_name);
+    let globals = GlobalSettings::SETTINGS.iter().map(|setting| setting.name);
+    suggest::nearest(name, ["mysql_variables", "admin_variables"].into_iter().chain(tables).chain(globals))
+}

@@ -1,0 +1,58 @@
+//! The configuration as operators write it: settings and rows of tables, checked but not yet compiled.
+//!
+//! `tables` describes each table once; `row` reads and checks rows by that description; `load` walks a file.
+//! Compiling to what workers read is [`Snapshot::compile`](crate::Snapshot::compile).
+//!
+//! Paths: an `@include` is relative to the including file. Every other path is kept as written: `datadir` and TLS
+//! files are then relative to the working directory, log files to `datadir`.
+
+mod load;
+mod row;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use load::{load, parse, parse_with};
+pub use row::{Cell, Row};
+pub use tables::{Check, Column, ColumnDefault, ColumnKind, TABLES, Table, TableEffect};
+
+use crate::libconfig::Position;
+use crate::settings::{AdminVariables, GlobalSettings, MysqlVariables};
+
+/// Everything that a configuration file says, with defaults for what it does not say.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Settings outside of every group: `datadir`, `errorlog`, ...
+    pub globals: GlobalSettings,
+    /// The group `mysql_variables`.
+    pub mysql: MysqlVariables,
+    /// The group `admin_variables`.
+    pub admin: AdminVariables,
+    /// Rows by table name, in the order of the file. Tables that were not given are absent.
+    pub tables: BTreeMap<&'static str, Vec<Row>>,
+}
+
+impl Config {
+    /// The rows of a table, by its name in [`TABLES`].
+    pub fn rows(&self, table: &str) -> &[Row] {
+        self.tables.get(table).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Something an operator should know about a configuration that was accepted. One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Where it was given.
+    pub at: Position,
+    /// `group.setting`, `table` or `table.column`.
+    pub subject: String,
+    /// What to know.
+    pub text: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.at, self.subject, self.text)
+    }
+}

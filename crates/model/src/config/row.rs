@@ -1,0 +1,216 @@
+//! One row of a table: read and checked by its table's description.
+
+use std::collections::BTreeMap;
+
+use super::tables::{Column, ColumnDefault, ColumnKind, Table};
+use crate::error::{ConfigError, ErrorKind};
+use crate::libconfig::{Entry, Position, Value};
+use crate::secret::Secret;
+use crate::suggest;
+
+/// One value of a row.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cell {
+    /// SQL's NULL.
+    Null,
+    /// A number.
+    Integer(i64),
+    /// Text.
+    Text(String),
+    /// Text that is never logged.
+    Secret(Secret),
+}
+
+/// A row that keeps its table's rules.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The table's description.
+    pub table: &'static Table,
+    /// Where the row begins.
+    pub at: Position,
+    /// One value a column, in the table's order.
+    pub cells: Vec<Cell>,
+    /// Where each column was given; columns that were not are absent.
+    given: BTreeMap<&'static str, Position>,
+}
+
+impl Row {
+    /// Reads the group `entries`, which begins at `at`. All faults are added to `errors`; a row with any is `None`.
+    pub(super) fn read(
+        table: &'static Table,
+        at: &Position,
+        entries: &[Entry],
+        errors: &mut Vec<ConfigError>,
+    ) -> Option<Self> {
+        let faults_before = errors.len();
+        let mut row = Self { table, at: at.clone(), cells: vec![Cell::Null; table.columns.len()], given: BTreeMap::new() };
+        for entry in entries {
+            if let Err(kind) = row.take(entry) {
+                errors.push(ConfigError::new(entry.at.clone(), format!("{}.{}", table.name, entry.name), kind));
+            }
+        }
+        row.fill_defaults(errors);
+        if errors.len() == faults_before {
+            row.check(errors);
+        }
+        (errors.len() == faults_before).then_some(row)
+    }
+
+    /// A number; `None` when NULL or not a number.
+    pub fn integer(&self, column: &str) -> Option<i64> {
+        match self.cell(column) {
+            Some(Cell::Integer(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// A text; `None` when NULL or not a text.
+    pub fn text(&self, column: &str) -> Option<&str> {
+        match self.cell(column) {
+            Some(Cell::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A secret; `None` when NULL or not a secret.
+    pub fn secret(&self, column: &str) -> Option<&Secret> {
+        match self.cell(column) {
+            Some(Cell::Secret(secret)) => Some(secret),
+            _ => None,
+        }
+    }
+
+    /// Whether a 0/1 column is 1.
+    pub fn flag(&self, column: &str) -> bool {
+        self.integer(column) == Some(1)
+    }
+
+    /// The value of a column; `None` when there is no such column.
+    pub fn cell(&self, column: &str) -> Option<&Cell> {
+        self.cells.get(self.table.column_index(column)?)
+    }
+
+    /// Where `column` was given; the row's place when it was not.
+    pub fn position(&self, column: &str) -> &Position {
+        self.given.get(column).unwrap_or(&self.at)
+    }
+
+    /// Columns without effect that were given a value other than their default.
+    pub(super) fn inert_columns(&self) -> impl Iterator<Item = &'static Column> + '_ {
+        let columns = self.table.columns.iter().zip(&self.cells);
+        columns.filter(|(column, cell)| column.is_inert && default_cell(column).as_ref() != Some(cell)).map(|(c, _)| c)
+    }
+
+    fn take(&mut self, entry: &Entry) -> Result<(), ErrorKind> {
+        let Some(index) = self.table.column_index(&entry.name) else {
+            let names = self.table.columns.iter().flat_map(|column| [column.name, column.alias]);
+            let suggestion = suggest::nearest(&entry.name, names.filter(|name| !name.is_empty()));
+            return Err(ErrorKind::Unknown { what: "column", suggestion });
+        };
+        let column = &self.table.columns[index];
+        if let Some(first) = self.given.insert(column.name, entry.at.clone()) {
+            return Err(ErrorKind::GivenTwice { first_line: first.line });
+        }
+        self.cells[index] = read_cell(column.kind, &entry.node.value)?;
+        Ok(())
+    }
+
+    fn fill_defaults(&mut self, errors: &mut Vec<ConfigError>) {
+        for (column, cell) in self.table.columns.iter().zip(&mut self.cells) {
+            if self.given.contains_key(column.name) {
+                continue;
+            }
+            match default_cell(column) {
+                Some(default) => *cell = default,
+                None => {
+                    let subject = format!("{}.{}", self.table.name, column.name);
+                    errors.push(ConfigError::new(self.at.clone(), subject, ErrorKind::Missing));
+                }
+            }
+        }
+    }
+
+    fn check(&self, errors: &mut Vec<ConfigError>) {
+        for check in self.table.checks.iter().filter(|check| !(check.holds)(self)) {
+            let subject = format!("{}.{}", self.table.name, check.column);
+            errors.push(ConfigError::new(self.position(check.column).clone(), subject, ErrorKind::Rule(check.rule)));
+        }
+    }
+}
+
+/// Faults of the table as a whole: rows that share a key.
+pub(super) fn check_keys(table: &'static Table, rows: &[Row], errors: &mut Vec<ConfigError>) {
+    for key in table.keys {
+        let mut seen: BTreeMap<Vec<&Cell>, &Position> = BTreeMap::new();
+        for row in rows {
+            let cells: Vec<&Cell> = key.iter().filter_map(|column| row.cell(column)).collect();
+            if cells.contains(&&Cell::Null) {
+                continue;
+            }
+            if let Some(first) = seen.get(&cells) {
+                let kind = ErrorKind::DuplicateKey { columns: key.join(", "), first_line: first.line };
+                errors.push(ConfigError::new(row.at.clone(), table.name, kind));
+            } else {
+                seen.insert(cells, &row.at);
+            }
+        }
+    }
+}
+
+fn default_cell(column: &Column) -> Option<Cell> {
+    match column.default {
+        ColumnDefault::Required => None,
+        ColumnDefault::Null => Some(Cell::Null),
+        ColumnDefault::Integer(value) => Some(Cell::Integer(value)),
+        ColumnDefault::Text(text) => Some(Cell::Text(text.to_owned())),
+    }
+}
+
+fn read_cell(kind: ColumnKind, value: &Value) -> Result<Cell, ErrorKind> {
+    if let ColumnKind::Integer { min, max } = kind {
+        return read_integer(value, min, max).map(Cell::Integer);
+    }
+    let wrong = || ErrorKind::WrongType { expected: "a string", found: value.describe().to_owned() };
+    let text = value.scalar_text().ok_or_else(wrong)?;
+    match kind {
+        ColumnKind::Words(words) => read_word(text, words),
+        ColumnKind::Json => read_json(text),
+        ColumnKind::Secret => Ok(Cell::Secret(Secret::new(text))),
+        ColumnKind::Text | ColumnKind::Integer { .. } => Ok(Cell::Text(text)),
+    }
+}
+
+fn read_integer(value: &Value, min: i64, max: i64) -> Result<i64, ErrorKind> {
+    let number = match value {
+        Value::Integer(number) => Some(*number),
+        Value::Boolean(flag) if (min, max) == (0, 1) => Some(i64::from(*flag)),
+        Value::Text(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    let found = || match value {
+        Value::Text(text) => format!("'{text}'"),
+        other => other.describe().to_owned(),
+    };
+    let number = number.ok_or_else(|| ErrorKind::WrongType { expected: "an integer", found: found() })?;
+    match (min..=max).contains(&number) {
+        true => Ok(number),
+        false => Err(ErrorKind::OutOfRange { value: number, min, max }),
+    }
+}
+
+fn read_word(text: String, words: &'static [&'static str]) -> Result<Cell, ErrorKind> {
+    match words.iter().find(|word| word.eq_ignore_ascii_case(text.trim())) {
+        Some(word) => Ok(Cell::Text((*word).to_owned())),
+        None => Err(ErrorKind::NotAllowed { text, allowed: words }),
+    }
+}
+
+fn read_json(text: String) -> Result<Cell, ErrorKind> {
+    if text.is_empty() {
+        return Ok(Cell::Text(text));
+    }
+    match serde_json::from_str::<serde_json::Value>(&text) {
+        Ok(_) => Ok(Cell::Text(text)),
+        Err(error) => Err(ErrorKind::BadJson(error.to_string())),
+    }
+}

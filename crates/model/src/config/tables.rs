@@ -1,0 +1,548 @@
+//! Every configuration table, described once: columns, types, defaults, ranges, keys, rules across columns.
+//! Reading, checking and error messages all work from here.
+
+use super::row::Row;
+
+/// One table.
+#[derive(Debug)]
+pub struct Table {
+    /// Its name in SQL.
+    pub name: &'static str,
+    /// Its name in the configuration file, where that differs.
+    pub file_name: &'static str,
+    /// Its columns, in order.
+    pub columns: &'static [Column],
+    /// Sets of columns whose values no two rows may share. NULL equals nothing.
+    pub keys: &'static [&'static [&'static str]],
+    /// Rules across columns.
+    pub checks: &'static [Check],
+    /// What its rows do in this version.
+    pub effect: TableEffect,
+}
+
+/// What the rows of a table do in this version of Tidegate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableEffect {
+    /// They are compiled into the snapshot.
+    Used,
+    /// They are read, checked and kept. What they are called, for the notice.
+    NotYet(&'static str),
+}
+
+/// One column.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// Another name that files may use, or empty.
+    pub alias: &'static str,
+    /// Type and range.
+    pub kind: ColumnKind,
+    /// Its value where none is given.
+    pub default: ColumnDefault,
+    /// Whether its table is used but this column is not, yet.
+    pub is_inert: bool,
+}
+
+/// Type and range of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// A whole number in a range. Ranges of 0..1 also take `true` and `false`.
+    Integer {
+        /// Smallest allowed value.
+        min: i64,
+        /// Largest allowed value.
+        max: i64,
+    },
+    /// Any text.
+    Text,
+    /// Text that is never logged.
+    Secret,
+    /// One of these words, in any letter case; kept as spelt here.
+    Words(&'static [&'static str]),
+    /// A JSON object, or empty.
+    Json,
+}
+
+/// A column's value where none is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnDefault {
+    /// There is none: leaving the column out is an error.
+    Required,
+    /// SQL's NULL.
+    Null,
+    /// This number.
+    Integer(i64),
+    /// This text.
+    Text(&'static str),
+}
+
+/// A rule across the columns of a row.
+#[derive(Debug)]
+pub struct Check {
+    /// The column that is blamed.
+    pub column: &'static str,
+    /// Whether a row keeps the rule.
+    pub holds: fn(&Row) -> bool,
+    /// The rule, as an error says it.
+    pub rule: &'static str,
+}
+
+impl Table {
+    /// The table that a file calls `name`: its file name or its SQL name.
+    pub fn by_file_name(name: &str) -> Option<&'static Table> {
+        TABLES.iter().find(|table| table.file_name == name || table.name == name)
+    }
+
+    /// The index of the column called `name`, by name or alias. Letter case does not matter, as in SQL.
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        let is_named = |column: &Column| {
+            column.name.eq_ignore_ascii_case(name)
+                || (!column.alias.is_empty() && column.alias.eq_ignore_ascii_case(name))
+        };
+        self.columns.iter().position(is_named)
+    }
+}
+
+const INT_MAX: i64 = i32::MAX as i64;
+const UINT_MAX: i64 = u32::MAX as i64;
+const PORT: ColumnKind = int(0, 65_535);
+const FLAG: ColumnKind = int(0, 1);
+const NATURAL: ColumnKind = int(0, INT_MAX);
+const UNSIGNED: ColumnKind = int(0, UINT_MAX);
+
+const fn int(min: i64, max: i64) -> ColumnKind {
+    ColumnKind::Integer { min, max }
+}
+
+const fn column(name: &'static str, kind: ColumnKind, default: ColumnDefault) -> Column {
+    Column { name, alias: "", kind, default, is_inert: false }
+}
+
+/// A column that must be given.
+const fn needed(name: &'static str, kind: ColumnKind) -> Column {
+    column(name, kind, ColumnDefault::Required)
+}
+
+/// A column that is NULL where not given.
+const fn nullable(name: &'static str, kind: ColumnKind) -> Column {
+    column(name, kind, ColumnDefault::Null)
+}
+
+/// A number with a default.
+const fn number(name: &'static str, kind: ColumnKind, default: i64) -> Column {
+    column(name, kind, ColumnDefault::Integer(default))
+}
+
+/// Text that is empty where not given.
+const fn text(name: &'static str) -> Column {
+    column(name, ColumnKind::Text, ColumnDefault::Text(""))
+}
+
+/// A JSON object that is empty where not given.
+const fn json(name: &'static str) -> Column {
+    column(name, ColumnKind::Json, ColumnDefault::Text(""))
+}
+
+const fn also(column: Column, alias: &'static str) -> Column {
+    Column { alias, ..column }
+}
+
+const fn inert(column: Column) -> Column {
+    Column { is_inert: true, ..column }
+}
+
+/// Every table that a configuration file may hold.
+pub const TABLES: &[Table] = &[
+    Table {
+        name: "mysql_servers",
+        file_name: "mysql_servers",
+        columns: &[
+            also(number("hostgroup_id", NATURAL, 0), "hostgroup"),
+            also(needed("hostname", ColumnKind::Text), "address"),
+            number("port", PORT, 3306),
+            inert(number("gtid_port", PORT, 0)),
+            column(
+                "status",
+                ColumnKind::Words(&["ONLINE", "SHUNNED", "OFFLINE_SOFT", "OFFLINE_HARD"]),
+                ColumnDefault::Text("ONLINE"),
+            ),
+            number("weight", int(0, 10_000_000), 1),
+            number("compression", FLAG, 0),
+            number("max_connections", NATURAL, 1000),
+            inert(number("max_replication_lag", int(0, 126_144_000), 0)),
+            number("use_ssl", FLAG, 0),
+            inert(number("max_latency_ms", UNSIGNED, 0)),
+            text("comment"),
+        ],
+        keys: &[&["hostgroup_id", "hostname", "port"]],
+        checks: &[
+            Check {
+                column: "gtid_port",
+                holds: |row| row.integer("gtid_port") == Some(0) || row.integer("gtid_port") != row.integer("port"),
+                rule: "must differ from port, or be 0",
+            },
+            Check {
+                column: "hostname",
+                holds: |row| row.text("hostname").is_some_and(|host| !host.is_empty()),
+                rule: "must not be empty",
+            },
+        ],
+        effect: TableEffect::Used,
+    },
+    Table {
+        name: "mysql_users",
+        file_name: "mysql_users",
+        columns: &[
+            needed("username", ColumnKind::Text),
+            nullable("password", ColumnKind::Secret),
+            number("active", FLAG, 1),
+            number("use_ssl", FLAG, 0),
+            number("default_hostgroup", NATURAL, 0),
+            nullable("default_schema", ColumnKind::Text),
+            number("schema_locked", FLAG, 0),
+            number("transaction_persistent", FLAG, 1),
+            number("fast_forward", FLAG, 0),
+            number("backend", FLAG, 1),
+            number("frontend", FLAG, 1),
+            number("max_connections", NATURAL, 10_000),
+            json("attributes"),
+            text("comment"),
+        ],
+        keys: &[&["username", "backend"], &["username", "frontend"]],
+        checks: &[],
+        effect: TableEffect::Used,
+    },
+    Table {
+        name: "mysql_hostgroup_attributes",
+        file_name: "mysql_hostgroup_attributes",
+        columns: &[
+            also(needed("hostgroup_id", NATURAL), "hostgroup"),
+            inert(number("max_num_online_servers", int(0, 1_000_000), 1_000_000)),
+            inert(number("autocommit", int(-1, 1), -1)),
+            number("free_connections_pct", int(0, 100), 10),
+            text("init_connect"),
+            number("multiplex", FLAG, 1),
+            inert(number("connection_warming", FLAG, 0)),
+            number("throttle_connections_per_sec", int(1, 1_000_000), 1_000_000),
+            inert(json("ignore_session_variables")),
+            inert(json("hostgroup_settings")),
+            inert(json("servers_defaults")),
+            text("comment"),
+        ],
+        keys: &[&["hostgroup_id"]],
+        checks: &[],
+        effect: TableEffect::Used,
+    },
+    Table {
+        name: "mysql_servers_ssl_params",
+        file_name: "mysql_servers_ssl_params",
+        columns: &[
+            needed("hostname", ColumnKind::Text),
+            number("port", PORT, 3306),
+            text("username"),
+            text("ssl_ca"),
+            text("ssl_cert"),
+            text("ssl_key"),
+            text("ssl_capath"),
+            text("ssl_crl"),
+            text("ssl_crlpath"),
+            text("ssl_cipher"),
+            text("tls_version"),
+            text("comment"),
+        ],
+        keys: &[&["hostname", "port", "username"]],
+        checks: &[],
+        effect: TableEffect::Used,
+    },
+    Table {
+        name: "mysql_query_rules",
+        file_name: "mysql_query_rules",
+        columns: &[
+            nullable("rule_id", NATURAL),
+            number("active", FLAG, 0),
+            nullable("username", ColumnKind::Text),
+            nullable("schemaname", ColumnKind::Text),
+            number("flagIN", NATURAL, 0),
+            nullable("client_addr", ColumnKind::Text),
+            nullable("proxy_addr", ColumnKind::Text),
+            nullable("proxy_port", PORT),
+            nullable("digest", ColumnKind::Text),
+            nullable("match_digest", ColumnKind::Text),
+            nullable("match_pattern", ColumnKind::Text),
+            number("negate_match_pattern", FLAG, 0),
+            column("re_modifiers", ColumnKind::Text, ColumnDefault::Text("CASELESS")),
+            nullable("flagOUT", NATURAL),
+            nullable("replace_pattern", ColumnKind::Text),
+            nullable("destination_hostgroup", NATURAL),
+            nullable("cache_ttl", int(1, INT_MAX)),
+            nullable("cache_empty_result", FLAG),
+            nullable("cache_timeout", NATURAL),
+            nullable("reconnect", FLAG),
+            nullable("timeout", UNSIGNED),
+            nullable("retries", int(0, 1000)),
+            nullable("delay", UNSIGNED),
+            nullable("next_query_flagIN", UNSIGNED),
+            nullable("mirror_flagOUT", UNSIGNED),
+            nullable("mirror_hostgroup", UNSIGNED),
+            nullable("error_msg", ColumnKind::Text),
+            nullable("OK_msg", ColumnKind::Text),
+            nullable("sticky_conn", FLAG),
+            nullable("multiplex", int(0, 2)),
+            nullable("gtid_from_hostgroup", UNSIGNED),
+            nullable("log", FLAG),
+            number("apply", FLAG, 0),
+            json("attributes"),
+            nullable("comment", ColumnKind::Text),
+        ],
+        keys: &[&["rule_id"]],
+        checks: &[Check {
+            column: "replace_pattern",
+            holds: |row| row.text("replace_pattern").is_none() || row.text("match_pattern").is_some(),
+            rule: "needs match_pattern",
+        }],
+        effect: TableEffect::NotYet("rules"),
+    },
+    Table {
+        name: "mysql_query_rules_fast_routing",
+        file_name: "mysql_query_rules_fast_routing",
+        columns: &[
+            needed("username", ColumnKind::Text),
+            needed("schemaname", ColumnKind::Text),
+            number("flagIN", NATURAL, 0),
+            needed("destination_hostgroup", NATURAL),
+            text("comment"),
+        ],
+        keys: &[&["username", "schemaname", "flagIN"]],
+        checks: &[],
+        effect: TableEffect::NotYet("rules"),
+    },
+    Table {
+        name: "mysql_replication_hostgroups",
+        file_name: "mysql_replication_hostgroups",
+        columns: &[
+            needed("writer_hostgroup", NATURAL),
+            needed("reader_hostgroup", NATURAL),
+            column(
+                "check_type",
+                ColumnKind::Words(&[
+                    "read_only",
+                    "innodb_read_only",
+                    "super_read_only",
+                    "read_only|innodb_read_only",
+                    "read_only&innodb_read_only",
+                ]),
+                ColumnDefault::Text("read_only"),
+            ),
+            text("comment"),
+        ],
+        keys: &[&["writer_hostgroup"], &["reader_hostgroup"]],
+        checks: &[READER_DIFFERS],
+        effect: TableEffect::NotYet("rows"),
+    },
+    group_table("mysql_group_replication_hostgroups"),
+    group_table("mysql_galera_hostgroups"),
+    Table {
+        name: "mysql_aws_aurora_hostgroups",
+        file_name: "mysql_aws_aurora_hostgroups",
+        columns: &[
+            needed("writer_hostgroup", NATURAL),
+            needed("reader_hostgroup", int(1, INT_MAX)),
+            number("active", FLAG, 1),
+            number("aurora_port", PORT, 3306),
+            needed("domain_name", ColumnKind::Text),
+            number("max_lag_ms", int(10, 600_000), 600_000),
+            number("check_interval_ms", int(100, 600_000), 1_000),
+            number("check_timeout_ms", int(80, 3_000), 800),
+            number("writer_is_also_reader", FLAG, 0),
+            number("new_reader_weight", int(0, 10_000_000), 1),
+            number("add_lag_ms", int(0, 600_000), 30),
+            number("min_lag_ms", int(0, 600_000), 30),
+            number("lag_num_checks", int(1, 16), 1),
+            nullable("comment", ColumnKind::Text),
+        ],
+        keys: &[&["writer_hostgroup"], &["reader_hostgroup"]],
+        checks: &[
+            READER_DIFFERS,
+            Check {
+                column: "domain_name",
+                holds: |row| row.text("domain_name").is_some_and(|name| name.starts_with('.')),
+                rule: "must begin with '.'",
+            },
+        ],
+        effect: TableEffect::NotYet("rows"),
+    },
+    Table {
+        name: "mysql_collations",
+        file_name: "mysql_collations",
+        columns: &[
+            needed("Id", NATURAL),
+            needed("Collation", ColumnKind::Text),
+            needed("Charset", ColumnKind::Text),
+            text("Default"),
+        ],
+        keys: &[&["Id"]],
+        checks: &[],
+        effect: TableEffect::NotYet("collations"),
+    },
+    Table {
+        name: "mysql_firewall_whitelist_users",
+        file_name: "mysql_firewall_whitelist_users",
+        columns: &[
+            number("active", FLAG, 1),
+            needed("username", ColumnKind::Text),
+            needed("client_address", ColumnKind::Text),
+            column("mode", ColumnKind::Words(&["OFF", "DETECTING", "PROTECTING"]), ColumnDefault::Text("OFF")),
+            text("comment"),
+        ],
+        keys: &[&["username", "client_address"]],
+        checks: &[],
+        effect: TableEffect::NotYet("users"),
+    },
+    Table {
+        name: "mysql_firewall_whitelist_rules",
+        file_name: "mysql_firewall_whitelist_rules",
+        columns: &[
+            number("active", FLAG, 1),
+            needed("username", ColumnKind::Text),
+            needed("client_address", ColumnKind::Text),
+            needed("schemaname", ColumnKind::Text),
+            number("flagIN", NATURAL, 0),
+            needed("digest", ColumnKind::Text),
+            text("comment"),
+        ],
+        keys: &[&["username", "client_address", "schemaname", "flagIN", "digest"]],
+        checks: &[],
+        effect: TableEffect::NotYet("rules"),
+    },
+    Table {
+        name: "mysql_firewall_whitelist_sqli_fingerprints",
+        file_name: "mysql_firewall_whitelist_sqli_fingerprints",
+        columns: &[number("active", FLAG, 1), needed("fingerprint", ColumnKind::Text)],
+        keys: &[&["fingerprint"]],
+        checks: &[],
+        effect: TableEffect::NotYet("fingerprints"),
+    },
+    Table {
+        name: "mysql_ldap_mapping",
+        file_name: "mysql_ldap_mapping",
+        columns: &[
+            needed("priority", int(1, 1_000_000)),
+            needed("frontend_entity", ColumnKind::Text),
+            needed("backend_entity", ColumnKind::Text),
+            text("comment"),
+        ],
+        keys: &[&["priority"], &["frontend_entity"]],
+        checks: &[],
+        effect: TableEffect::NotYet("rows"),
+    },
+    Table {
+        name: "scheduler",
+        file_name: "scheduler",
+        columns: &[
+            nullable("id", NATURAL),
+            number("active", FLAG, 1),
+            needed("interval_ms", int(100, 100_000_000)),
+            needed("filename", ColumnKind::Text),
+            nullable("arg1", ColumnKind::Text),
+            nullable("arg2", ColumnKind::Text),
+            nullable("arg3", ColumnKind::Text),
+            nullable("arg4", ColumnKind::Text),
+            nullable("arg5", ColumnKind::Text),
+            text("comment"),
+        ],
+        keys: &[&["id"]],
+        checks: &[],
+        effect: TableEffect::NotYet("jobs"),
+    },
+    Table {
+        name: "proxysql_servers",
+        file_name: "proxysql_servers",
+        columns: &[
+            also(needed("hostname", ColumnKind::Text), "address"),
+            number("port", PORT, 6032),
+            number("weight", NATURAL, 0),
+            text("comment"),
+        ],
+        keys: &[&["hostname", "port"]],
+        checks: &[],
+        effect: TableEffect::NotYet("peers"),
+    },
+    Table {
+        name: "restapi_routes",
+        file_name: "restapi",
+        columns: &[
+            nullable("id", NATURAL),
+            number("active", FLAG, 1),
+            also(needed("timeout_ms", int(100, 100_000_000)), "interval_ms"),
+            needed("method", ColumnKind::Words(&["GET", "POST"])),
+            needed("uri", ColumnKind::Text),
+            needed("script", ColumnKind::Text),
+            text("comment"),
+        ],
+        keys: &[&["id"]],
+        checks: &[],
+        effect: TableEffect::NotYet("routes"),
+    },
+    Table {
+        name: "coredump_filters",
+        file_name: "coredump_filters",
+        columns: &[needed("filename", ColumnKind::Text), needed("line", NATURAL)],
+        keys: &[&["filename", "line"]],
+        checks: &[],
+        effect: TableEffect::NotYet("filters"),
+    },
+];
+
+const READER_DIFFERS: Check = Check {
+    column: "reader_hostgroup",
+    holds: |row| row.integer("reader_hostgroup") != row.integer("writer_hostgroup"),
+    rule: "must differ from writer_hostgroup",
+};
+
+const GROUP_COLUMNS: &[Column] = &[
+    needed("writer_hostgroup", NATURAL),
+    needed("backup_writer_hostgroup", NATURAL),
+    needed("reader_hostgroup", int(1, INT_MAX)),
+    needed("offline_hostgroup", NATURAL),
+    number("active", FLAG, 1),
+    number("max_writers", NATURAL, 1),
+    number("writer_is_also_reader", int(0, 2), 0),
+    number("max_transactions_behind", NATURAL, 0),
+    nullable("comment", ColumnKind::Text),
+];
+
+/// The shape that Group Replication and Galera share.
+const fn group_table(name: &'static str) -> Table {
+    Table {
+        name,
+        file_name: name,
+        columns: GROUP_COLUMNS,
+        keys: &[
+            &["writer_hostgroup"],
+            &["reader_hostgroup"],
+            &["offline_hostgroup"],
+            &["backup_writer_hostgroup"],
+        ],
+        checks: &[READER_DIFFERS, BACKUP_DIFFERS, OFFLINE_DIFFERS],
+        effect: TableEffect::NotYet("rows"),
+    }
+}
+
+const BACKUP_DIFFERS: Check = Check {
+    column: "backup_writer_hostgroup",
+    holds: |row| differs(row, "backup_writer_hostgroup", &["writer_hostgroup", "reader_hostgroup"]),
+    rule: "must differ from writer_hostgroup and reader_hostgroup",
+};
+
+const OFFLINE_DIFFERS: Check = Check {
+    column: "offline_hostgroup",
+    holds: |row| {
+        differs(row, "offline_hostgroup", &["writer_hostgroup", "reader_hostgroup", "backup_writer_hostgroup"])
+    },
+    rule: "must differ from the other hostgroups",
+};
+
+fn differs(row: &Row, column: &str, others: &[&str]) -> bool {
+    others.iter().all(|other| row.integer(column) != row.integer(other))
+}

@@ -1,0 +1,143 @@
+//! Why a configuration was refused: where, what, and what would be allowed.
+
+use crate::libconfig::Position;
+use crate::settings::SettingError;
+use crate::suggest::hint;
+
+/// One fault of a configuration. Displays as `proxysql.cnf:12:5: mysql_variables.threads: 0 is out of range 1..255`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Where; `None` when the file could not be opened or the value came from elsewhere.
+    pub at: Option<Position>,
+    /// What: `table.column`, a group, or empty for syntax.
+    pub subject: String,
+    /// The fault.
+    pub kind: ErrorKind,
+}
+
+impl ConfigError {
+    /// A fault at a place in a file.
+    pub fn new(at: Position, subject: impl Into<String>, kind: ErrorKind) -> Self {
+        Self { at: Some(at), subject: subject.into(), kind }
+    }
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(at) = &self.at {
+            write!(f, "{at}: ")?;
+        }
+        if !self.subject.is_empty() {
+            write!(f, "{}: ", self.subject)?;
+        }
+        self.kind.fmt(f)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The ways in which a configuration can be wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ErrorKind {
+    /// A file cannot be read.
+    #[error("cannot read '{file}': {reason}")]
+    Unreadable {
+        /// The file, as it was named.
+        file: String,
+        /// The system's words.
+        reason: String,
+    },
+    /// A byte that begins no token.
+    #[error("unexpected character '{}'", .0.escape_ascii())]
+    UnexpectedByte(u8),
+    /// A string or comment that does not end.
+    #[error("{0} is never closed")]
+    Unterminated(&'static str),
+    /// A string that is not UTF-8.
+    #[error("string is not UTF-8")]
+    NotUtf8,
+    /// Something like a number that is none, or does not fit 64 bits.
+    #[error("'{0}' is not a number")]
+    BadNumber(String),
+    /// Another token was needed here.
+    #[error("expected {0}")]
+    Expected(&'static str),
+    /// Another token was needed, but the file ends.
+    #[error("expected {0}, but the file ends")]
+    UnexpectedEnd(&'static str),
+    /// Nesting beyond the limit.
+    #[error("nested deeper than {0}")]
+    TooDeep(usize),
+    /// More tokens than the limit.
+    #[error("more than {0} tokens")]
+    TooLarge(usize),
+    /// A file that includes itself, directly or not.
+    #[error("'{0}' includes itself")]
+    IncludeCycle(String),
+    /// Includes nested beyond the limit.
+    #[error("files included deeper than {0}")]
+    IncludeDepth(usize),
+    /// More includes than the limit.
+    #[error("more than {0} files included")]
+    IncludeCount(usize),
+    /// A name that is not known here.
+    #[error("unknown {what}{}", hint(suggestion))]
+    Unknown {
+        /// `group, table or setting`, `column`, ...
+        what: &'static str,
+        /// The nearest known name, if one is near.
+        suggestion: Option<&'static str>,
+    },
+    /// A name given twice in one group.
+    #[error("given twice; first at line {first_line}")]
+    GivenTwice {
+        /// Where it was given first.
+        first_line: u32,
+    },
+    /// Two rows of a table with one key.
+    #[error("same {columns} as the row at line {first_line}")]
+    DuplicateKey {
+        /// The key's columns.
+        columns: String,
+        /// Where the first row begins.
+        first_line: u32,
+    },
+    /// A value of another type was needed.
+    #[error("must be {expected}, not {found}")]
+    WrongType {
+        /// What was needed.
+        expected: &'static str,
+        /// What was given.
+        found: String,
+    },
+    /// A column that has no default.
+    #[error("must be given")]
+    Missing,
+    /// A number out of range.
+    #[error("{value} is out of range {min}..{max}")]
+    OutOfRange {
+        /// What was given.
+        value: i64,
+        /// Smallest allowed value.
+        min: i64,
+        /// Largest allowed value.
+        max: i64,
+    },
+    /// One of a few words was needed.
+    #[error("'{text}' is not allowed; allowed are {}", allowed.join(", "))]
+    NotAllowed {
+        /// What was given.
+        text: String,
+        /// The words.
+        allowed: &'static [&'static str],
+    },
+    /// Text that should be JSON and is not, or is not the JSON that is needed.
+    #[error("bad JSON: {0}")]
+    BadJson(String),
+    /// A row that breaks a rule of its table.
+    #[error("{0}")]
+    Rule(&'static str),
+    /// A setting was refused.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+}

@@ -1,0 +1,85 @@
+//! The tree that the parser makes. Every part knows where it was written.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A place in a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// The file's name, as it was given or included.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in bytes, from 1.
+    pub column: u32,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// A value and where it begins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// The value.
+    pub value: Value,
+    /// Where it begins.
+    pub at: Position,
+}
+
+/// What can stand behind a name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `true` or `false`, in any letter case.
+    Boolean(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A number with a point or exponent, as it was written.
+    Float(String),
+    /// A string.
+    Text(String),
+    /// `{ name = value ... }`
+    Group(Vec<Entry>),
+    /// `( value, ... )`
+    List(Vec<Node>),
+    /// `[ value, ... ]`
+    Array(Vec<Node>),
+}
+
+impl Value {
+    /// What this is, for error messages.
+    pub fn describe(&self) -> &'static str {
+        match self {
+            Self::Boolean(_) => "a boolean",
+            Self::Integer(_) => "an integer",
+            Self::Float(_) => "a number with a fraction",
+            Self::Text(_) => "a string",
+            Self::Group(_) => "a group { }",
+            Self::List(_) => "a list ( )",
+            Self::Array(_) => "an array [ ]",
+        }
+    }
+
+    /// A scalar as text; `None` for groups, lists and arrays.
+    pub fn scalar_text(&self) -> Option<String> {
+        match self {
+            Self::Boolean(value) => Some(value.to_string()),
+            Self::Integer(value) => Some(value.to_string()),
+            Self::Float(text) | Self::Text(text) => Some(text.clone()),
+            Self::Group(_) | Self::List(_) | Self::Array(_) => None,
+        }
+    }
+}
+
+/// One `name = value`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+    /// Where the name begins.
+    pub at: Position,
+    /// The value.
+    pub node: Node,
+}

@@ -1,0 +1,70 @@
+//! The table of `admin-*` variables of ProxySQL 2.7.
+
+use super::Effect::{self, NoEffect, NotYet};
+use super::value::{BOOL, Kind, NULLABLE, TEXT, TextRule, count, ms, secs};
+use crate::secret::Secret;
+
+const TELNET: Effect = NoEffect("there is no telnet interface");
+const CHECKSUMS: Effect = NoEffect("deprecated in ProxySQL; checksums are always made");
+
+settings! {
+    /// Every `admin-*` variable. Fields are named as the variables are.
+    AdminVariables in "admin";
+
+    // Logins and listeners
+    admin_credentials: Secret = "admin:admin", Kind::Secret(TextRule::NonEmpty), NotYet, "Logins that may change things: user:password, separated by ';'.";
+    stats_credentials: Secret = "stats:stats", Kind::Secret(TextRule::NonEmpty), NotYet, "Logins that may only read.";
+    mysql_ifaces: String = "0.0.0.0:6032", Kind::Text(TextRule::Listeners), NotYet, "Where administrators connect.";
+    telnet_admin_ifaces: String = "", NULLABLE, TELNET, "Kept for compatibility.";
+    telnet_stats_ifaces: String = "", NULLABLE, TELNET, "Kept for compatibility.";
+    refresh_interval: u64 = 2_000, ms(101, 99_999), NoEffect("statistics are read when they are asked for"), "Time between refreshes of statistics.";
+    read_only: bool = false, BOOL, NotYet, "Refuse changes.";
+    version: String = env!("CARGO_PKG_VERSION"), TEXT, NoEffect("read-only; it names the build"), "Version of this build.";
+    ssl_keylog_file: String = "", TEXT, NotYet, "File that TLS session keys are written to, relative to datadir; empty is off.";
+
+    // Statistics
+    vacuum_stats: bool = true, BOOL, NotYet, "Give memory of statistics tables back after each query.";
+    stats_mysql_connections: u64 = 60, secs(0, 300), NotYet, "Time between samples of connections; 0 is off.";
+    stats_mysql_connection_pool: u64 = 60, secs(0, 300), NotYet, "Time between samples of the pools; 0 is off.";
+    stats_mysql_query_cache: u64 = 60, secs(0, 300), NotYet, "Time between samples of the query cache; 0 is off.";
+    stats_system_cpu: u64 = 60, secs(0, 600), NotYet, "Time between samples of CPU use; 0 is off.";
+    stats_system_memory: u64 = 60, secs(0, 600), NotYet, "Time between samples of memory use; 0 is off.";
+    stats_mysql_query_digest_to_disk: u64 = 0, secs(0, 86_400), NotYet, "Time between saves of digest statistics; 0 is off.";
+    prometheus_memory_metrics_interval: u64 = 61, secs(1, 604_799), NotYet, "Time between refreshes of memory metrics.";
+
+    // Cluster
+    cluster_username: String = "", TEXT, NotYet, "User that peers are connected to with; empty is off.";
+    cluster_password: Secret = "", Kind::Secret(TextRule::Any), NotYet, "Its password.";
+    cluster_check_interval_ms: u64 = 1_000, ms(10, 300_000), NotYet, "Time between checks of peers.";
+    cluster_check_status_frequency: u64 = 10, count(0, 10_000), NotYet, "Every so many checks a peer's status is read too; 0 is never.";
+    cluster_mysql_query_rules_diffs_before_sync: u64 = 3, count(0, 1_000), NotYet, "Differing checks before query rules are taken over; 0 is never.";
+    cluster_mysql_servers_diffs_before_sync: u64 = 3, count(0, 1_000), NotYet, "The same for servers.";
+    cluster_mysql_users_diffs_before_sync: u64 = 3, count(0, 1_000), NotYet, "The same for users.";
+    cluster_proxysql_servers_diffs_before_sync: u64 = 3, count(0, 1_000), NotYet, "The same for the list of proxies.";
+    cluster_mysql_variables_diffs_before_sync: u64 = 3, count(0, 1_000), NotYet, "The same for mysql variables.";
+    cluster_admin_variables_diffs_before_sync: u64 = 3, count(0, 1_000), NotYet, "The same for admin variables.";
+    cluster_ldap_variables_diffs_before_sync: u64 = 3, count(0, 1_000), NotYet, "The same for LDAP variables.";
+    cluster_mysql_query_rules_save_to_disk: bool = true, BOOL, NotYet, "Save query rules that were taken over.";
+    cluster_mysql_servers_save_to_disk: bool = true, BOOL, NotYet, "The same for servers.";
+    cluster_mysql_users_save_to_disk: bool = true, BOOL, NotYet, "The same for users.";
+    cluster_proxysql_servers_save_to_disk: bool = true, BOOL, NotYet, "The same for the list of proxies.";
+    cluster_mysql_variables_save_to_disk: bool = true, BOOL, NotYet, "The same for mysql variables.";
+    cluster_admin_variables_save_to_disk: bool = true, BOOL, NotYet, "The same for admin variables.";
+    cluster_ldap_variables_save_to_disk: bool = true, BOOL, NotYet, "The same for LDAP variables.";
+    cluster_mysql_servers_sync_algorithm: u64 = 1, count(1, 3), NotYet, "Servers that are taken over: 1 as running and as configured, 2 as configured, 3 depends on the monitor.";
+    checksum_mysql_query_rules: bool = true, BOOL, CHECKSUMS, "Kept for compatibility.";
+    checksum_mysql_servers: bool = true, BOOL, CHECKSUMS, "Kept for compatibility.";
+    checksum_mysql_users: bool = true, BOOL, CHECKSUMS, "Kept for compatibility.";
+    checksum_mysql_variables: bool = true, BOOL, CHECKSUMS, "Kept for compatibility.";
+    checksum_admin_variables: bool = true, BOOL, CHECKSUMS, "Kept for compatibility.";
+    checksum_ldap_variables: bool = true, BOOL, CHECKSUMS, "Kept for compatibility.";
+
+    // HTTP and debugging
+    restapi_enabled: bool = false, BOOL, NotYet, "Serve the REST interface.";
+    restapi_port: u64 = 6_070, count(1, 65_534), NotYet, "Its port.";
+    web_enabled: bool = false, BOOL, NotYet, "Serve the web interface.";
+    web_port: u64 = 6_080, count(1, 65_534), NotYet, "Its port.";
+    web_verbosity: u64 = 0, count(0, 10), NotYet, "How much the web interface logs.";
+    coredump_generation_interval_ms: u64 = 30_000, ms(0, 2_147_483_646), NoEffect("core dumps are left to the system"), "Least time between core dumps.";
+    coredump_generation_threshold: u64 = 10, count(1, 500), NoEffect("core dumps are left to the system"), "Most core dumps.";
+}

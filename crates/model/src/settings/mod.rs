@@ -1,0 +1,214 @@
+//! The one registry of `mysql-*` and `admin-*` variables.
+//!
+//! A setting is one line in [`mysql`](self::mysql) or [`admin`](self::admin): name, type, default, range, effect, help.
+//! The typed structs, `set`, `get`, the checks, the error texts and `docs/settings.md` all derive from that line.
+//! Names are accepted with or without their module prefix and in any letter case.
+
+#[macro_use]
+mod table;
+mod admin;
+mod docs;
+mod globals;
+mod mysql;
+mod retired;
+mod value;
+
+pub use admin::AdminVariables;
+pub use docs::settings_markdown;
+pub use globals::GlobalSettings;
+pub use mysql::{AuthPlugin, BackendSslVerify, MysqlVariables, SessionTrackGtids};
+pub use retired::{Retired, retired};
+pub use value::{Kind, SettingValue, TextRule, Unit};
+
+use crate::suggest;
+
+/// One line of the registry.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// `mysql` or `admin`.
+    pub module: &'static str,
+    /// The name without its module prefix, in the letter case that is shown.
+    pub name: &'static str,
+    /// Type and range.
+    pub kind: Kind,
+    /// What a change does in this version.
+    pub effect: Effect,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+/// What giving a setting a value does in this version of Tidegate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Takes effect when the new configuration is loaded.
+    Live,
+    /// Takes effect at the next start.
+    Restart,
+    /// Accepted and kept; the behaviour is not there yet.
+    NotYet,
+    /// Accepted and kept, and will never do anything, for this reason.
+    NoEffect(&'static str),
+}
+
+/// Why a setting was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// No such setting.
+    #[error("unknown variable{}", suggest::hint(suggestion))]
+    Unknown {
+        /// The nearest known name, if one is near.
+        suggestion: Option<&'static str>,
+    },
+    /// An integer was needed.
+    #[error("'{text}' is not an integer{unit}; allowed is {min}..{max}")]
+    NotInteger {
+        /// What was given.
+        text: String,
+        /// Smallest allowed value.
+        min: u64,
+        /// Largest allowed value.
+        max: u64,
+        /// What the number counts.
+        unit: Unit,
+    },
+    /// An integer outside of its range.
+    #[error("{value} is out of range {min}..{max}{unit}")]
+    OutOfRange {
+        /// What was given (it may not even fit 64 bits).
+        value: String,
+        /// Smallest allowed value.
+        min: u64,
+        /// Largest allowed value.
+        max: u64,
+        /// What the number counts.
+        unit: Unit,
+    },
+    /// A boolean was needed.
+    #[error("'{text}' is not a boolean; allowed are true, false, 1, 0")]
+    NotBoolean {
+        /// What was given.
+        text: String,
+    },
+    /// One of a few words was needed.
+    #[error("'{text}' is not allowed; allowed are {}", allowed.join(", "))]
+    NotAllowed {
+        /// What was given.
+        text: String,
+        /// The words.
+        allowed: &'static [&'static str],
+    },
+    /// The text breaks the setting's own rule.
+    #[error("'{text}': {reason}")]
+    BadText {
+        /// What was given; `***` for a secret.
+        text: String,
+        /// The rule that it breaks.
+        reason: String,
+    },
+}
+
+/// `name` without a `mysql-` / `admin-` prefix that equals `module`.
+fn bare_name<'a>(module: &str, name: &'a str) -> &'a str {
+    match name.split_once('-') {
+        Some((prefix, rest)) if prefix.eq_ignore_ascii_case(module) => rest,
+        _ => name,
+    }
+}
+
+/// The setting called `name` in `settings`.
+fn find(module: &str, settings: &'static [Setting], name: &str) -> Option<&'static Setting> {
+    let bare = bare_name(module, name);
+    settings.iter().find(|setting| setting.name.eq_ignore_ascii_case(bare))
+}
+
+/// The error for a name that is not in `settings`.
+fn unknown(module: &str, settings: &'static [Setting], name: &str) -> SettingError {
+    let names = settings.iter().map(|setting| setting.name);
+    SettingError::Unknown { suggestion: suggest::nearest(bare_name(module, name), names) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_and_without_prefix_in_any_case() {
+        let mut vars = MysqlVariables::default();
+        for (name, text) in [("threads", "5"), ("mysql-threads", "6"), ("MySQL-THREADS", " 7 ")] {
+            vars.set(name, text).unwrap();
+        }
+        assert_eq!((vars.threads, vars.get("mysql-Threads")), (7, Some("7".to_owned())));
+        assert_eq!(vars.get("query_cache_size_mb"), Some("256".to_owned()));
+        assert!(vars.set("admin-threads", "1").is_err());
+    }
+
+    #[test]
+    fn refusals_say_what_is_allowed() {
+        let cases = [
+            ("threads", "0", "0 is out of range 1..255"),
+            ("threads", "99999999999999999999", "99999999999999999999 is out of range 1..255"),
+            ("threads", "-1", "-1 is out of range 1..255"),
+            ("threads", "4x", "'4x' is not an integer; allowed is 1..255"),
+            ("wait_timeout", "1728000001", "1728000001 is out of range 0..1728000000 ms"),
+            ("have_ssl", "yes", "'yes' is not a boolean; allowed are true, false, 1, 0"),
+            ("backend_ssl_verify", "on", "'on' is not allowed; allowed are off, ca, identity"),
+            ("interfaces", "db:1", "'db:1': 'db:1' is neither ip:port, [ipv6]:port nor /path"),
+            ("proxy_protocol_networks", "10/8", "'10/8': '10' is not an IP address"),
+            ("monitor_username", "", "'': must not be empty"),
+            ("eventslog_filename", "a/", "'a/': must not end in '/'"),
+            ("thread", "1", "unknown variable; did you mean 'threads'?"),
+            ("zebra_crossing", "1", "unknown variable"),
+        ];
+        let mut vars = MysqlVariables::default();
+        for (name, text, message) in cases {
+            assert_eq!(vars.set(name, text).unwrap_err().to_string(), message, "{name}");
+        }
+        assert_eq!(vars, MysqlVariables::default(), "a refused value changes nothing");
+    }
+
+    #[test]
+    fn every_default_passes_its_own_check() {
+        let (mut mysql, mut admin) = (MysqlVariables::default(), AdminVariables::default());
+        for (setting, text) in MysqlVariables::default().iter() {
+            mysql.set(setting.name, &text).unwrap_or_else(|e| panic!("{}: {e}", setting.name));
+        }
+        for (setting, text) in AdminVariables::default().iter() {
+            admin.set(setting.name, &text).unwrap_or_else(|e| panic!("{}: {e}", setting.name));
+        }
+        assert_eq!((mysql, admin), (MysqlVariables::default(), AdminVariables::default()));
+    }
+
+    #[test]
+    fn names_are_unique_and_not_retired() {
+        for settings in [MysqlVariables::SETTINGS, AdminVariables::SETTINGS] {
+            for (i, setting) in settings.iter().enumerate() {
+                assert!(!settings[..i].iter().any(|other| other.name == setting.name), "{}", setting.name);
+                assert!(retired(setting.module, setting.name).is_none(), "{}", setting.name);
+            }
+        }
+    }
+
+    #[test]
+    fn secrets_stay_out_of_debug_and_errors() {
+        let mut vars = MysqlVariables::default();
+        vars.set("monitor_password", "hunter2").unwrap();
+        assert!(!format!("{vars:?}").contains("hunter2"));
+        assert_eq!(vars.get("monitor_password"), Some("hunter2".to_owned()));
+    }
+
+    #[test]
+    fn null_texts_mean_unset() {
+        let mut vars = MysqlVariables::default();
+        vars.set("init_connect", "SET @a=1").unwrap();
+        vars.set("init_connect", "(null)").unwrap();
+        assert_eq!(vars.init_connect, "");
+    }
+
+    #[test]
+    fn retired_names_are_known() {
+        assert!(retired("mysql", "mysql-forward_autocommit").is_some());
+        assert!(retired("admin", "hash_passwords").is_some());
+        assert!(retired("mysql", "hash_passwords").is_none());
+        MysqlVariables::default().set("forward_autocommit", "true").unwrap();
+    }
+}

@@ -1,0 +1,247 @@
+//! The table of `mysql-*` variables: ProxySQL 2.7's, then Tidegate's own.
+//!
+//! Defaults and ranges are ProxySQL's unless a comment says otherwise.
+
+use super::Effect::{Live, NoEffect, NotYet, Restart};
+use super::value::{BOOL, Kind, NULLABLE, PERCENT, TEXT, TextRule, bytes, count, mebibytes, ms, secs, us};
+use crate::secret::Secret;
+
+words! {
+    /// The authentication plugin that the greeting announces.
+    AuthPlugin {
+        /// SHA-1 based, known to every client.
+        MysqlNativePassword = "mysql_native_password",
+        /// MySQL 8's default.
+        CachingSha2Password = "caching_sha2_password",
+    }
+}
+
+words! {
+    /// How far a backend's TLS certificate is checked.
+    BackendSslVerify {
+        /// Not at all: encryption only.
+        Off = "off",
+        /// It must be signed by a CA we trust.
+        Ca = "ca",
+        /// As `Ca`, and it must name the host we connect to.
+        Identity = "identity",
+    }
+}
+
+words! {
+    /// Which GTIDs backends are asked to report.
+    SessionTrackGtids {
+        /// None.
+        Off = "OFF",
+        /// The session's own.
+        OwnGtid = "OWN_GTID",
+    }
+}
+
+const POLL: super::Effect = NoEffect("workers wait for events, not for a poll interval");
+const STREAMED: super::Effect = NoEffect("results stream through a window, see frontend_window");
+const NO_IDLE_THREADS: super::Effect = NoEffect("idle sessions cost no thread time, so there are no idle threads");
+const ANY_STATE: super::Effect = NoEffect("autocommit is session state and is carried to any backend");
+const ONE_ALGORITHM: super::Effect = NoEffect("there is one algorithm");
+const UNUSED: super::Effect = NoEffect("unused in ProxySQL too");
+
+settings! {
+    /// Every `mysql-*` variable. Fields are named as the variables are.
+    MysqlVariables in "mysql";
+
+    // Listeners and clients
+    interfaces: String = "0.0.0.0:6033", Kind::Text(TextRule::Listeners), Restart, "Where clients connect: ip:port, [ipv6]:port or a socket's path, separated by ';'.";
+    threads: u64 = 4, count(1, 255), Restart, "Worker threads.";
+    stacksize: u64 = 1_048_576, bytes(262_144, 4_194_304), Restart, "Stack of each worker thread.";
+    max_connections: u64 = 10_000, count(1, 1_000_000), Live, "Client connections at a time; one more is told 'Too many connections' (1040).";
+    connect_timeout_client: u64 = 10_000, ms(500, 3_600_000), Live, "A client that has not logged in after this is dropped.";
+    wait_timeout: u64 = 28_800_000, ms(0, 1_728_000_000), Live, "An idle client is closed after this; 0 means never.";
+    max_allowed_packet: u64 = 67_108_864, bytes(8_192, 1_073_741_824), Live, "Largest command a client may send; a larger one gets error 1153.";
+    // ProxySQL announces the fixed text 8.0.11.
+    server_version: String = "", TEXT, Live, "Version that the greeting announces; empty means the one that the backends announce.";
+    server_capabilities: u64 = 569_867, count(11, 4_294_967_295), NoEffect("the greeting announces what the proxy can do"), "Capability bits that the greeting announces.";
+    default_authentication_plugin: AuthPlugin = AuthPlugin::MysqlNativePassword, AuthPlugin::KIND, Live, "Authentication plugin that the greeting announces.";
+    default_schema: String = "information_schema", TEXT, Live, "Schema of a session when neither the client nor its user names one.";
+    default_charset: String = "utf8", TEXT, Live, "Character set that the greeting announces.";
+    default_collation_connection: String = "utf8_general_ci", TEXT, Live, "Collation that the greeting announces; must belong to default_charset.";
+    handle_unknown_charset: u64 = 1, count(0, 3), NotYet, "For a client collation that the backend does not know: 0 disconnect, 1 use the default and log, 2 use the default.";
+    have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";
+    have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
+    enable_client_deprecate_eof: bool = true, BOOL, Live, "Offer CLIENT_DEPRECATE_EOF to clients.";
+    client_session_track_gtid: bool = true, BOOL, NotYet, "Pass tracked GTIDs on to clients that ask for them.";
+    proxy_protocol_networks: String = "", Kind::Text(TextRule::Networks), Live, "Networks whose connections may begin with a PROXY protocol header: address/bits separated by commas, '*' for all.";
+    use_tcp_keepalive: bool = true, BOOL, Live, "Switch TCP keepalive on, on both sides.";
+    tcp_keepalive_time: u64 = 120, secs(0, 7_200), Live, "Silence before the first TCP keepalive; 0 leaves it to the system.";
+    client_host_cache_size: u64 = 0, count(0, 1_048_576), NotYet, "Client addresses whose failed logins are counted; 0 counts none.";
+    client_host_error_counts: u64 = 0, count(0, 1_048_576), NotYet, "Failed logins after which connections from an address are closed at once.";
+    throttle_max_bytes_per_second_to_client: u64 = 0, bytes(0, 2_147_483_647), NotYet, "Result bytes a second to each client; 0 means no limit.";
+    throttle_ratio_server_to_client: u64 = 0, PERCENT, NotYet, "While a client is throttled: how far reading from the backend is slowed too.";
+    enable_load_data_local_infile: bool = false, BOOL, Live, "Allow LOAD DATA LOCAL INFILE. The client's own file is streamed; the proxy's disk is never read.";
+
+    // Backends: connecting
+    connect_timeout_server: u64 = 1_000, ms(10, 120_000), Live, "Longest that one connect to a backend, or one reset of a connection, may take.";
+    connect_timeout_server_max: u64 = 10_000, ms(10, 3_600_000), Live, "Longest that a query waits for a backend connection before it gets error 9001.";
+    connect_retries_on_failure: u64 = 10, count(0, 1_000), Live, "Further connects that are tried for one query after a failed one.";
+    connect_retries_delay: u64 = 1, ms(0, 10_000), Live, "Pause between those connects.";
+    throttle_connections_per_sec_to_hostgroup: u64 = 1_000_000, count(1, 100_000_000), Live, "New backend connections a second in each hostgroup; queries wait beyond it.";
+    init_connect: String = "", NULLABLE, Live, "SQL that is run once on every new backend connection.";
+    enable_server_deprecate_eof: bool = true, BOOL, Live, "Use CLIENT_DEPRECATE_EOF with backends.";
+    default_session_track_gtids: SessionTrackGtids = SessionTrackGtids::Off, SessionTrackGtids::KIND, NotYet, "GTIDs that backends are asked to report.";
+    ssl_p2s_ca: String = "", NULLABLE, Live, "File of CAs that backend certificates are checked against.";
+    ssl_p2s_capath: String = "", NULLABLE, Live, "Directory of such CAs.";
+    ssl_p2s_cert: String = "", NULLABLE, Live, "Client certificate shown to backends.";
+    ssl_p2s_key: String = "", NULLABLE, Live, "Key of that certificate.";
+    ssl_p2s_cipher: String = "", NULLABLE, Live, "Ciphers for backends, separated by ':'.";
+    ssl_p2s_crl: String = "", NULLABLE, Live, "File of revoked backend certificates.";
+    ssl_p2s_crlpath: String = "", NULLABLE, Live, "Directory of such files.";
+
+    // Backends: keeping and choosing
+    ping_interval_server_msec: u64 = 10_000, ms(1_000, 604_800_000), Live, "Idle backend connections are pinged this often.";
+    ping_timeout_server: u64 = 200, ms(10, 600_000), Live, "Longest such a ping may take.";
+    free_connections_pct: u64 = 10, PERCENT, Live, "Share of a server's max_connections that is kept idle.";
+    connection_max_age_ms: u64 = 0, ms(0, 86_400_000), Live, "Idle backend connections older than this are closed; 0 means never.";
+    connection_warming: bool = false, BOOL, NotYet, "Open connections up to free_connections_pct before any is reused.";
+    shun_on_failures: u64 = 5, count(0, 10_000_000), Live, "Failed connects within a second that shun a server.";
+    shun_recovery_time_sec: u64 = 10, secs(0, 31_536_000), Live, "A shunned server is tried again after this.";
+    unshun_algorithm: u64 = 0, count(0, 1), NotYet, "1: a server readmitted in one hostgroup is readmitted in all.";
+    default_max_latency_ms: u64 = 1_000, ms(0, 1_728_000_000), NotYet, "Servers whose ping takes longer are not chosen, when their row says nothing.";
+    min_num_servers_lantency_awareness: u64 = 1_000, count(0, 10_000), NotYet, "With at least this many candidates, those slower than average are left out.";
+    aurora_max_lag_ms_only_read_from_replicas: u64 = 2, count(0, 100), NotYet, "With at least this many candidates, lag-limited reads avoid the Aurora writer.";
+    evaluate_replication_lag_on_servers_load: u64 = 1, count(0, 1), NotYet, "1: a server shunned for lag stays so when servers are loaded.";
+    connpoll_reset_queue_length: u64 = 50, count(0, 10_000), NoEffect("connections are reset by the worker that owns them"), "Length of the queue of connections to reset.";
+    reset_connection_algorithm: u64 = 2, count(1, 2), ONE_ALGORITHM, "How connections are reset.";
+    max_stmts_per_connection: u64 = 20, count(1, 1_024), Live, "Prepared statements kept on one backend connection.";
+    max_stmts_cache: u64 = 10_000, count(128, 1_048_576), Live, "Prepared statements remembered in all.";
+
+    // Multiplexing and sessions
+    multiplexing: bool = true, BOOL, Live, "Share backend connections between sessions; false gives every session its own.";
+    connection_delay_multiplex_ms: u64 = 0, ms(0, 300_000), Live, "A session keeps its backend connection this long after a query.";
+    // ProxySQL's default is 5. Here the last insert id is session state, so nothing needs to be delayed.
+    auto_increment_delay_multiplex: u64 = 0, count(0, 1_000_000), Live, "Queries for which a session keeps its backend after an insert id was returned.";
+    auto_increment_delay_multiplex_timeout_ms: u64 = 10_000, ms(0, 3_600_000), NotYet, "... but at most this long; 0 means no limit.";
+    keep_multiplexing_variables: String = "tx_isolation,transaction_isolation,version", TEXT, NoEffect("reading a variable never pins a session"), "Variables that may be read without keeping the backend.";
+    kill_backend_connection_when_disconnect: bool = true, BOOL, Live, "Kill the running query on the backend when its client has gone.";
+    max_transaction_idle_time: u64 = 14_400_000, ms(1_000, 1_728_000_000), Live, "A client idle within a transaction is closed after this.";
+    max_transaction_time: u64 = 14_400_000, ms(1_000, 1_728_000_000), Live, "A client whose transaction lasts longer is closed.";
+    set_query_lock_on_hostgroup: u64 = 1, count(0, 1), NoEffect("a SET that cannot be followed pins the session and never fails it"), "1: a SET that cannot be parsed ties the session to its hostgroup.";
+    set_parser_algorithm: u64 = 2, count(1, 2), ONE_ALGORITHM, "How SET is parsed.";
+    enforce_autocommit_on_reads: bool = false, BOOL, ANY_STATE, "Carry autocommit=0 to the backend before plain reads too.";
+    autocommit_false_not_reusable: bool = false, BOOL, ANY_STATE, "Do not share connections that have autocommit=0.";
+    autocommit_false_is_transaction: bool = false, BOOL, NotYet, "Treat autocommit=0 as an open transaction.";
+    handle_warnings: u64 = 1, count(0, 1), NotYet, "1: after warnings the session keeps its backend for SHOW WARNINGS.";
+    session_idle_ms: u64 = 1, ms(1, 3_600_000), NO_IDLE_THREADS, "Idle time before a session moves to an idle thread.";
+    session_idle_show_processlist: bool = true, BOOL, NO_IDLE_THREADS, "List sessions of idle threads.";
+    sessions_sort: bool = true, BOOL, NoEffect("sessions are served in the order of their events"), "Serve older sessions first.";
+    poll_timeout: u64 = 2_000, ms(10, 20_000), POLL, "Longest wait of a worker.";
+    poll_timeout_on_failure: u64 = 100, ms(10, 20_000), POLL, "Longest wait of a worker that waits for a backend.";
+
+    // Queries
+    default_query_timeout: u64 = 86_400_000, ms(1_000, 1_728_000_000), Live, "A query that runs longer is killed on its backend.";
+    default_query_delay: u64 = 0, ms(0, 3_600_000), NotYet, "Every query is delayed by this.";
+    query_retries_on_failure: u64 = 1, count(0, 1_000), NotYet, "Times a failed query may be tried on another connection, where that is safe.";
+    long_query_time: u64 = 1_000, ms(0, 1_728_000_000), NotYet, "Slower queries count as slow.";
+    threshold_query_length: u64 = 524_288, bytes(1_024, 1_073_741_824), NoEffect("a long query leaves nothing behind on its connection"), "A connection that ran a longer query is not shared.";
+    threshold_resultset_size: u64 = 4_194_304, bytes(1_024, 1_073_741_824), STREAMED, "Result bytes that are buffered before streaming begins.";
+    query_processor_iterations: u64 = 0, count(0, 1_000_000), NotYet, "Times that rules may start over after a flagOUT.";
+    query_processor_regex: u64 = 1, count(1, 2), NotYet, "Regular expression dialect of rules: 1 PCRE, 2 RE2.";
+    query_rules_fast_routing_algorithm: u64 = 1, count(1, 2), ONE_ALGORITHM, "How the fast routing map is kept.";
+    mirror_max_concurrency: u64 = 16, count(1, 8_192), NotYet, "Mirrored queries at a time.";
+    mirror_max_queue_length: u64 = 32_000, count(0, 1_048_576), NotYet, "Mirrored queries that may wait in each worker.";
+    default_reconnect: bool = true, BOOL, UNUSED, "Kept for compatibility.";
+
+    // Digests and statistics
+    commands_stats: bool = true, BOOL, NotYet, "Count statements by kind.";
+    servers_stats: bool = true, BOOL, UNUSED, "Kept for compatibility.";
+    query_digests: bool = true, BOOL, NotYet, "Keep statistics by digest.";
+    query_digests_lowercase: bool = false, BOOL, NotYet, "Lower-case digests.";
+    query_digests_replace_null: bool = false, BOOL, NotYet, "Write NULL as ? in digests.";
+    query_digests_no_digits: bool = false, BOOL, NotYet, "Write digits within names as ? in digests.";
+    query_digests_normalize_digest_text: bool = false, BOOL, NotYet, "Keep each digest's text once.";
+    query_digests_track_hostname: bool = false, BOOL, NotYet, "Count digests by client address too.";
+    query_digests_keep_comment: bool = false, BOOL, NotYet, "Keep comments in digests.";
+    query_digests_max_digest_length: u64 = 2_048, bytes(16, 1_048_576), NotYet, "Bytes of a digest's text that are kept.";
+    query_digests_max_query_length: u64 = 65_000, bytes(16, 1_048_576), NotYet, "Bytes of a query that its digest is made of.";
+    query_digests_grouping_limit: u64 = 3, count(1, 2_089), NotYet, "Values of a list that a digest keeps.";
+    query_digests_groups_grouping_limit: u64 = 10, count(0, 2_089), NotYet, "Row groups that a digest keeps; 0 keeps all.";
+    stats_time_backend_query: bool = false, BOOL, NotYet, "Measure time spent on backends.";
+    stats_time_query_processor: bool = false, BOOL, NotYet, "Measure time spent on rules.";
+    show_processlist_extended: u64 = 0, count(0, 2), NotYet, "Session details in the process list: 0 none, 1 JSON, 2 indented JSON.";
+    data_packets_history_size: u64 = 0, count(0, 2_147_483_647), NotYet, "Packets of each connection kept for debugging.";
+
+    // Query cache
+    query_cache_size_MB: u64 = 256, mebibytes(0, 10_485_760), NotYet, "Memory for cached results, roughly.";
+    query_cache_soft_ttl_pct: u64 = 0, PERCENT, NotYet, "After this share of its life a cached result is refreshed by one client while others still read it; 0 is off.";
+    query_cache_handle_warnings: u64 = 0, count(0, 1), NotYet, "1: results with warnings are cached too.";
+    query_cache_stores_empty_result: bool = true, BOOL, NotYet, "Cache empty results, when the rule says nothing.";
+
+    // Logs
+    eventslog_filename: String = "", Kind::Text(TextRule::FileBase), NotYet, "Base name of the query log, relative to datadir; empty is off.";
+    eventslog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), NotYet, "Size at which the query log begins a new file.";
+    eventslog_default_log: u64 = 0, count(0, 1), NotYet, "1: log queries that no rule decides about.";
+    eventslog_format: u64 = 1, count(1, 2), NotYet, "Query log format: 1 binary, 2 JSON lines.";
+    auditlog_filename: String = "", Kind::Text(TextRule::FileBase), NotYet, "Base name of the audit log, relative to datadir; empty is off.";
+    auditlog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), NotYet, "Size at which the audit log begins a new file.";
+    log_mysql_warnings_enabled: bool = false, BOOL, NotYet, "Log the warnings of queries.";
+    log_unhealthy_connections: bool = true, BOOL, NotYet, "Log clients that are closed for being unhealthy.";
+    verbose_query_error: bool = false, BOOL, NotYet, "Log user, schema and digest with a query's error.";
+    hostgroup_manager_verbose: u64 = 1, count(0, 3), NotYet, "How much is logged when servers change.";
+    parse_failure_logs_digest: bool = false, BOOL, NotYet, "Log the digest, not the text, of a SET that cannot be parsed.";
+
+    // Firewall, LDAP, GTID readers
+    automatic_detect_sqli: bool = false, BOOL, NotYet, "Look for SQL injection in every query.";
+    firewall_whitelist_enabled: bool = false, BOOL, NotYet, "Switch the firewall on.";
+    firewall_whitelist_errormsg: String = "Firewall blocked this query", TEXT, NotYet, "Text of the error for a blocked query.";
+    ldap_user_variable: String = "", NULLABLE, NotYet, "Session variable that is given the LDAP user's name.";
+    add_ldap_user_comment: String = "", NULLABLE, NotYet, "Key of a comment with the LDAP user's name.";
+    binlog_reader_connect_retry_msec: u64 = 3_000, ms(200, 120_000), NotYet, "Pause before a GTID reader is connected again.";
+
+    // Monitor
+    monitor_enabled: bool = true, BOOL, NotYet, "Probe servers.";
+    monitor_username: String = "monitor", Kind::Text(TextRule::NonEmpty), NotYet, "User that probes log in as.";
+    monitor_password: Secret = "monitor", Kind::Secret(TextRule::Any), NotYet, "Its password.";
+    monitor_history: u64 = 7_200_000, ms(1_000, 604_800_000), NotYet, "How long probe results are kept.";
+    monitor_connect_interval: u64 = 120_000, ms(100, 604_800_000), NotYet, "Time between connect probes.";
+    monitor_connect_timeout: u64 = 600, ms(100, 600_000), NotYet, "Longest that a connect probe may take.";
+    monitor_ping_interval: u64 = 8_000, ms(100, 604_800_000), NotYet, "Time between ping probes.";
+    monitor_ping_max_failures: u64 = 3, count(1, 1_000_000), NotYet, "Missed pings in a row that shun a server.";
+    monitor_ping_timeout: u64 = 1_000, ms(100, 600_000), NotYet, "Longest that a ping probe may take.";
+    monitor_aws_rds_topology_discovery_interval: u64 = 0, count(0, 100_000), NotYet, "RDS topology is read every so many read_only probes; 0 is off.";
+    monitor_read_only_interval: u64 = 1_000, ms(100, 604_800_000), NotYet, "Time between read_only probes.";
+    monitor_read_only_timeout: u64 = 800, ms(100, 600_000), NotYet, "Longest that a read_only probe may take.";
+    monitor_read_only_max_timeout_count: u64 = 3, count(1, 1_000_000), NotYet, "Timeouts in a row after which a server counts as read-only.";
+    monitor_replication_lag_group_by_host: bool = false, BOOL, NotYet, "Probe lag once for each host.";
+    monitor_replication_lag_interval: u64 = 10_000, ms(100, 604_800_000), NotYet, "Time between replication lag probes.";
+    monitor_replication_lag_timeout: u64 = 1_000, ms(100, 600_000), NotYet, "Longest that a lag probe may take.";
+    monitor_replication_lag_count: u64 = 1, count(1, 10), NotYet, "Lagging results in a row that shun a server.";
+    monitor_replication_lag_use_percona_heartbeat: String = "", Kind::Text(TextRule::TableName), NotYet, "Heartbeat table, schema.table, that lag is read from.";
+    monitor_slave_lag_when_null: u64 = 60, secs(0, 604_800), NotYet, "Lag that is assumed when a server reports none.";
+    monitor_groupreplication_healthcheck_interval: u64 = 5_000, ms(100, 604_800_000), NotYet, "Time between Group Replication probes.";
+    monitor_groupreplication_healthcheck_timeout: u64 = 800, ms(100, 600_000), NotYet, "Longest that one may take.";
+    monitor_groupreplication_healthcheck_max_timeout_count: u64 = 3, count(1, 10), NotYet, "Timeouts in a row after which a member counts as offline.";
+    monitor_groupreplication_max_transactions_behind_count: u64 = 3, count(1, 10), NotYet, "Lagging results in a row that shun a member.";
+    monitor_groupreplication_max_transactions_behind_for_read_only: u64 = 1, count(0, 2), NotYet, "Members that are shunned for lag: 0 writers, 1 readers, 2 both.";
+    monitor_galera_healthcheck_interval: u64 = 5_000, ms(50, 604_800_000), NotYet, "Time between Galera probes.";
+    monitor_galera_healthcheck_timeout: u64 = 800, ms(50, 600_000), NotYet, "Longest that one may take.";
+    monitor_galera_healthcheck_max_timeout_count: u64 = 3, count(1, 10), NotYet, "Timeouts in a row after which a node counts as offline.";
+    monitor_query_interval: u64 = 60_000, ms(100, 604_800_000), UNUSED, "Kept for compatibility.";
+    monitor_query_timeout: u64 = 100, ms(100, 600_000), UNUSED, "Kept for compatibility.";
+    monitor_threads_min: u64 = 8, count(2, 256), NoEffect("probes are tasks, not threads"), "Fewest probe threads.";
+    monitor_threads_max: u64 = 128, count(4, 1_024), NoEffect("probes are tasks, not threads"), "Most probe threads.";
+    monitor_threads_queue_maxsize: u64 = 128, count(16, 1_024), NoEffect("probes are tasks, not threads"), "Waiting probes that start another thread.";
+    monitor_local_dns_cache_ttl: u64 = 300_000, ms(0, 604_800_000), NotYet, "How long a resolved name is kept; 0 keeps none.";
+    monitor_local_dns_cache_refresh_interval: u64 = 60_000, ms(0, 604_800_000), NotYet, "Time between refreshes of resolved names; 0 is off.";
+    monitor_local_dns_resolver_queue_maxsize: u64 = 128, count(16, 1_024), NotYet, "Names that may wait to be resolved.";
+    monitor_wait_timeout: bool = true, BOOL, NotYet, "Set wait_timeout on probe connections.";
+    monitor_writer_is_also_reader: bool = true, BOOL, NotYet, "A writer stays in the reader hostgroup too.";
+
+    // Tidegate's own
+    connect_concurrency: u64 = 16, count(1, 10_000), Live, "Connects to one server that may be in progress at a time; the rest wait in order.";
+    connection_growth_delay_us: u64 = 2_000, us(0, 10_000_000), Live, "When a server has connections but none is free, a query waits this long before one more is opened.";
+    drain_timeout: u64 = 10_000, ms(0, 3_600_000), Live, "After SIGTERM sessions may finish for this long.";
+    stmt_cache_size: u64 = 1_000, count(0, 1_048_576), Live, "Prepared statements whose metadata each worker remembers; 0 remembers none.";
+    prepared_metadata_max_age: u64 = 5_000, ms(0, 3_600_000), Live, "Remembered metadata of a prepared statement answers a PREPARE for this long; 0 always asks a backend.";
+    client_read_buffer: u64 = 16_384, bytes(1_024, 1_048_576), Live, "Read buffer of each client connection.";
+    frontend_window: u64 = 65_536, bytes(4_096, 16_777_216), Live, "Result bytes that may wait for a slow client before reading from its backend pauses.";
+    client_multi_statements: bool = true, BOOL, Live, "Let clients send several statements in one command.";
+    backend_ssl_verify: BackendSslVerify = BackendSslVerify::Off, BackendSslVerify::KIND, Live, "How far backends' certificates are checked: off, ca (signed by a known CA), identity (and names the host).";
+}

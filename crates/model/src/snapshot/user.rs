@@ -1,0 +1,151 @@
+//! Users: who may log in, and as whom backends are spoken to.
+
+use std::sync::Arc;
+
+use super::Snapshot;
+use super::hostgroup::number;
+use crate::config::{Config, Row};
+use crate::error::{ConfigError, ErrorKind};
+use crate::ids::HostgroupId;
+use crate::secret::Secret;
+
+/// One active row of `mysql_users`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct User {
+    /// The name.
+    pub name: Box<str>,
+    /// What proves it.
+    pub password: Password,
+    /// Whether clients must use TLS.
+    pub use_ssl: bool,
+    /// Where statements go that no rule sends elsewhere.
+    pub default_hostgroup: HostgroupId,
+    /// Schema of sessions that name none. See [`Snapshot::default_schema`].
+    pub default_schema: Option<Box<str>>,
+    /// Kept as ProxySQL keeps it; it has no effect there either.
+    pub schema_locked: bool,
+    /// Whether a transaction stays in the hostgroup where it began.
+    pub transaction_persistent: bool,
+    /// Whether sessions are relayed one to one.
+    pub fast_forward: bool,
+    /// Most client connections of this user.
+    pub max_connections: u32,
+    /// The `attributes` column.
+    pub attributes: UserAttributes,
+}
+
+/// What the `attributes` column of a user can say. Other keys are kept in the table and ignored here.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UserAttributes {
+    /// `default-transaction_isolation`: set at login and after a reset.
+    pub default_transaction_isolation: Option<Box<str>>,
+    /// `spiffe_id`: the client certificate that logs in instead of a password.
+    pub spiffe_id: Option<Box<str>>,
+}
+
+/// How a password is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Password {
+    /// There is none.
+    Empty,
+    /// In clear: works with every plugin, and for backends.
+    Clear(Secret),
+    /// `*` and 40 hex digits: SHA1(SHA1(password)), for mysql_native_password.
+    NativeHash(NativeHash),
+    /// The whole `$A$...` text of 70 bytes, for caching_sha2_password.
+    CachingSha2Hash(Secret),
+}
+
+/// SHA1(SHA1(password)). `Debug` hides it, since it suffices to log in.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct NativeHash(pub [u8; 20]);
+
+impl std::fmt::Debug for NativeHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Length of a caching_sha2_password hash: `$A$005$`, 20 bytes of salt, 43 of digest.
+const CACHING_SHA2_LENGTH: usize = 70;
+
+impl Password {
+    /// Reads the `password` column. What is not a well-formed hash is a password in clear.
+    pub fn read(secret: &Secret) -> Self {
+        match secret.expose() {
+            [] => Self::Empty,
+            [b'*', digits @ ..] => match native_hash(digits) {
+                Some(hash) => Self::NativeHash(NativeHash(hash)),
+                None => Self::Clear(secret.clone()),
+            },
+            hash if hash.starts_with(b"$A$") && hash.len() == CACHING_SHA2_LENGTH => {
+                Self::CachingSha2Hash(secret.clone())
+            }
+            _ => Self::Clear(secret.clone()),
+        }
+    }
+}
+
+fn native_hash(digits: &[u8]) -> Option<[u8; 20]> {
+    let mut hash = [0; 20];
+    if digits.len() != 2 * hash.len() {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+        let (high, low) = (char::from(pair[0]).to_digit(16)?, char::from(pair[1]).to_digit(16)?);
+        *byte = u8::try_from(high << 4 | low).ok()?;
+    }
+    Some(hash)
+}
+
+/// Fills both maps of users.
+pub(super) fn compile(config: &Config, snapshot: &mut Snapshot, errors: &mut Vec<ConfigError>) {
+    for row in config.rows("mysql_users").iter().filter(|row| row.flag("active")) {
+        let user = match user(row) {
+            Ok(user) => Arc::new(user),
+            Err(kind) => {
+                let at = row.position("attributes").clone();
+                errors.push(ConfigError::new(at, "mysql_users.attributes", kind));
+                continue;
+            }
+        };
+        if row.flag("frontend") {
+            snapshot.users.insert(user.name.clone(), user.clone());
+        }
+        if row.flag("backend") {
+            snapshot.backend_users.insert(user.name.clone(), user);
+        }
+    }
+}
+
+fn user(row: &Row) -> Result<User, ErrorKind> {
+    Ok(User {
+        name: row.text("username").unwrap_or_default().into(),
+        password: row.secret("password").map_or(Password::Empty, Password::read),
+        use_ssl: row.flag("use_ssl"),
+        default_hostgroup: HostgroupId(number(row, "default_hostgroup")),
+        default_schema: row.text("default_schema").filter(|schema| !schema.is_empty()).map(Box::from),
+        schema_locked: row.flag("schema_locked"),
+        transaction_persistent: row.flag("transaction_persistent"),
+        fast_forward: row.flag("fast_forward"),
+        max_connections: number(row, "max_connections"),
+        attributes: attributes(row.text("attributes").unwrap_or_default())?,
+    })
+}
+
+fn attributes(text: &str) -> Result<UserAttributes, ErrorKind> {
+    if text.is_empty() {
+        return Ok(UserAttributes::default());
+    }
+    let json: serde_json::Value = serde_json::from_str(text).map_err(|e| ErrorKind::BadJson(e.to_string()))?;
+    let object = json.as_object().ok_or_else(|| ErrorKind::BadJson("must be an object".to_owned()))?;
+    let text = |key: &str| match object.get(key) {
+        None | Some(serde_json::Value::Null) => Ok(None),
+        Some(serde_json::Value::String(text)) => Ok(Some(text.as_str().into())),
+        Some(_) => Err(ErrorKind::BadJson(format!("'{key}' must be a string"))),
+    };
+    Ok(UserAttributes {
+        default_transaction_isolation: text("default-transaction_isolation")?,
+        spiffe_id: text("spiffe_id")?,
+    })
+}
