@@ -4,15 +4,21 @@
 //! started it. Nothing here sleeps to wait for something it could observe.
 
 pub mod certs;
+pub mod client;
 pub mod dirs;
 pub mod error;
 pub mod flavor;
 pub mod port;
 pub mod process;
+pub mod replication;
 pub mod server;
 mod template;
+pub mod tidegate;
 pub mod wait;
 
+pub use client::{Client, ConnectOptions};
 pub use error::LabError;
 pub use flavor::Flavor;
+pub use replication::Replication;
 pub use server::{Mariadb, Mysql, Options, Server};
+pub use tidegate::Tidegate;

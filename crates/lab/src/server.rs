@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::client::{Client, ConnectOptions, Reply};
 use crate::dirs;
 use crate::error::LabError;
 use crate::flavor::{Flavor, Installation, flag};
@@ -185,6 +186,21 @@ impl Server {
     /// Everything the server wrote to its error log.
     pub fn log(&self) -> String {
         self.process().log()
+    }
+
+    /// Connects as `root` over the unix socket.
+    pub fn root(&self) -> Result<Client, LabError> {
+        Client::connect(&ConnectOptions::unix(self.socket(), "root", ""))
+    }
+
+    /// Runs one statement as `root` on a connection of its own; a server's error is an `Err`.
+    pub fn sql(&self, statement: &str) -> Result<Reply, LabError> {
+        self.root()?.run(statement)
+    }
+
+    /// The first field of the first row of a query run as `root`; `None` for NULL or no row.
+    pub fn scalar(&self, query: &str) -> Result<Option<String>, LabError> {
+        self.sql(query)?.scalar()
     }
 
     /// Kills it as a crash would; [`Server::restart`] brings it back.
