@@ -48,6 +48,7 @@ pub(super) fn connect(options: &ConnectOptions) -> Result<Client, LabError> {
         login,
         infile: None,
         awaited: VecDeque::new(),
+        known: HashMap::new(),
     })
 }
 
