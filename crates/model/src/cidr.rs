@@ -51,7 +51,10 @@ impl FromStr for Network {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let address: IpAddr = address.trim().parse().map_err(|_| NetworkError::Address(address.to_owned()))?;
+        let address: IpAddr = address
+            .trim()
+            .parse()
+            .map_err(|_| NetworkError::Address(address.to_owned()))?;
         let max = if address.is_ipv4() { 32 } else { 128 };
         let prefix_bits = match bits.map(str::trim) {
             None => max,
@@ -59,9 +62,15 @@ impl FromStr for Network {
                 .parse()
                 .ok()
                 .filter(|bits| *bits <= max)
-                .ok_or_else(|| NetworkError::Prefix { text: bits.to_owned(), max })?,
+                .ok_or_else(|| NetworkError::Prefix {
+                    text: bits.to_owned(),
+                    max,
+                })?,
         };
-        Ok(Self { address, prefix_bits })
+        Ok(Self {
+            address,
+            prefix_bits,
+        })
     }
 }
 
@@ -77,7 +86,7 @@ pub enum NetworkSet {
     /// Nobody.
     #[default]
     Empty,
-    /// Everybody (`*`), Unix sockets' peers included.
+    /// Everybody (`*`).
     All,
     /// The members of these networks.
     Networks(Vec<Network>),
@@ -140,7 +149,11 @@ mod tests {
         ];
         for (set, address, expected) in cases {
             let parsed: NetworkSet = set.parse().unwrap();
-            assert_eq!(parsed.contains(address.parse().unwrap()), expected, "{set} {address}");
+            assert_eq!(
+                parsed.contains(address.parse().unwrap()),
+                expected,
+                "{set} {address}"
+            );
         }
     }
 
@@ -153,7 +166,11 @@ mod tests {
             ("10.0.0.0/8,,", "'' is not an IP address"),
         ];
         for (set, message) in cases {
-            assert_eq!(set.parse::<NetworkSet>().unwrap_err().to_string(), message, "{set}");
+            assert_eq!(
+                set.parse::<NetworkSet>().unwrap_err().to_string(),
+                message,
+                "{set}"
+            );
         }
     }
 }

@@ -35,8 +35,15 @@ pub fn load(path: &Path) -> Loaded {
     match std::fs::read(path) {
         Ok(bytes) => parse_with(&bytes, &name, &mut LocalFiles),
         Err(error) => {
-            let kind = ErrorKind::Unreadable { file: name, reason: error.to_string() };
-            Err(vec![ConfigError { at: None, subject: String::new(), kind }])
+            let kind = ErrorKind::Unreadable {
+                file: name,
+                reason: error.to_string(),
+            };
+            Err(vec![ConfigError {
+                at: None,
+                subject: String::new(),
+                kind,
+            }])
         }
     }
 }
@@ -51,8 +58,9 @@ pub fn parse_with(bytes: &[u8], name: &str, includes: &mut dyn Includes) -> Load
     let entries = libconfig::parse(bytes, name, includes).map_err(|error| vec![error])?;
     let mut loader = Loader::default();
     loader.file(&entries);
-    if let Err(errors) = Snapshot::compile(&loader.config) {
-        loader.errors.extend(errors);
+    match Snapshot::compile(&loader.config) {
+        Ok(snapshot) => loader.empty_hostgroups(&snapshot),
+        Err(errors) => loader.errors.extend(errors),
     }
     match loader.errors.is_empty() {
         true => Ok((loader.config, loader.notices)),
@@ -73,7 +81,9 @@ impl Loader {
         for entry in entries {
             match seen.insert(canonical_name(&entry.name), entry.at.line) {
                 None => self.entry(entry),
-                Some(first_line) => self.refuse(&entry.at, &entry.name, ErrorKind::GivenTwice { first_line }),
+                Some(first_line) => {
+                    self.refuse(&entry.at, &entry.name, ErrorKind::GivenTwice { first_line })
+                }
             }
         }
     }
@@ -85,17 +95,26 @@ impl Loader {
         } else if let Some(table) = Table::by_file_name(name) {
             self.table(table, entry);
         } else if FOREIGN.contains(&name) {
-            self.notice(&entry.at, name, "not part of this proxy, skipped".to_owned());
+            self.notice(
+                &entry.at,
+                name,
+                "not part of this proxy, skipped".to_owned(),
+            );
         } else if GlobalSettings::find(name).is_some() {
             self.global(entry);
         } else {
-            let kind = ErrorKind::Unknown { what: "group, table or setting", suggestion: suggest_top_level(name) };
+            let kind = ErrorKind::Unknown {
+                what: "group, table or setting",
+                suggestion: suggest_top_level(name),
+            };
             self.refuse(&entry.at, name, kind);
         }
     }
 
     fn global(&mut self, entry: &Entry) {
-        let Some(text) = self.scalar(&entry.name, entry) else { return };
+        let Some(text) = self.scalar(&entry.name, entry) else {
+            return;
+        };
         match self.config.globals.set(&entry.name, &text) {
             Ok(()) => self.effect(&entry.at, &entry.name, GlobalSettings::find(&entry.name)),
             Err(error) => self.refuse(&entry.at, &entry.name, error.into()),
@@ -111,13 +130,17 @@ impl Loader {
             let subject = format!("{}.{}", group.name, entry.name);
             match seen.insert(entry.name.to_ascii_lowercase(), entry.at.line) {
                 None => self.variable(&group.name, &subject, entry),
-                Some(first_line) => self.refuse(&entry.at, &subject, ErrorKind::GivenTwice { first_line }),
+                Some(first_line) => {
+                    self.refuse(&entry.at, &subject, ErrorKind::GivenTwice { first_line })
+                }
             }
         }
     }
 
     fn variable(&mut self, group: &str, subject: &str, entry: &Entry) {
-        let Some(text) = self.scalar(subject, entry) else { return };
+        let Some(text) = self.scalar(subject, entry) else {
+            return;
+        };
         let outcome = match group {
             "mysql_variables" => self.config.mysql.set(&entry.name, &text),
             _ => self.config.admin.set(&entry.name, &text),
@@ -127,7 +150,11 @@ impl Loader {
             _ => (AdminVariables::MODULE, AdminVariables::find(&entry.name)),
         };
         match (outcome, retired(module, &entry.name)) {
-            (Ok(()), Some(retired)) => self.notice(&entry.at, subject, format!("retired, ignored: {}", retired.reason)),
+            (Ok(()), Some(retired)) => self.notice(
+                &entry.at,
+                subject,
+                format!("retired, ignored: {}", retired.reason),
+            ),
             (Ok(()), None) => self.effect(&entry.at, subject, setting),
             (Err(error), _) => self.refuse(&entry.at, subject, error.into()),
         }
@@ -136,8 +163,12 @@ impl Loader {
     /// Says so when a setting was given that does nothing.
     fn effect(&mut self, at: &Position, subject: &str, setting: Option<&'static Setting>) {
         match setting.map(|setting| setting.effect) {
-            Some(Effect::NotYet) => self.notice(at, subject, "kept, but has no effect yet".to_owned()),
-            Some(Effect::NoEffect(reason)) => self.notice(at, subject, format!("has no effect: {reason}")),
+            Some(Effect::NotYet) => {
+                self.notice(at, subject, "kept, but has no effect yet".to_owned())
+            }
+            Some(Effect::NoEffect(reason)) => {
+                self.notice(at, subject, format!("has no effect: {reason}"))
+            }
             Some(Effect::Live | Effect::Restart) | None => {}
         }
     }
@@ -149,7 +180,9 @@ impl Loader {
         let mut rows = Vec::with_capacity(nodes.len());
         for node in nodes {
             match &node.value {
-                Value::Group(columns) => rows.extend(Row::read(table, &node.at, columns, &mut self.errors)),
+                Value::Group(columns) => {
+                    rows.extend(Row::read(table, &node.at, columns, &mut self.errors))
+                }
                 _ => self.wrong_type(node, &entry.name, "a row, which is a group { }"),
             }
         }
@@ -170,10 +203,33 @@ impl Loader {
                 if !told.contains(&column.name) {
                     told.push(column.name);
                     let subject = format!("{}.{}", table.name, column.name);
-                    self.notice(row.position(column.name), &subject, "kept, but has no effect yet".to_owned());
+                    self.notice(
+                        row.position(column.name),
+                        &subject,
+                        "kept, but has no effect yet".to_owned(),
+                    );
                 }
             }
         }
+    }
+
+    /// One line for each user whose statements would wait for a server that the file does not name.
+    fn empty_hostgroups(&mut self, snapshot: &Snapshot) {
+        let is_empty = |id| {
+            snapshot
+                .hostgroup(id)
+                .is_none_or(|group| group.servers.is_empty())
+        };
+        let notices = self.config.rows("mysql_users").iter().filter_map(|row| {
+            let user = snapshot.users.get(row.text("username")?)?;
+            let id = user.default_hostgroup;
+            (row.flag("active") && row.flag("frontend") && is_empty(id)).then(|| Notice {
+                at: row.position("default_hostgroup").clone(),
+                subject: "mysql_users.default_hostgroup".to_owned(),
+                text: format!("hostgroup {id} of user '{}' has no servers", user.name),
+            })
+        });
+        self.notices.extend(notices);
     }
 
     /// The value of a setting as text, or a fault.
@@ -191,11 +247,16 @@ impl Loader {
     }
 
     fn refuse(&mut self, at: &Position, subject: &str, kind: ErrorKind) {
-        self.errors.push(ConfigError::new(at.clone(), subject, kind));
+        self.errors
+            .push(ConfigError::new(at.clone(), subject, kind));
     }
 
     fn notice(&mut self, at: &Position, subject: &str, text: String) {
-        self.notices.push(Notice { at: at.clone(), subject: subject.to_owned(), text });
+        self.notices.push(Notice {
+            at: at.clone(),
+            subject: subject.to_owned(),
+            text,
+        });
     }
 }
 
@@ -207,5 +268,11 @@ fn canonical_name(name: &str) -> String {
 fn suggest_top_level(name: &str) -> Option<&'static str> {
     let tables = TABLES.iter().map(|table| table.file_name);
     let globals = GlobalSettings::SETTINGS.iter().map(|setting| setting.name);
-    suggest::nearest(name, ["mysql_variables", "admin_variables"].into_iter().chain(tables).chain(globals))
+    suggest::nearest(
+        name,
+        ["mysql_variables", "admin_variables"]
+            .into_iter()
+            .chain(tables)
+            .chain(globals),
+    )
 }

@@ -3,7 +3,9 @@
 //! Defaults and ranges are ProxySQL's unless a comment says otherwise.
 
 use super::Effect::{Live, NoEffect, NotYet, Restart};
-use super::value::{BOOL, Kind, NULLABLE, PERCENT, TEXT, TextRule, bytes, count, mebibytes, ms, secs, us};
+use super::value::{
+    BOOL, Kind, NULLABLE, PERCENT, TEXT, TextRule, bytes, count, mebibytes, ms, secs, us,
+};
 use crate::secret::Secret;
 
 words! {
@@ -18,8 +20,10 @@ words! {
 
 words! {
     /// How far a backend's TLS certificate is checked.
+    #[derive(Default)]
     BackendSslVerify {
         /// Not at all: encryption only.
+        #[default]
         Off = "off",
         /// It must be signed by a CA we trust.
         Ca = "ca",
@@ -40,8 +44,10 @@ words! {
 
 const POLL: super::Effect = NoEffect("workers wait for events, not for a poll interval");
 const STREAMED: super::Effect = NoEffect("results stream through a window, see frontend_window");
-const NO_IDLE_THREADS: super::Effect = NoEffect("idle sessions cost no thread time, so there are no idle threads");
-const ANY_STATE: super::Effect = NoEffect("autocommit is session state and is carried to any backend");
+const NO_IDLE_THREADS: super::Effect =
+    NoEffect("idle sessions cost no thread time, so there are no idle threads");
+const ANY_STATE: super::Effect =
+    NoEffect("autocommit is session state and is carried to any backend");
 const ONE_ALGORITHM: super::Effect = NoEffect("there is one algorithm");
 const UNUSED: super::Effect = NoEffect("unused in ProxySQL too");
 
@@ -50,7 +56,7 @@ settings! {
     MysqlVariables in "mysql";
 
     // Listeners and clients
-    interfaces: String = "0.0.0.0:6033", Kind::Text(TextRule::Listeners), Restart, "Where clients connect: ip:port, [ipv6]:port or a socket's path, separated by ';'.";
+    interfaces: String = "0.0.0.0:6033", Kind::Text(TextRule::Listeners), Restart, "Where clients connect: `ip:port`, `[ipv6]:port` or `/path`, separated by `;`.";
     threads: u64 = 4, count(1, 255), Restart, "Worker threads.";
     stacksize: u64 = 1_048_576, bytes(262_144, 4_194_304), Restart, "Stack of each worker thread.";
     max_connections: u64 = 10_000, count(1, 1_000_000), Live, "Client connections at a time; one more is told 'Too many connections' (1040).";
@@ -238,7 +244,6 @@ settings! {
     connect_concurrency: u64 = 16, count(1, 10_000), Live, "Connects to one server that may be in progress at a time; the rest wait in order.";
     connection_growth_delay_us: u64 = 2_000, us(0, 10_000_000), Live, "When a server has connections but none is free, a query waits this long before one more is opened.";
     drain_timeout: u64 = 10_000, ms(0, 3_600_000), Live, "After SIGTERM sessions may finish for this long.";
-    stmt_cache_size: u64 = 1_000, count(0, 1_048_576), Live, "Prepared statements whose metadata each worker remembers; 0 remembers none.";
     prepared_metadata_max_age: u64 = 5_000, ms(0, 3_600_000), Live, "Remembered metadata of a prepared statement answers a PREPARE for this long; 0 always asks a backend.";
     client_read_buffer: u64 = 16_384, bytes(1_024, 1_048_576), Live, "Read buffer of each client connection.";
     frontend_window: u64 = 65_536, bytes(4_096, 16_777_216), Live, "Result bytes that may wait for a slow client before reading from its backend pauses.";
