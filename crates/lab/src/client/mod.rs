@@ -367,15 +367,9 @@ impl Client {
         let optional =
             Capabilities::OPTIONAL_RESULTSET_METADATA | Capabilities::MARIADB_CLIENT_CACHE_METADATA;
         let mut reader = wire::codec::Reader::new(first);
-        // MySQL puts the flag before the count, MariaDB behind it.
-        let mut described = true;
-        if self
-            .capabilities
-            .contains(Capabilities::OPTIONAL_RESULTSET_METADATA)
-        {
-            described = reader.u8().map_err(malformed)? != 0;
-        }
         let count = reader.lenenc().map_err(malformed)?;
+        // MySQL's page puts the flag before the count; MySQL 9.7 and MariaDB 10.11 both send it behind.
+        let mut described = true;
         if self.capabilities.intersects(optional) && !reader.is_empty() {
             described = reader.u8().map_err(malformed)? != 0;
         }

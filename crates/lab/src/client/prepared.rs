@@ -59,6 +59,7 @@ impl Client {
             params = self.recv_definitions(head.params)?;
             columns = self.recv_definitions(head.columns)?;
         }
+        self.known.insert(head.id, columns.clone());
         Ok(Prepared {
             id: head.id,
             raw,
