@@ -18,6 +18,12 @@ macro_rules! bit_set {
                 Self(0)
             }
 
+            /// From raw bits; unknown ones are kept.
+            #[must_use]
+            pub const fn from_bits(bits: $int) -> Self {
+                Self(bits)
+            }
+
             /// The raw bits.
             #[must_use]
             pub const fn bits(self) -> $int {

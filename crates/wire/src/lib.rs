@@ -9,12 +9,17 @@
 //! Source: the MySQL client/server protocol pages (dev.mysql.com/doc/dev/mysql-server) and MariaDB's
 //! (mariadb.com/kb/en/clientserver-protocol), checked against running servers.
 
+pub mod auth;
+pub mod charset;
 pub mod codec;
 pub mod command;
 pub mod error;
 pub mod flags;
+pub mod handshake;
 pub mod message;
 pub mod packet;
+pub mod proxy_protocol;
+pub mod reply;
 pub mod session_state;
 
 pub use command::Command;

@@ -1,0 +1,287 @@
+//! Letting a client in: the server's side of every plugin, one value a login.
+//!
+//! The caller sends the greeting with its own scramble, then calls [`ServerAuth::start`] with the login's fields and
+//! [`ServerAuth::feed`] with each payload that follows, doing what each [`Step`] says. Whether the user exists, and whether
+//! a verified one may enter, is the caller's matter.
+//!
+//! INVARIANT: nothing but a proof of the password gives [`Step::Done`]; a password in clear is only asked for over a secure
+//! channel, or under RSA.
+
+use super::hash::{equal, fast_key, fast_verify, native_stored, native_verify, sha1};
+use super::rsa::RsaKey;
+use super::{ASK_KEY_CACHING, ASK_KEY_SHA256, Channel, FAST_OK, FULL_NEEDED, Plugin, crypt};
+use crate::error::{Result, WireError};
+use crate::handshake::put_auth_more_data;
+
+/// What is known about an account's password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// The account has no password.
+    Empty,
+    /// The password itself.
+    Clear(&'a [u8]),
+    /// SHA1(SHA1(password)): `*` and 40 hex digits in mysql.user.
+    NativeHash([u8; 20]),
+    /// `$A$005$...`, see [`crypt`].
+    CachingSha2(&'a str),
+}
+
+/// The account that wants in, and what this process can do for it. Give the same one to every call of a login.
+#[derive(Debug, Clone, Copy)]
+pub struct Account<'a> {
+    /// What is known about the password.
+    pub stored: Stored<'a>,
+    /// SHA256(SHA256(password)) from an earlier login (see [`Verified::fast`]). It opens the account by itself, so keep
+    /// it under the stored hash that it was proven against, and drop it with that.
+    pub fast: Option<&'a [u8; 32]>,
+    /// The key for passwords over a channel that is not secure; without it those plugins are refused there.
+    pub key: Option<&'a RsaKey>,
+}
+
+/// What a proven password taught us. All of it is secret.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Verified {
+    /// The password, where it was stored or sent in clear.
+    pub clear: Option<Vec<u8>>,
+    /// SHA1(password), recovered from a native answer: enough for mysql_native_password on a backend.
+    pub sha1: Option<[u8; 20]>,
+    /// SHA256(SHA256(password)): keep it with the account for the next login's fast path.
+    pub fast: Option<[u8; 32]>,
+    /// A payload to send before the OK packet (caching_sha2_password's "fast ok").
+    pub before_ok: Option<[u8; 2]>,
+}
+
+impl std::fmt::Debug for Verified {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Verified").field("before_ok", &self.before_ok).finish_non_exhaustive()
+    }
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send this payload and feed the answer.
+    Send(Vec<u8>),
+    /// The password is proven. Send [`Verified::before_ok`] if there is one, then OK.
+    Done(Verified),
+    /// Send an AuthSwitchRequest for this plugin with the same scramble, and feed the answer.
+    Switch(Plugin),
+    /// The password costs milliseconds to check: call [`HashCheck::run`], off the worker if need be.
+    Check(HashCheck),
+    /// Wrong password, or no way to prove one. Answer 1045 and close.
+    Denied,
+}
+
+/// A password and the sha256-crypt hash that it must match; owned, so it can run on another thread.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HashCheck {
+    stored: String,
+    password: Vec<u8>,
+}
+
+impl std::fmt::Debug for HashCheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HashCheck").finish_non_exhaustive()
+    }
+}
+
+impl HashCheck {
+    /// [`Step::Done`] or [`Step::Denied`], after some milliseconds of work.
+    #[must_use]
+    pub fn run(self) -> Step {
+        match crypt::verify(&self.stored, &self.password) {
+            Ok(true) => Step::Done(verified_clear(&self.password)),
+            _ => Step::Denied,
+        }
+    }
+}
+
+/// Where a login stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// [`ServerAuth::start`] is due.
+    New,
+    /// Switched; the plugin's first answer is due.
+    Switched(Plugin),
+    /// The password is due, in clear or under RSA, or a request for the RSA key.
+    Password(Plugin),
+    /// Done or denied.
+    Over,
+}
+
+/// The server's side of one login.
+#[derive(Debug)]
+pub struct ServerAuth {
+    scramble: [u8; 20],
+    default: Plugin,
+    channel: Channel,
+    state: State,
+}
+
+impl ServerAuth {
+    /// A login under the greeting's `scramble` (random bytes, none of them 0). `default` is the plugin to switch to when
+    /// the client's own will not do.
+    #[must_use]
+    pub fn new(scramble: [u8; 20], default: Plugin, channel: Channel) -> Self {
+        Self { scramble, default, channel, state: State::New }
+    }
+
+    /// The data for the AuthSwitchRequest that [`Step::Switch`] asks for.
+    #[must_use]
+    pub fn scramble(&self) -> &[u8; 20] {
+        &self.scramble
+    }
+
+    /// Takes the login's (or COM_CHANGE_USER's) plugin and answer. No plugin means a client without CLIENT_PLUGIN_AUTH:
+    /// mysql_native_password, and no switching.
+    pub fn start(&mut self, account: &Account<'_>, plugin: Option<&[u8]>, response: &[u8]) -> Result<Step> {
+        if self.state != State::New {
+            return Err(WireError::UnexpectedAuth("the login has begun already"));
+        }
+        let offered = plugin.map_or(Some(Plugin::Native), Plugin::from_name);
+        match offered.filter(|plugin| self.can_prove(account, *plugin)) {
+            Some(plugin) => self.first_answer(account, plugin, response),
+            None if plugin.is_none() => Ok(self.over(Step::Denied)),
+            None => Ok(self.switch(account)),
+        }
+    }
+
+    /// Takes the next payload from the client.
+    pub fn feed(&mut self, account: &Account<'_>, payload: &[u8]) -> Result<Step> {
+        match self.state {
+            State::New | State::Over => Err(WireError::UnexpectedAuth("no authentication is going on")),
+            State::Switched(plugin) => self.first_answer(account, plugin, payload),
+            State::Password(plugin) => self.password(account, plugin, payload),
+        }
+    }
+
+    /// True when `plugin` can prove what is stored, over this channel.
+    fn can_prove(&self, account: &Account<'_>, plugin: Plugin) -> bool {
+        let sealed = self.channel == Channel::Secure || account.key.is_some();
+        match (plugin, account.stored) {
+            (Plugin::Ed25519, _) => false,
+            (_, Stored::Empty) => true,
+            (Plugin::Clear, _) => self.channel == Channel::Secure,
+            (Plugin::Native, Stored::CachingSha2(_)) => false,
+            (Plugin::Native, _) | (Plugin::CachingSha2, Stored::Clear(_)) => true,
+            (Plugin::CachingSha2, _) => sealed || account.fast.is_some(),
+            (Plugin::Sha256, _) => sealed,
+        }
+    }
+
+    /// Asks for the default plugin if it will do, else for the first that will.
+    fn switch(&mut self, account: &Account<'_>) -> Step {
+        let wishes = [self.default, Plugin::CachingSha2, Plugin::Native];
+        match wishes.into_iter().find(|plugin| self.can_prove(account, *plugin)) {
+            Some(plugin) => {
+                self.state = State::Switched(plugin);
+                Step::Switch(plugin)
+            }
+            None => self.over(Step::Denied),
+        }
+    }
+
+    /// The first answer of a plugin, from the login or after a switch.
+    fn first_answer(&mut self, account: &Account<'_>, plugin: Plugin, response: &[u8]) -> Result<Step> {
+        if account.stored == Stored::Empty || matches!(response, [] | [0]) {
+            return Ok(self.no_password(account, response));
+        }
+        match plugin {
+            Plugin::Native => Ok(self.native(account, response)),
+            Plugin::CachingSha2 => Ok(self.caching_sha2(account, response)),
+            Plugin::Sha256 | Plugin::Clear => self.password(account, plugin, response),
+            Plugin::Ed25519 => Ok(self.over(Step::Denied)),
+        }
+    }
+
+    /// An account without password, or an answer without one: both or neither.
+    fn no_password(&mut self, account: &Account<'_>, response: &[u8]) -> Step {
+        let stored_empty = matches!(account.stored, Stored::Empty | Stored::Clear(b""));
+        let proven = stored_empty && matches!(response, [] | [0]);
+        self.over(if proven { Step::Done(Verified { clear: Some(Vec::new()), ..Verified::default() }) } else { Step::Denied })
+    }
+
+    fn native(&mut self, account: &Account<'_>, response: &[u8]) -> Step {
+        let (stored, clear) = match account.stored {
+            Stored::NativeHash(stored) => (stored, None),
+            Stored::Clear(clear) => (native_stored(clear), Some(clear.to_vec())),
+            Stored::Empty | Stored::CachingSha2(_) => return self.over(Step::Denied),
+        };
+        self.over(match native_verify(&stored, &self.scramble, response) {
+            Some(sha1) => Step::Done(Verified { clear, sha1: Some(sha1), ..Verified::default() }),
+            None => Step::Denied,
+        })
+    }
+
+    fn caching_sha2(&mut self, account: &Account<'_>, response: &[u8]) -> Step {
+        let known = match account.stored {
+            Stored::Clear(clear) => Some(fast_key(clear)),
+            _ => account.fast.copied(),
+        };
+        let fast = known.filter(|key| fast_verify(key, &self.scramble, response));
+        match (fast, account.stored) {
+            (Some(_), stored) => {
+                let verified = if let Stored::Clear(clear) = stored { verified_clear(clear) } else { Verified::default() };
+                self.over(Step::Done(Verified { fast, before_ok: Some([crate::handshake::AUTH_MORE_DATA, FAST_OK]), ..verified }))
+            }
+            (None, Stored::Clear(_)) => self.over(Step::Denied),
+            // A cached key may be of the password before the last change: the full way decides.
+            (None, _) if self.channel == Channel::Secure || account.key.is_some() => {
+                self.state = State::Password(Plugin::CachingSha2);
+                more_data(&[FULL_NEEDED])
+            }
+            (None, _) => self.over(Step::Denied),
+        }
+    }
+
+    /// The password itself: NUL-terminated over a secure channel, else under RSA, or first a request for the key.
+    fn password(&mut self, account: &Account<'_>, plugin: Plugin, payload: &[u8]) -> Result<Step> {
+        if self.channel == Channel::Secure {
+            let password = payload.strip_suffix(&[0]).unwrap_or(payload);
+            return Ok(self.check_password(account, password));
+        }
+        let (ask, key) = match (plugin, account.key) {
+            (Plugin::CachingSha2, Some(key)) => (ASK_KEY_CACHING, key),
+            (Plugin::Sha256, Some(key)) => (ASK_KEY_SHA256, key),
+            _ => return Err(WireError::InsecureChannel),
+        };
+        if payload == [ask] {
+            self.state = State::Password(plugin);
+            return Ok(more_data(key.public_pem().as_bytes()));
+        }
+        Ok(match key.decrypt_password(payload, &self.scramble) {
+            Ok(password) => self.check_password(account, &password),
+            Err(_) => self.over(Step::Denied),
+        })
+    }
+
+    fn check_password(&mut self, account: &Account<'_>, password: &[u8]) -> Step {
+        let proven = match account.stored {
+            Stored::Empty => password.is_empty(),
+            Stored::Clear(clear) => equal(clear, password),
+            Stored::NativeHash(stored) => equal(&native_stored(password), &stored),
+            Stored::CachingSha2(stored) => {
+                return self.over(Step::Check(HashCheck { stored: stored.to_owned(), password: password.to_vec() }));
+            }
+        };
+        self.over(if proven { Step::Done(verified_clear(password)) } else { Step::Denied })
+    }
+
+    /// Ends the login with `step`.
+    fn over(&mut self, step: Step) -> Step {
+        self.state = State::Over;
+        step
+    }
+}
+
+/// All that follows from a known password.
+fn verified_clear(password: &[u8]) -> Verified {
+    Verified { clear: Some(password.to_vec()), sha1: Some(sha1(&[password])), fast: Some(fast_key(password)), before_ok: None }
+}
+
+/// A step that sends AuthMoreData.
+fn more_data(data: &[u8]) -> Step {
+    let mut payload = Vec::new();
+    put_auth_more_data(&mut payload, data);
+    Step::Send(payload)
+}

@@ -1,0 +1,155 @@
+//! Both sides in memory: every way to store a password against every plugin, channel and key.
+
+use super::client::{ClientAuth, ClientSecret, ClientStep};
+use super::rsa::RsaKey;
+use super::server::{Account, ServerAuth, Step, Stored, Verified};
+use super::{Channel, Plugin, crypt, hash};
+use crate::error::WireError;
+use crate::handshake::AuthSwitchRequest;
+use proptest::prelude::*;
+use std::sync::OnceLock;
+
+const SCRAMBLE: [u8; 20] = *b"0123456789abcdefghij";
+
+fn key() -> &'static RsaKey {
+    static KEY: OnceLock<RsaKey> = OnceLock::new();
+    KEY.get_or_init(|| RsaKey::generate().unwrap())
+}
+
+/// Runs a login to its end; the greeting and the account's default plugin are `default`.
+fn login(account: &Account<'_>, secret: ClientSecret<'_>, default: Plugin, channel: Channel) -> Result<Option<Verified>, WireError> {
+    let mut server = ServerAuth::new(SCRAMBLE, default, channel);
+    let mut client = ClientAuth::new(secret, channel);
+    let first = client.begin(default.name().as_bytes(), &SCRAMBLE)?;
+    let mut step = server.start(account, Some(first.plugin.name().as_bytes()), &first.response)?;
+    loop {
+        let payload = match step {
+            Step::Done(verified) => {
+                if let Some(payload) = verified.before_ok {
+                    assert_eq!(client.feed(&payload), Ok(ClientStep::Wait));
+                }
+                assert_eq!(client.feed(&[0, 0, 0, 2, 0, 0, 0]), Ok(ClientStep::Accepted));
+                return Ok(Some(verified));
+            }
+            Step::Denied => return Ok(None),
+            Step::Check(check) => {
+                step = check.run();
+                continue;
+            }
+            Step::Send(payload) => payload,
+            Step::Switch(plugin) => {
+                let mut payload = Vec::new();
+                AuthSwitchRequest { plugin: plugin.name().as_bytes(), data: server.scramble() }.write(&mut payload);
+                payload
+            }
+        };
+        let ClientStep::Send(answer) = client.feed(&payload)? else { panic!("the client has nothing to say") };
+        step = server.feed(account, &answer)?;
+    }
+}
+
+#[test]
+fn the_right_password_and_only_it_gets_in() {
+    let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
+    let stores = [Stored::Clear(b"secret"), Stored::NativeHash(hash::native_stored(b"secret")), Stored::CachingSha2(&crypted)];
+    for stored in stores {
+        for default in [Plugin::Native, Plugin::CachingSha2, Plugin::Sha256] {
+            for channel in [Channel::Plain, Channel::Secure] {
+                let account = Account { stored, fast: None, key: Some(key()) };
+                let right = login(&account, ClientSecret::Clear(b"secret"), default, channel).unwrap();
+                assert!(right.is_some(), "{stored:?} {default:?} {channel:?}");
+                for wrong in [ClientSecret::Clear(b"Secret"), ClientSecret::Empty] {
+                    assert_eq!(login(&account, wrong, default, channel), Ok(None), "{stored:?} {default:?} {channel:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn clear_text_plugin_needs_a_secure_channel() {
+    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, key: None };
+    let verified = login(&account, ClientSecret::Clear(b"secret"), Plugin::Clear, Channel::Secure).unwrap().unwrap();
+    assert_eq!(verified.clear.as_deref(), Some(&b"secret"[..]));
+    let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Plain);
+    let first = client.begin(b"mysql_clear_password", &SCRAMBLE).unwrap();
+    assert_eq!(first.plugin, Plugin::Native);
+    assert_eq!(client.feed(b"\xfemysql_clear_password\0"), Err(WireError::InsecureChannel));
+}
+
+#[test]
+fn empty_passwords() {
+    let account = Account { stored: Stored::Empty, fast: None, key: None };
+    for default in [Plugin::Native, Plugin::CachingSha2, Plugin::Sha256] {
+        assert!(login(&account, ClientSecret::Empty, default, Channel::Plain).unwrap().is_some());
+        assert_eq!(login(&account, ClientSecret::Clear(b"x"), default, Channel::Plain), Ok(None));
+    }
+}
+
+#[test]
+fn fast_path_and_a_stale_key() {
+    let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
+    let slow = Account { stored: Stored::CachingSha2(&crypted), fast: None, key: Some(key()) };
+    let fast = login(&slow, ClientSecret::Clear(b"secret"), Plugin::CachingSha2, Channel::Plain).unwrap().unwrap().fast.unwrap();
+    let quick = Account { fast: Some(&fast), key: None, ..slow };
+    let verified = login(&quick, ClientSecret::Clear(b"secret"), Plugin::CachingSha2, Channel::Plain).unwrap().unwrap();
+    assert_eq!(verified.before_ok, Some([1, 3]));
+    assert_eq!(login(&quick, ClientSecret::Clear(b"wrong"), Plugin::CachingSha2, Channel::Plain), Ok(None));
+    let stale = hash::fast_key(b"before");
+    let changed = Account { fast: Some(&stale), ..slow };
+    assert!(login(&changed, ClientSecret::Clear(b"secret"), Plugin::CachingSha2, Channel::Plain).unwrap().is_some());
+}
+
+#[test]
+fn a_native_login_gives_what_a_native_backend_needs() {
+    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, key: None };
+    let verified = login(&account, ClientSecret::Clear(b"secret"), Plugin::Native, Channel::Plain).unwrap().unwrap();
+    let sha1 = verified.sha1.unwrap();
+    assert!(login(&account, ClientSecret::Sha1(sha1), Plugin::CachingSha2, Channel::Plain).unwrap().is_some());
+    let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
+    let other = Account { stored: Stored::CachingSha2(&crypted), fast: None, key: Some(key()) };
+    assert_eq!(login(&other, ClientSecret::Sha1(sha1), Plugin::Native, Channel::Plain), Err(WireError::ClearTextNeeded));
+}
+
+#[test]
+fn without_plugins_there_is_only_native() {
+    let account = Account { stored: Stored::Clear(b"secret"), fast: None, key: None };
+    let response = hash::native_response(&hash::sha1(&[b"secret"]), &SCRAMBLE);
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::CachingSha2, Channel::Plain);
+    assert!(matches!(server.start(&account, None, &response), Ok(Step::Done(_))));
+    assert!(server.feed(&account, b"").is_err());
+    let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
+    let account = Account { stored: Stored::CachingSha2(&crypted), ..account };
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::CachingSha2, Channel::Secure);
+    assert_eq!(server.start(&account, None, &response), Ok(Step::Denied));
+}
+
+#[test]
+fn ed25519_answers_its_nonce() {
+    let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Plain);
+    client.begin(b"mysql_native_password", &SCRAMBLE).unwrap();
+    let nonce = [0; 32];
+    let mut request = Vec::new();
+    AuthSwitchRequest { plugin: b"client_ed25519", data: &nonce }.write(&mut request);
+    let Ok(ClientStep::Send(answer)) = client.feed(&request) else { panic!("no answer") };
+    assert!(super::ed25519::verify(&super::ed25519::public_key(b"secret"), &nonce, &answer));
+    assert!(client.feed(b"\xfeclient_ed25519\0short").is_err());
+    assert_eq!(client.feed(b"\xfesome_plugin\0"), Err(WireError::UnknownPlugin));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(payloads: Vec<Vec<u8>>, plugin in 0usize..5, secure: bool) {
+        let (name, channel) = (Plugin::ALL[plugin].name().as_bytes(), if secure { Channel::Secure } else { Channel::Plain });
+        let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), channel);
+        let _ = client.begin(name, &SCRAMBLE);
+        let account = Account { stored: Stored::NativeHash([7; 20]), fast: None, key: Some(key()) };
+        let mut server = ServerAuth::new(SCRAMBLE, Plugin::CachingSha2, channel);
+        let _ = server.start(&account, Some(name), &[1]);
+        for payload in payloads {
+            let _ = client.feed(&payload);
+            let _ = client.feed(&[&[1], &payload[..]].concat());
+            prop_assert!(!matches!(server.feed(&account, &payload), Ok(Step::Done(_))));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Collations by id and by name: a static table of what MySQL and MariaDB know.
+//!
+//! Ids mean the same to both servers but for a few (the `*_croatian_ci` of MySQL are `*_croatian_mysql561_ci` to MariaDB);
+//! such an id has two rows. An id that is not here is no error: pass it through to the server.
+
+mod table;
+
+use table::TABLE;
+
+/// Whose list of collations is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Flavor {
+    /// MySQL and Percona Server, Aurora.
+    MySql,
+    /// MariaDB.
+    MariaDb,
+}
+
+/// A set of [`Flavor`]s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flavors(u8);
+
+impl Flavors {
+    const NONE: Self = Self(0);
+    const MYSQL: Self = Self(1);
+    const MARIADB: Self = Self(2);
+    const BOTH: Self = Self(3);
+
+    /// True when `flavor` is in the set.
+    #[must_use]
+    pub const fn contains(self, flavor: Flavor) -> bool {
+        let bit = match flavor {
+            Flavor::MySql => Self::MYSQL,
+            Flavor::MariaDb => Self::MARIADB,
+        };
+        self.0 & bit.0 != 0
+    }
+}
+
+/// One collation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Collation {
+    /// Its number in handshakes and column definitions, 1..=3271 today.
+    pub id: u16,
+    /// Its character set, such as `utf8mb4`.
+    pub charset: &'static str,
+    /// Its name, such as `utf8mb4_general_ci`.
+    pub name: &'static str,
+    /// Who has it under this id and name.
+    pub known_to: Flavors,
+    /// For whom it is its character set's default.
+    pub default_for: Flavors,
+}
+
+/// The collation of this id; MySQL's where the two differ (their character sets do not).
+#[must_use]
+pub fn collation(id: u16) -> Option<&'static Collation> {
+    rows(id).first()
+}
+
+/// The collation of this id as `flavor` knows it; `None` when it does not.
+#[must_use]
+pub fn collation_in(flavor: Flavor, id: u16) -> Option<&'static Collation> {
+    rows(id).iter().find(|row| row.known_to.contains(flavor))
+}
+
+/// The collation of this name, in any case; `utf8_` is read as `utf8mb3_`. MySQL's where the two differ.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static Collation> {
+    TABLE.iter().find(|row| same_name(row.name, name))
+}
+
+/// The collation of this name as `flavor` knows it.
+#[must_use]
+pub fn by_name_in(flavor: Flavor, name: &str) -> Option<&'static Collation> {
+    TABLE.iter().find(|row| row.known_to.contains(flavor) && same_name(row.name, name))
+}
+
+/// The default collation of a character set, in any case; `utf8` is read as `utf8mb3`. Servers can be set to another default
+/// (MariaDB's `character_set_collations`, MySQL's `default_collation_for_utf8mb4`).
+#[must_use]
+pub fn default_of(flavor: Flavor, charset: &str) -> Option<&'static Collation> {
+    let charset = if charset.eq_ignore_ascii_case("utf8") { "utf8mb3" } else { charset };
+    TABLE.iter().find(|row| row.default_for.contains(flavor) && row.charset.eq_ignore_ascii_case(charset))
+}
+
+/// All rows of this id: none, one, or two.
+fn rows(id: u16) -> &'static [Collation] {
+    let start = TABLE.partition_point(|row| row.id < id);
+    let end = TABLE.partition_point(|row| row.id <= id);
+    &TABLE[start..end]
+}
+
+/// Compares without case, and with the old name of utf8mb3.
+fn same_name(ours: &str, theirs: &str) -> bool {
+    let old = || ours.strip_prefix("utf8mb3_").zip(theirs.get(..5)).is_some_and(|(tail, head)| head.eq_ignore_ascii_case("utf8_") && tail.eq_ignore_ascii_case(&theirs[5..]));
+    ours.eq_ignore_ascii_case(theirs) || old()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_has_no_doubles() {
+        for pair in TABLE.windows(2) {
+            assert!(pair[0].id < pair[1].id || (pair[0].id == pair[1].id && pair[0].known_to == Flavors::MYSQL && pair[1].known_to == Flavors::MARIADB));
+        }
+        for flavor in [Flavor::MySql, Flavor::MariaDb] {
+            for row in TABLE.iter().filter(|row| row.known_to.contains(flavor)) {
+                assert_eq!(collation_in(flavor, row.id), Some(row));
+                assert_eq!(by_name_in(flavor, row.name), Some(row));
+            }
+        }
+    }
+
+    #[test]
+    fn well_known_ones() {
+        assert_eq!(collation(8).unwrap().name, "latin1_swedish_ci");
+        assert_eq!(collation(63).unwrap().charset, "binary");
+        assert_eq!(collation(255).unwrap().name, "utf8mb4_0900_ai_ci");
+        assert_eq!(collation_in(Flavor::MariaDb, 255), None);
+        assert_eq!(by_name("UTF8_general_ci").unwrap().id, 33);
+        assert_eq!(by_name("utf8"), None);
+        assert_eq!(collation(9999), None);
+        assert_eq!(default_of(Flavor::MySql, "utf8mb4").unwrap().id, 255);
+        assert_eq!(default_of(Flavor::MariaDb, "UTF8MB4").unwrap().id, 45);
+        assert_eq!(default_of(Flavor::MySql, "utf8").unwrap().id, 33);
+    }
+
+    #[test]
+    fn ids_that_mean_two_things() {
+        assert_eq!(collation_in(Flavor::MySql, 245).unwrap().name, "utf8mb4_croatian_ci");
+        assert_eq!(collation_in(Flavor::MariaDb, 245).unwrap().name, "utf8mb4_croatian_mysql561_ci");
+        assert_eq!(by_name_in(Flavor::MariaDb, "utf8mb4_croatian_ci").unwrap().id, 608);
+    }
+}
