@@ -1,1 +1,43 @@
-//! (under construction)
+//! Reads SQL text as MySQL and MariaDB would, as far as a proxy needs it.
+//!
+//! [`analyze`] is the hot path: one pass, no allocation, giving the statement's
+//! [`Kind`], the [`Facts`] it mentions and a key for what is remembered about it.
+//! [`digest_text`] and [`spooky_hash64`] make the digest that operators see. The
+//! parsers (`parse_*` and friends) understand the few statements the proxy acts on;
+//! they are called only when the analysis says so, and say "not understood" rather
+//! than guess.
+//!
+//! Pure: no IO, no clock, no randomness, no globals. Any bytes are accepted.
+
+mod analyze;
+mod builtins;
+mod cursor;
+mod digest;
+mod facts;
+mod insert_id;
+mod key;
+mod keywords;
+mod kind;
+mod locks;
+mod session_facts;
+mod set;
+mod split;
+mod spooky;
+mod statements;
+mod token;
+
+pub use analyze::{Analysis, analyze, analyze_with};
+pub use digest::{DigestOptions, Grouping, digest_text, first_comment};
+pub use facts::Facts;
+pub use insert_id::insert_id_is_certain;
+pub use kind::Kind;
+pub use locks::{LockCall, lock_names};
+pub use session_facts::{Fact, single_fact_select, substitute_facts};
+pub use set::{Assignment, Target, TransactionTraits, Value, parse_set, parse_set_transaction};
+pub use split::{Split, split};
+pub use spooky::spooky_hash64;
+pub use statements::{
+    Kill, KillTarget, TransactionControl, parse_kill, parse_transaction, parse_use, prepared_name,
+    temporary_tables,
+};
+pub use token::{LexMode, Lexer, Token, TokenKind};

@@ -1,0 +1,400 @@
+//! The hot path: one pass over a statement for its kind, its facts and its key.
+//!
+//! No allocation; the cost is a few nanoseconds a token, and a `memchr` over literals.
+
+use crate::digest::Grouping;
+use crate::facts::Facts;
+use crate::key::Key;
+use crate::keywords::{Kw, fold_head, head_at, lookup, lookup_with};
+use crate::kind::{Class, Kind, classify};
+use crate::token::{LexMode, Lexer, Token, TokenKind};
+
+/// What one pass over the text found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Analysis {
+    /// The kind of the first statement.
+    pub kind: Kind,
+    /// The facts of all statements in the text.
+    pub facts: Facts,
+    /// Hash of the normalised text. Two statements with equal values have the same digest text
+    /// (under the same [`Grouping`]); it is not the digest that operators see.
+    pub digest: u64,
+}
+
+/// Analyzes `sql` with the default grouping limits.
+#[inline]
+pub fn analyze(sql: &[u8], mode: LexMode) -> Analysis {
+    analyze_with(sql, mode, Grouping::default())
+}
+
+/// Analyzes `sql`; `grouping` must be the one that digest texts are made with.
+pub fn analyze_with(sql: &[u8], mode: LexMode, grouping: Grouping) -> Analysis {
+    let mut scan = Scan::new(sql, mode, grouping);
+    while scan.step() {}
+    scan.finish()
+}
+
+struct Scan<'a> {
+    sql: &'a [u8],
+    lexer: Lexer<'a>,
+    key: Key,
+    facts: Facts,
+    first: Option<Kind>,
+    /// The statement that is being read; `None` before its first word.
+    current: Option<Class>,
+    /// A `;` ended the first statement.
+    ended: bool,
+    last: TokenKind,
+    last_kw: Kw,
+    last_end: usize,
+    /// The keyword before the (qualified) name that is being read.
+    lead: Kw,
+    qualified: bool,
+    /// A query was met inside a data definition.
+    query_met: bool,
+}
+
+impl<'a> Scan<'a> {
+    fn new(sql: &'a [u8], mode: LexMode, grouping: Grouping) -> Self {
+        Scan {
+            sql,
+            lexer: Lexer::new(sql, mode),
+            key: Key::new(grouping),
+            facts: Facts::NONE,
+            first: None,
+            current: None,
+            ended: false,
+            last: TokenKind::End,
+            last_kw: Kw::None,
+            last_end: 0,
+            lead: Kw::None,
+            qualified: false,
+            query_met: false,
+        }
+    }
+
+    fn finish(self) -> Analysis {
+        let comment = if self.lexer.comment_met() {
+            Facts::COMMENT
+        } else {
+            Facts::NONE
+        };
+        Analysis {
+            kind: self.first.unwrap_or(Kind::Empty),
+            facts: self.facts | comment,
+            digest: self.key.finish(),
+        }
+    }
+
+    /// Reads one token; false at the end.
+    #[inline]
+    fn step(&mut self) -> bool {
+        let token = self.lexer.token();
+        let mut kw = Kw::None;
+        match token.kind {
+            TokenKind::End => return false,
+            TokenKind::Word => kw = self.word(&token),
+            TokenKind::Number | TokenKind::String => self.value(&token),
+            TokenKind::Placeholder => {
+                self.facts |= Facts::PLACEHOLDER;
+                self.value(&token);
+            }
+            TokenKind::Punct(byte) => self.punct(byte, &token),
+            TokenKind::QuotedName => self.quoted_name(&token),
+            TokenKind::UserVariable => self.user_variable(&token),
+            TokenKind::SystemVariable => self.system_variable(&token),
+            TokenKind::PrefixedString => {
+                self.begin_other();
+                let prefix = u64::from(self.sql[token.start]);
+                self.key.word(prefix, b"x", token.spaced, false);
+                self.key.value(false);
+            }
+            TokenKind::Assign => self.assign(&token),
+        }
+        self.last = token.kind;
+        self.last_kw = kw;
+        self.last_end = token.end;
+        true
+    }
+
+    fn kind(&self) -> Kind {
+        self.current.map_or(Kind::Other, |class| class.kind)
+    }
+
+    #[inline]
+    fn begin(&mut self, kw: Kw) {
+        if self.current.is_none() {
+            let class = classify(kw, &self.lexer);
+            self.current = Some(class);
+            self.first.get_or_insert(class.kind);
+            self.query_met = false;
+            if self.ended {
+                self.facts |= Facts::MULTI;
+            }
+            if class.kind == Kind::Call {
+                self.facts |= Facts::UNKNOWN_FUNCTION;
+            }
+            if class.kind == Kind::GetDiagnostics {
+                self.facts |= Facts::DIAGNOSTICS;
+            }
+        }
+    }
+
+    /// A statement that starts with something that is no word.
+    #[inline]
+    fn begin_other(&mut self) {
+        if self.current.is_none() {
+            self.begin(Kw::None);
+        }
+    }
+
+    #[inline]
+    fn word(&mut self, token: &Token) -> Kw {
+        let head = head_at(self.sql, token.start, token.len());
+        let text = token.text(self.sql);
+        let joined = self.last == TokenKind::Punct(b'.');
+        let kw = lookup_with(head, text);
+        self.begin(kw);
+        self.enter_name(joined);
+        self.key
+            .word(head, text, token.spaced, !joined && kw.precedes_value());
+        if kw == Kw::None {
+            if fold_head(head, token.len()) == SESSION {
+                self.facts |= session_track(text);
+            }
+        } else if kw != Kw::Known {
+            self.facts |= self.word_facts(kw);
+            self.query_met |= kw == Kw::Select;
+        }
+        kw
+    }
+
+    #[inline]
+    fn enter_name(&mut self, joined: bool) {
+        self.qualified = joined;
+        if !joined {
+            self.lead = self.last_kw;
+        }
+    }
+
+    #[inline]
+    fn word_facts(&self, kw: Kw) -> Facts {
+        match (kw, self.last_kw) {
+            (Kw::SqlCalcFoundRows, _) => Facts::CALC_FOUND_ROWS,
+            (Kw::Temporary, _) => Facts::TEMPORARY,
+            (Kw::Update, Kw::For) | (Kw::Share, Kw::For | Kw::In) => Facts::LOCKING_READ,
+            (Kw::Value, Kw::Previous) => Facts::UNKNOWN_FUNCTION,
+            (Kw::Value, Kw::None) if self.last_is(b"next") => Facts::UNKNOWN_FUNCTION,
+            (Kw::Variables, _) if self.kind() == Kind::Show => Facts::VARIABLES,
+            (Kw::Outfile | Kw::Dumpfile, Kw::Into) => Facts::INTO_FILE,
+            _ if kw.is_variable_table() => Facts::VARIABLES,
+            _ => Facts::NONE,
+        }
+    }
+
+    fn last_is(&self, word: &[u8]) -> bool {
+        let text = self.sql.get(..self.last_end).unwrap_or_default();
+        text.len() >= word.len() && text[text.len() - word.len()..].eq_ignore_ascii_case(word)
+    }
+
+    #[inline]
+    fn value(&mut self, token: &Token) {
+        self.begin_other();
+        self.key.value(token.spaced);
+    }
+
+    #[inline]
+    fn punct(&mut self, byte: u8, token: &Token) {
+        match byte {
+            b'(' => {
+                if self.current.is_some() {
+                    self.facts |= self.call_facts();
+                }
+            }
+            b';' => self.semicolon(),
+            b'=' if self.last == TokenKind::UserVariable && self.kind() == Kind::Set => {
+                self.facts |= Facts::USER_VARIABLE_ASSIGN;
+            }
+            _ => self.begin_other(),
+        }
+        self.key.punct(byte, token.spaced);
+    }
+
+    fn semicolon(&mut self) {
+        if self.current.is_some_and(|class| !class.whole_text) {
+            self.current = None;
+            self.ended = true;
+        }
+    }
+
+    /// Facts of the function call whose `(` was met, if it is one.
+    #[inline]
+    fn call_facts(&self) -> Facts {
+        match self.last {
+            TokenKind::Word if !self.qualified => match self.last_kw {
+                Kw::None => self.unknown_call(),
+                Kw::LastInsertId => self.last_insert_id(),
+                Kw::FoundRows => Facts::FOUND_ROWS,
+                Kw::RowCount => Facts::ROW_COUNT,
+                Kw::GetLock => Facts::GET_LOCK,
+                Kw::ReleaseLock | Kw::ReleaseAllLocks => Facts::RELEASE_LOCK,
+                Kw::ConnectionId => Facts::CONNECTION_ID,
+                _ => Facts::NONE,
+            },
+            TokenKind::Word | TokenKind::QuotedName => self.unknown_call(),
+            _ => Facts::NONE,
+        }
+    }
+
+    /// `name (`: a stored function, unless the name is a table's, an index's or an alias.
+    fn unknown_call(&self) -> Facts {
+        let is_object = matches!(
+            self.lead,
+            Kw::Into
+                | Kw::Table
+                | Kw::References
+                | Kw::Insert
+                | Kw::Replace
+                | Kw::Ignore
+                | Kw::Delayed
+                | Kw::LowPriority
+                | Kw::HighPriority
+                | Kw::As
+                | Kw::With
+                | Kw::Recursive
+        );
+        let no_calls = match self.kind() {
+            Kind::Ddl | Kind::CreateTemporaryTable => !self.query_met,
+            kind => kind == Kind::Grant,
+        };
+        if is_object || no_calls {
+            Facts::NONE
+        } else {
+            Facts::UNKNOWN_FUNCTION
+        }
+    }
+
+    fn last_insert_id(&self) -> Facts {
+        let reads = self.lexer.clone().token().is(b')');
+        if reads {
+            Facts::LAST_INSERT_ID
+        } else {
+            Facts::LAST_INSERT_ID | Facts::LAST_INSERT_ID_SET
+        }
+    }
+
+    #[inline]
+    fn quoted_name(&mut self, token: &Token) {
+        self.begin_other();
+        self.enter_name(self.last == TokenKind::Punct(b'.'));
+        let head = head_at(self.sql, token.start, token.len());
+        let text = token.text(self.sql);
+        self.key.word(head, text, token.spaced, false);
+        self.facts |= inner_name_facts(text);
+    }
+
+    fn user_variable(&mut self, token: &Token) {
+        self.begin_other();
+        self.raw(token);
+        if self.is_account(token) {
+            return;
+        }
+        self.facts |= Facts::USER_VARIABLE;
+        let assigns = self.last_kw == Kw::Into || self.kind_assigns();
+        if assigns {
+            self.facts |= Facts::USER_VARIABLE_ASSIGN;
+        }
+    }
+
+    fn kind_assigns(&self) -> bool {
+        matches!(
+            self.kind(),
+            Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound
+        )
+    }
+
+    /// `user@host`: no variable.
+    fn is_account(&self, token: &Token) -> bool {
+        let touches = token.start == self.last_end
+            && matches!(
+                self.last,
+                TokenKind::Word | TokenKind::QuotedName | TokenKind::String
+            );
+        let names_accounts = matches!(
+            self.kind(),
+            Kind::Grant | Kind::Ddl | Kind::Show | Kind::SetPassword | Kind::SetRole | Kind::Other
+        );
+        touches && names_accounts
+    }
+
+    fn system_variable(&mut self, token: &Token) {
+        self.begin_other();
+        self.raw(token);
+        self.facts |= Facts::SYSTEM_VARIABLE;
+        let name = variable_name(token.text(self.sql));
+        self.facts |= match lookup(name) {
+            Kw::LastInsertId | Kw::Identity => Facts::LAST_INSERT_ID,
+            Kw::PseudoThreadId => Facts::CONNECTION_ID,
+            Kw::WarningCount | Kw::ErrorCount => Facts::DIAGNOSTICS,
+            _ => session_track(name),
+        };
+    }
+
+    fn assign(&mut self, token: &Token) {
+        self.begin_other();
+        if self.last == TokenKind::UserVariable {
+            self.facts |= Facts::USER_VARIABLE_ASSIGN;
+        }
+        self.key.punct(b':', token.spaced);
+        self.key.punct(b'=', false);
+    }
+
+    /// Hashes a token as it is written.
+    fn raw(&mut self, token: &Token) {
+        let head = head_at(self.sql, token.start, token.len());
+        self.key
+            .word(head, token.text(self.sql), token.spaced, false);
+    }
+}
+
+const SESSION: u64 = u64::from_le_bytes(*b"session\x7f");
+
+fn session_track(name: &[u8]) -> Facts {
+    const PREFIX: &[u8] = b"session_track";
+    let hit = name.len() >= PREFIX.len() && name[..PREFIX.len()].eq_ignore_ascii_case(PREFIX);
+    if hit {
+        Facts::SESSION_TRACK
+    } else {
+        Facts::NONE
+    }
+}
+
+fn inner_name_facts(quoted: &[u8]) -> Facts {
+    let Some(inner) = quoted.get(1..quoted.len().saturating_sub(1)) else {
+        return Facts::NONE;
+    };
+    if lookup(inner).is_variable_table() {
+        Facts::VARIABLES
+    } else {
+        session_track(inner)
+    }
+}
+
+/// The last component of `@@scope.name`, without quotes.
+pub(crate) fn variable_name(text: &[u8]) -> &[u8] {
+    let name = text.get(2..).unwrap_or_default();
+    let name = name
+        .iter()
+        .rposition(|&byte| byte == b'.')
+        .map_or(name, |dot| &name[dot + 1..])
+        .trim_ascii();
+    name.strip_prefix(b"`")
+        .and_then(|name| name.strip_suffix(b"`"))
+        .unwrap_or(name)
+}
+
+/// May stand before a statement's first word.
+#[inline]
+pub(crate) fn is_opening(kind: TokenKind) -> bool {
+    kind == TokenKind::Punct(b'(')
+}

@@ -1,0 +1,184 @@
+//! A lexer with one token of look-ahead, for the statement parsers.
+
+use std::borrow::Cow;
+
+use crate::keywords::{Kw, lookup};
+use crate::token::{LexMode, Lexer, Token, TokenKind};
+
+#[derive(Clone)]
+pub(crate) struct Cursor<'a> {
+    lexer: Lexer<'a>,
+    token: Token,
+    kw: Kw,
+}
+
+impl<'a> Cursor<'a> {
+    /// At the first token of `sql`, past leading `;`.
+    pub(crate) fn new(sql: &'a [u8], mode: LexMode) -> Self {
+        let mut cursor = Self::from_lexer(Lexer::new(sql, mode));
+        while cursor.eat_punct(b';') {}
+        cursor
+    }
+
+    /// At the lexer's next token.
+    pub(crate) fn from_lexer(mut lexer: Lexer<'a>) -> Self {
+        let token = lexer.token();
+        let kw = keyword(&lexer, &token);
+        Cursor { lexer, token, kw }
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(crate) fn kind(&self) -> TokenKind {
+        self.token.kind
+    }
+
+    /// The current token's keyword, [`Kw::None`] when it is no word.
+    pub(crate) fn kw(&self) -> Kw {
+        self.kw
+    }
+
+    pub(crate) fn text(&self) -> &'a [u8] {
+        self.token.text(self.lexer.sql())
+    }
+
+    pub(crate) fn bump(&mut self) {
+        self.token = self.lexer.token();
+        self.kw = keyword(&self.lexer, &self.token);
+    }
+
+    pub(crate) fn at_end(&self) -> bool {
+        self.token.kind == TokenKind::End
+    }
+
+    /// At the end of this statement: end of text or `;`.
+    pub(crate) fn at_statement_end(&self) -> bool {
+        self.at_end() || self.token.is(b';')
+    }
+
+    pub(crate) fn eat(&mut self, kw: Kw) -> bool {
+        let hit = self.kw == kw;
+        if hit {
+            self.bump();
+        }
+        hit
+    }
+
+    pub(crate) fn eat_any(&mut self, any: &[Kw]) -> bool {
+        let hit = any.contains(&self.kw);
+        if hit {
+            self.bump();
+        }
+        hit
+    }
+
+    /// Eats all of `words`, or nothing.
+    pub(crate) fn eat_all(&mut self, words: &[Kw]) -> bool {
+        let mut ahead = self.clone();
+        let hit = words.iter().all(|&kw| ahead.eat(kw));
+        if hit {
+            *self = ahead;
+        }
+        hit
+    }
+
+    pub(crate) fn eat_punct(&mut self, punct: u8) -> bool {
+        let hit = self.token.is(punct);
+        if hit {
+            self.bump();
+        }
+        hit
+    }
+
+    /// True when nothing but `;` is left.
+    pub(crate) fn done(&mut self) -> bool {
+        while self.eat_punct(b';') {}
+        self.at_end()
+    }
+
+    /// An identifier without its quotes.
+    pub(crate) fn name(&mut self) -> Option<Cow<'a, [u8]>> {
+        let name = match self.token.kind {
+            TokenKind::Word => Cow::Borrowed(self.text()),
+            TokenKind::QuotedName => unquote_name(self.text()),
+            _ => return None,
+        };
+        self.bump();
+        Some(name)
+    }
+
+    /// An identifier without its quotes, in lower case.
+    pub(crate) fn lower_name(&mut self) -> Option<String> {
+        lower(&self.name()?)
+    }
+}
+
+fn keyword(lexer: &Lexer<'_>, token: &Token) -> Kw {
+    if token.kind == TokenKind::Word {
+        lookup(token.text(lexer.sql()))
+    } else {
+        Kw::None
+    }
+}
+
+/// Lower-case text; `None` when it is not UTF-8.
+pub(crate) fn lower(bytes: &[u8]) -> Option<String> {
+    Some(std::str::from_utf8(bytes).ok()?.to_lowercase())
+}
+
+/// Text as it is; `None` when it is not UTF-8.
+pub(crate) fn utf8(bytes: &[u8]) -> Option<String> {
+    Some(std::str::from_utf8(bytes).ok()?.to_owned())
+}
+
+/// The content of a quoted identifier, doubled quotes undone.
+pub(crate) fn unquote_name(text: &[u8]) -> Cow<'_, [u8]> {
+    let Some((&quote, rest)) = text.split_first() else {
+        return Cow::Borrowed(text);
+    };
+    let content = rest.strip_suffix(&[quote]).unwrap_or(rest);
+    if !content.contains(&quote) {
+        return Cow::Borrowed(content);
+    }
+    Cow::Owned(undouble(content, quote, false))
+}
+
+/// The value of a string literal.
+pub(crate) fn unquote_string(text: &[u8], mode: LexMode) -> Vec<u8> {
+    let Some((&quote, rest)) = text.split_first() else {
+        return Vec::new();
+    };
+    let content = rest.strip_suffix(&[quote]).unwrap_or(rest);
+    undouble(content, quote, !mode.no_backslash_escapes)
+}
+
+fn undouble(content: &[u8], quote: u8, backslash: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(content.len());
+    let mut bytes = content.iter().copied();
+    while let Some(byte) = bytes.next() {
+        let next = if byte == quote {
+            bytes.next().unwrap_or(quote)
+        } else if byte == b'\\' && backslash {
+            bytes.next().map_or(b'\\', escaped)
+        } else {
+            byte
+        };
+        out.push(next);
+    }
+    out
+}
+
+/// MySQL manual 11.1.1, "Special Character Escape Sequences".
+fn escaped(byte: u8) -> u8 {
+    match byte {
+        b'0' => 0,
+        b'b' => 8,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'Z' => 26,
+        other => other,
+    }
+}

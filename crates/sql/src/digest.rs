@@ -1,0 +1,472 @@
+//! The digest text: a statement with its literals replaced, as ProxySQL writes it.
+//!
+//! One pass that writes straight into the output and folds lists by truncating it.
+//! Rules: ProxySQL 2.x documentation, "Query digest" (`mysql-query_digests_*` variables).
+//! As there, a double-quoted text is a literal and backticks are not special; unlike
+//! there, a backticked name with other than name characters and blanks is copied as it
+//! is, so a quote inside it cannot shift what counts as a literal after it.
+
+use crate::keywords::{Kw, lookup};
+use crate::token::{
+    Class, LexMode, TokenKind, class, comment_end, is_name, line_end, name_end, number, quoted_end,
+    version_comment,
+};
+
+/// How many values and rows a list keeps before the rest becomes `...`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grouping {
+    /// Values kept in a list (`query_digests_grouping_limit`), 1..=2089.
+    pub values: usize,
+    /// Rows kept (`query_digests_groups_grouping_limit`), 0..=2089; 0 keeps all.
+    pub rows: usize,
+}
+
+impl Default for Grouping {
+    fn default() -> Self {
+        Grouping {
+            values: 3,
+            rows: 10,
+        }
+    }
+}
+
+/// The `mysql-query_digests_*` settings that change the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DigestOptions {
+    /// List limits.
+    pub grouping: Grouping,
+    /// Lower-case everything that is copied.
+    pub lowercase: bool,
+    /// `NULL` becomes `?`.
+    pub replace_null: bool,
+    /// Runs of digits inside words become `?`.
+    pub no_digits: bool,
+    /// Keep comments as they are.
+    pub keep_comment: bool,
+    /// Longest text, in bytes (`query_digests_max_query_length`), 16..=1048576.
+    pub max_query_length: usize,
+    /// How literals end. ProxySQL knows only the default mode.
+    pub lex: LexMode,
+}
+
+impl Default for DigestOptions {
+    fn default() -> Self {
+        DigestOptions {
+            grouping: Grouping::default(),
+            lowercase: false,
+            replace_null: false,
+            no_digits: false,
+            keep_comment: false,
+            max_query_length: 65_000,
+            lex: LexMode::default(),
+        }
+    }
+}
+
+/// Appends the digest text of `sql` to `out`.
+pub fn digest_text(sql: &[u8], opts: &DigestOptions, out: &mut Vec<u8>) {
+    let mut writer = Writer::new(sql, opts, out);
+    while writer.step() {}
+    writer.finish();
+}
+
+/// The content of the first plain `/* ... */` comment, blanks trimmed: where ProxySQL looks for
+/// directives. At most 1023 bytes.
+pub fn first_comment(sql: &[u8], mode: LexMode) -> Option<&[u8]> {
+    let mut at = 0;
+    while let Some(&byte) = sql.get(at) {
+        at = match byte {
+            b'\'' => quoted_end(sql, at, byte, !mode.no_backslash_escapes),
+            b'"' => quoted_end(
+                sql,
+                at,
+                byte,
+                !mode.no_backslash_escapes && !mode.ansi_quotes,
+            ),
+            b'`' => quoted_end(sql, at, byte, false),
+            b'#' => line_end(sql, at),
+            b'-' if is_dash_comment(sql, at) => line_end(sql, at),
+            b'/' if sql.get(at + 1) == Some(&b'*') => match version_comment(sql, at) {
+                Some(content) => content,
+                None => return comment_content(sql, at),
+            },
+            _ => at + 1,
+        };
+    }
+    None
+}
+
+fn comment_content(sql: &[u8], open: usize) -> Option<&[u8]> {
+    const LONGEST: usize = 1023;
+    let text = sql.get(open + 2..comment_end(sql, open))?;
+    let content = text.strip_suffix(b"*/")?;
+    Some(content.get(..LONGEST).unwrap_or(content).trim_ascii())
+}
+
+fn is_dash_comment(sql: &[u8], at: usize) -> bool {
+    sql.get(at + 1) == Some(&b'-') && sql.get(at + 2).is_none_or(|&third| third <= b' ')
+}
+
+/// What was written last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prev {
+    Start,
+    Open,
+    Comma,
+    /// `+ - * / %`.
+    Arithmetic,
+    /// Any other operator.
+    Operator,
+    Value,
+    /// `(?,?,?,...)`.
+    Row,
+    Word {
+        precedes_value: bool,
+    },
+    Other,
+}
+
+impl Prev {
+    fn takes_sign(self) -> bool {
+        match self {
+            Prev::Start | Prev::Open | Prev::Comma | Prev::Arithmetic | Prev::Operator => true,
+            Prev::Word { precedes_value } => precedes_value,
+            Prev::Value | Prev::Row | Prev::Other => false,
+        }
+    }
+}
+
+/// State before a run of unary signs, to go back to when a value follows.
+#[derive(Clone, Copy)]
+struct Sign {
+    len: usize,
+    space: bool,
+    prev: Prev,
+}
+
+struct Writer<'a> {
+    sql: &'a [u8],
+    opts: &'a DigestOptions,
+    out: &'a mut Vec<u8>,
+    base: usize,
+    pos: usize,
+    /// Blank space was read since the last token.
+    space: bool,
+    prev: Prev,
+    sign: Option<Sign>,
+    version_depth: usize,
+    depth: usize,
+    /// Values in the current run, 0 when there is none, and where its first one stands.
+    run: usize,
+    run_start: usize,
+    /// Only values and commas since the last `(`.
+    pure: bool,
+    /// The last comma follows a folded row; the current row follows such a comma.
+    after_row: bool,
+    in_chain: bool,
+    rows: usize,
+    row_end: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(sql: &'a [u8], opts: &'a DigestOptions, out: &'a mut Vec<u8>) -> Self {
+        let base = out.len();
+        Writer {
+            sql,
+            opts,
+            out,
+            base,
+            pos: 0,
+            space: false,
+            prev: Prev::Start,
+            sign: None,
+            version_depth: 0,
+            depth: 0,
+            run: 0,
+            run_start: 0,
+            pure: false,
+            after_row: false,
+            in_chain: false,
+            rows: 0,
+            row_end: 0,
+        }
+    }
+
+    fn finish(self) {
+        self.out
+            .truncate(self.base + self.opts.max_query_length.min(self.out.len() - self.base));
+        while self.out.len() > self.base && matches!(self.out.last(), Some(b' ' | b';')) {
+            self.out.pop();
+        }
+    }
+
+    /// Reads one token; false at the end or when the text is long enough.
+    fn step(&mut self) -> bool {
+        let Some(&byte) = self.sql.get(self.pos) else {
+            return false;
+        };
+        let at = self.pos;
+        match class(byte) {
+            Class::Space => {
+                self.space = true;
+                self.pos += 1;
+            }
+            Class::Letter => self.word(name_end(self.sql, at)),
+            Class::Digit => self.number(),
+            Class::Quote | Class::DoubleQuote => self.string(byte),
+            Class::Backtick => self.backtick(),
+            Class::Question => self.value(at + 1),
+            Class::Comment if self.comment(byte) => {}
+            Class::Dot if self.starts_number() => self.number(),
+            _ => self.punct(byte),
+        }
+        self.out.len() - self.base <= self.opts.max_query_length
+    }
+
+    fn starts_number(&self) -> bool {
+        let joins = !self.space && matches!(self.prev, Prev::Word { .. });
+        !joins && self.sql.get(self.pos + 1).is_some_and(u8::is_ascii_digit)
+    }
+
+    /// Writes the space that was read, unless the rules drop it.
+    fn gap(&mut self, dropped: bool) {
+        let wanted = std::mem::take(&mut self.space) && !dropped;
+        if wanted && !matches!(self.prev, Prev::Start | Prev::Open | Prev::Comma) {
+            self.out.push(b' ');
+        }
+    }
+
+    /// Ends any run: something other than a value, a comma or a sign comes.
+    fn break_run(&mut self) {
+        self.sign = None;
+        self.run = 0;
+        self.pure = false;
+    }
+
+    fn copy(&mut self, end: usize) {
+        let text = self.sql.get(self.pos..end).unwrap_or_default();
+        let from = self.out.len();
+        if self.opts.no_digits {
+            self.copy_without_digits(text);
+        } else {
+            self.out.extend_from_slice(text);
+        }
+        if self.opts.lowercase {
+            self.out[from..].make_ascii_lowercase();
+        }
+        self.pos = end;
+    }
+
+    fn copy_without_digits(&mut self, text: &[u8]) {
+        let mut in_digits = false;
+        for &byte in text {
+            let masks = byte.is_ascii_digit() && self.out.len() > self.base;
+            if !masks {
+                self.out.push(byte);
+            } else if !in_digits {
+                self.out.push(b'?');
+            }
+            in_digits = masks;
+        }
+    }
+
+    fn word(&mut self, end: usize) {
+        let text = self.sql.get(self.pos..end).unwrap_or_default();
+        let kw = lookup(text);
+        if kw == Kw::Null && self.opts.replace_null {
+            return self.value(end);
+        }
+        self.break_run();
+        self.gap(false);
+        self.copy(end);
+        self.prev = Prev::Word {
+            precedes_value: kw.precedes_value(),
+        };
+    }
+
+    fn number(&mut self) {
+        match number(self.sql, self.pos) {
+            (TokenKind::Word, end) => self.word(end),
+            (_, end) => self.value(end),
+        }
+    }
+
+    fn string(&mut self, quote: u8) {
+        let lex = self.opts.lex;
+        let backslash = !lex.no_backslash_escapes && !(quote == b'"' && lex.ansi_quotes);
+        self.value(quoted_end(self.sql, self.pos, quote, backslash));
+    }
+
+    fn backtick(&mut self) {
+        let end = quoted_end(self.sql, self.pos, b'`', false);
+        let inner = self
+            .sql
+            .get(self.pos + 1..end.saturating_sub(1))
+            .unwrap_or_default();
+        let plain = inner
+            .iter()
+            .all(|&byte| is_name(byte) || matches!(byte, b' ' | b'.'));
+        if plain {
+            return self.punct(b'`');
+        }
+        self.break_run();
+        self.gap(false);
+        self.copy(end);
+        self.prev = Prev::Other;
+    }
+
+    /// A literal that ends at `end`.
+    fn value(&mut self, end: usize) {
+        self.pos = end;
+        if let Some(sign) = self.sign.take() {
+            self.out.truncate(sign.len);
+            self.space = sign.space;
+            self.prev = sign.prev;
+        }
+        if self.prev == Prev::Comma && self.run > 0 {
+            self.next_in_run();
+        } else {
+            self.gap(self.prev == Prev::Arithmetic);
+            self.run = usize::from(self.depth > 0 && self.prev != Prev::Arithmetic);
+            self.run_start = self.out.len();
+            self.out.push(b'?');
+        }
+        self.space = false;
+        self.prev = Prev::Value;
+    }
+
+    fn next_in_run(&mut self) {
+        let keep = self.opts.grouping.values;
+        self.run += 1;
+        if self.run <= keep + 1 {
+            self.out.push(b'?');
+        } else if self.run == keep + 2 {
+            self.out.truncate(self.run_start + 2 * keep);
+            self.out.extend_from_slice(b"...");
+        } else {
+            self.out.pop();
+        }
+    }
+
+    fn punct(&mut self, byte: u8) {
+        match byte {
+            b',' => self.comma(),
+            b'(' => self.open(),
+            b')' => self.close(),
+            b'+' | b'-' if self.prev.takes_sign() => self.unary(byte),
+            _ => self.other(byte),
+        }
+        self.pos += 1;
+    }
+
+    fn other(&mut self, byte: u8) {
+        self.break_run();
+        let arithmetic = matches!(byte, b'+' | b'-' | b'*' | b'/' | b'%');
+        self.gap(arithmetic && self.prev == Prev::Value);
+        self.out.push(byte);
+        self.prev = match byte {
+            _ if arithmetic => Prev::Arithmetic,
+            b'=' | b'<' | b'>' | b'!' | b'|' | b'&' | b'^' | b'~' => Prev::Operator,
+            _ => Prev::Other,
+        };
+    }
+
+    fn unary(&mut self, byte: u8) {
+        self.sign.get_or_insert(Sign {
+            len: self.out.len(),
+            space: self.space,
+            prev: self.prev,
+        });
+        self.gap(false);
+        self.out.push(byte);
+        self.prev = Prev::Arithmetic;
+    }
+
+    fn comma(&mut self) {
+        self.sign = None;
+        if self.prev != Prev::Value {
+            self.run = 0;
+            self.pure = false;
+        }
+        self.after_row = self.prev == Prev::Row;
+        self.gap(true);
+        self.out.push(b',');
+        self.prev = Prev::Comma;
+    }
+
+    fn open(&mut self) {
+        self.break_run();
+        self.in_chain = self.prev == Prev::Comma && self.after_row;
+        if !self.in_chain {
+            self.rows = 0;
+        }
+        self.gap(false);
+        self.out.push(b'(');
+        self.depth += 1;
+        self.pure = true;
+        self.prev = Prev::Open;
+    }
+
+    fn close(&mut self) {
+        let folded =
+            self.pure && self.prev == Prev::Value && self.run > self.opts.grouping.values + 1;
+        self.break_run();
+        self.gap(true);
+        self.out.push(b')');
+        self.depth = self.depth.saturating_sub(1);
+        self.prev = Prev::Other;
+        if folded && self.opts.grouping.rows > 0 {
+            self.end_row();
+        }
+    }
+
+    fn end_row(&mut self) {
+        let keep = self.opts.grouping.rows;
+        self.prev = Prev::Row;
+        self.rows = if self.in_chain { self.rows + 1 } else { 1 };
+        if self.rows > keep {
+            self.out.truncate(self.row_end);
+        }
+        if self.rows == keep + 1 {
+            self.out.extend_from_slice(b",...");
+        }
+        self.row_end = self.out.len();
+    }
+
+    /// Reads a comment, or a version comment's opening or closing mark.
+    fn comment(&mut self, byte: u8) -> bool {
+        let at = self.pos;
+        let end = match (byte, self.sql.get(at + 1)) {
+            (b'#', _) => line_end(self.sql, at),
+            (b'-', _) if is_dash_comment(self.sql, at) => line_end(self.sql, at),
+            (b'/', Some(b'*')) => match version_comment(self.sql, at) {
+                Some(content) => {
+                    self.version_depth += 1;
+                    return self.blank(content);
+                }
+                None => comment_end(self.sql, at),
+            },
+            (b'*', Some(b'/')) if self.version_depth > 0 => {
+                self.version_depth -= 1;
+                return self.blank(at + 2);
+            }
+            _ => return false,
+        };
+        if !self.opts.keep_comment {
+            return self.blank(end);
+        }
+        self.break_run();
+        self.gap(false);
+        self.out
+            .extend_from_slice(self.sql.get(at..end).unwrap_or_default());
+        self.prev = Prev::Other;
+        self.pos = end;
+        true
+    }
+
+    fn blank(&mut self, end: usize) -> bool {
+        self.space = true;
+        self.pos = end;
+        true
+    }
+}

@@ -1,0 +1,488 @@
+//! The lexer: SQL bytes to tokens, without allocation.
+//!
+//! It follows the lexical rules of MySQL and MariaDB (MySQL manual 11, "Language
+//! Structure") under the session's [`LexMode`]. The content of a version comment
+//! (`/*!40101 ... */`, `/*M! ... */`) is read as SQL, because a server runs it.
+//! Bytes from 0x80 up count as identifier characters. Every input gives tokens;
+//! an unfinished literal or comment reaches to the end of the text.
+//!
+//! INVARIANT: `Token::end > Token::start` except for [`TokenKind::End`], so a scan ends.
+
+use memchr::{memchr, memchr2};
+
+/// Lexer state that depends on the session's `sql_mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LexMode {
+    /// `ANSI_QUOTES`: a double quote delimits an identifier, not a string.
+    pub ansi_quotes: bool,
+    /// `NO_BACKSLASH_ESCAPES`: a backslash is an ordinary character.
+    pub no_backslash_escapes: bool,
+}
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// The text is used up.
+    End,
+    /// A keyword or an unquoted identifier.
+    Word,
+    /// An identifier in backticks, or in double quotes under `ANSI_QUOTES`.
+    QuotedName,
+    /// `'...'`, or `"..."` without `ANSI_QUOTES`.
+    String,
+    /// `x'...'`, `b'...'` or `n'...'`.
+    PrefixedString,
+    /// A number without its sign: `5`, `1.5e3`, `.5`, `0x41`, `0b1`.
+    Number,
+    /// `?`.
+    Placeholder,
+    /// `@name`, `` @`name` ``, `@'name'` or `@"name"`.
+    UserVariable,
+    /// `@@name` or `@@scope.name`.
+    SystemVariable,
+    /// `:=`.
+    Assign,
+    /// Any other single byte.
+    Punct(u8),
+}
+
+/// One token: its kind and where it stands in the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What it is.
+    pub kind: TokenKind,
+    /// Offset of the first byte.
+    pub start: usize,
+    /// Offset after the last byte.
+    pub end: usize,
+    /// Blank space or a comment stands before it.
+    pub spaced: bool,
+}
+
+impl Token {
+    /// The token's bytes.
+    #[inline]
+    pub fn text<'a>(&self, sql: &'a [u8]) -> &'a [u8] {
+        sql.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// True for that one-byte token.
+    #[inline]
+    pub fn is(&self, punct: u8) -> bool {
+        self.kind == TokenKind::Punct(punct)
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Class {
+    Other,
+    Space,
+    /// May start an unquoted identifier.
+    Letter,
+    Digit,
+    Quote,
+    DoubleQuote,
+    Backtick,
+    At,
+    Dot,
+    Colon,
+    Question,
+    /// `#`, `-`, `/` and `*`: may belong to a comment.
+    Comment,
+}
+
+const fn class_of(byte: u8) -> Class {
+    match byte {
+        b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => Class::Space,
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' | 0x80.. => Class::Letter,
+        b'0'..=b'9' => Class::Digit,
+        b'\'' => Class::Quote,
+        b'"' => Class::DoubleQuote,
+        b'`' => Class::Backtick,
+        b'@' => Class::At,
+        b'.' => Class::Dot,
+        b':' => Class::Colon,
+        b'?' => Class::Question,
+        b'#' | b'-' | b'/' | b'*' => Class::Comment,
+        _ => Class::Other,
+    }
+}
+
+pub(crate) const CLASS: [Class; 256] = {
+    let mut table = [Class::Other; 256];
+    let mut byte = 0u8;
+    loop {
+        table[byte as usize] = class_of(byte);
+        if byte == u8::MAX {
+            break;
+        }
+        byte += 1;
+    }
+    table
+};
+
+#[inline]
+pub(crate) fn class(byte: u8) -> Class {
+    CLASS[usize::from(byte)]
+}
+
+/// A character that may stand inside an unquoted identifier.
+#[inline]
+pub(crate) fn is_name(byte: u8) -> bool {
+    matches!(class(byte), Class::Letter | Class::Digit)
+}
+
+/// Offset of the first byte from `from` on that cannot stand in an identifier.
+#[inline]
+pub(crate) fn name_end(sql: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while sql.get(at).is_some_and(|&byte| is_name(byte)) {
+        at += 1;
+    }
+    at
+}
+
+/// Offset after the literal whose opening `quote` stands at `open`.
+#[inline]
+pub(crate) fn quoted_end(sql: &[u8], open: usize, quote: u8, backslash: bool) -> usize {
+    let mut at = open + 1;
+    loop {
+        let rest = sql.get(at..).unwrap_or_default();
+        let hit = if backslash {
+            memchr2(quote, b'\\', rest)
+        } else {
+            memchr(quote, rest)
+        };
+        let Some(hit) = hit else { return sql.len() };
+        at += hit;
+        if sql[at] == b'\\' && backslash {
+            at += 2;
+        } else if sql.get(at + 1) == Some(&quote) {
+            at += 2;
+        } else {
+            return at + 1;
+        }
+    }
+}
+
+/// Offset after the comment whose `/*` stands at `open`; the end of the text when it is not closed.
+pub(crate) fn comment_end(sql: &[u8], open: usize) -> usize {
+    let mut at = open + 2;
+    while let Some(hit) = memchr(b'*', sql.get(at..).unwrap_or_default()) {
+        at += hit + 1;
+        if sql.get(at) == Some(&b'/') {
+            return at + 1;
+        }
+    }
+    sql.len()
+}
+
+/// Offset of the content when a version comment opens at `open`, past its version digits.
+pub(crate) fn version_comment(sql: &[u8], open: usize) -> Option<usize> {
+    let mark = match sql.get(open + 2)? {
+        b'!' => open + 3,
+        b'M' if sql.get(open + 3) == Some(&b'!') => open + 4,
+        _ => return None,
+    };
+    let digits = sql[mark..]
+        .iter()
+        .take(6)
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    Some(if digits >= 5 { mark + digits } else { mark })
+}
+
+/// Offset of the end of the line that `from` is in.
+pub(crate) fn line_end(sql: &[u8], from: usize) -> usize {
+    let rest = sql.get(from..).unwrap_or_default();
+    memchr(b'\n', rest).map_or(sql.len(), |hit| from + hit)
+}
+
+/// Reads tokens from left to right. Cheap to clone, for looking ahead.
+#[derive(Clone, Debug)]
+pub struct Lexer<'a> {
+    sql: &'a [u8],
+    pos: usize,
+    mode: LexMode,
+    /// Version comments that are open.
+    version_depth: u32,
+    /// A `.` that joins names was the last token: what follows is a name even if it starts with a digit.
+    after_dot: bool,
+    /// The last token was a name: a `.` that touches it joins names.
+    after_name: bool,
+    comment_met: bool,
+}
+
+impl<'a> Lexer<'a> {
+    /// A lexer at the start of `sql`.
+    pub fn new(sql: &'a [u8], mode: LexMode) -> Self {
+        Lexer {
+            sql,
+            pos: 0,
+            mode,
+            version_depth: 0,
+            after_dot: false,
+            after_name: false,
+            comment_met: false,
+        }
+    }
+
+    /// True when a plain comment was skipped so far.
+    #[inline]
+    pub fn comment_met(&self) -> bool {
+        self.comment_met
+    }
+
+    /// The text that is read.
+    #[inline]
+    pub fn sql(&self) -> &'a [u8] {
+        self.sql
+    }
+
+    /// The next token.
+    #[inline]
+    pub fn token(&mut self) -> Token {
+        let before = self.pos;
+        self.skip_blank();
+        let (start, spaced) = (self.pos, self.pos > before);
+        let (kind, end) = self.scan(start, spaced);
+        self.pos = end;
+        self.after_dot = kind == TokenKind::Punct(b'.') && self.after_name;
+        self.after_name = matches!(kind, TokenKind::Word | TokenKind::QuotedName);
+        Token {
+            kind,
+            start,
+            end,
+            spaced,
+        }
+    }
+
+    #[inline]
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.sql.get(at).copied()
+    }
+
+    #[inline]
+    fn scan(&self, start: usize, spaced: bool) -> (TokenKind, usize) {
+        let Some(byte) = self.byte(start) else {
+            return (TokenKind::End, start);
+        };
+        match class(byte) {
+            Class::Letter => self.word(start, byte),
+            Class::Digit if self.after_dot => (TokenKind::Word, name_end(self.sql, start)),
+            Class::Digit => number(self.sql, start),
+            Class::Quote => (TokenKind::String, self.string_end(start, byte)),
+            Class::DoubleQuote if self.mode.ansi_quotes => self.quoted_name(start, byte),
+            Class::DoubleQuote => (TokenKind::String, self.string_end(start, byte)),
+            Class::Backtick => self.quoted_name(start, byte),
+            Class::At => self.variable(start),
+            Class::Dot => self.dot(start, spaced),
+            Class::Colon if self.byte(start + 1) == Some(b'=') => (TokenKind::Assign, start + 2),
+            Class::Question => (TokenKind::Placeholder, start + 1),
+            _ => (TokenKind::Punct(byte), start + 1),
+        }
+    }
+
+    #[inline]
+    fn word(&self, start: usize, first: u8) -> (TokenKind, usize) {
+        let end = name_end(self.sql, start + 1);
+        if end == start + 1 && self.byte(end) == Some(b'\'') && !self.after_dot {
+            return match first {
+                b'x' | b'X' | b'b' | b'B' => (
+                    TokenKind::PrefixedString,
+                    quoted_end(self.sql, end, b'\'', false),
+                ),
+                b'n' | b'N' => (TokenKind::PrefixedString, self.string_end(end, b'\'')),
+                _ => (TokenKind::Word, end),
+            };
+        }
+        (TokenKind::Word, end)
+    }
+
+    #[inline]
+    fn string_end(&self, open: usize, quote: u8) -> usize {
+        quoted_end(self.sql, open, quote, !self.mode.no_backslash_escapes)
+    }
+
+    fn quoted_name(&self, open: usize, quote: u8) -> (TokenKind, usize) {
+        (
+            TokenKind::QuotedName,
+            quoted_end(self.sql, open, quote, false),
+        )
+    }
+
+    fn dot(&self, start: usize, spaced: bool) -> (TokenKind, usize) {
+        let joins = self.after_name && !spaced;
+        if !joins
+            && self
+                .byte(start + 1)
+                .is_some_and(|next| next.is_ascii_digit())
+        {
+            return number(self.sql, start);
+        }
+        (TokenKind::Punct(b'.'), start + 1)
+    }
+
+    fn variable(&self, start: usize) -> (TokenKind, usize) {
+        match self.byte(start + 1) {
+            Some(b'@') => self.system_variable(start),
+            Some(b'`') => (
+                TokenKind::UserVariable,
+                quoted_end(self.sql, start + 1, b'`', false),
+            ),
+            Some(quote @ (b'\'' | b'"')) => {
+                (TokenKind::UserVariable, self.string_end(start + 1, quote))
+            }
+            Some(byte) if is_name(byte) || byte == b'.' => {
+                let mut end = start + 1;
+                while self
+                    .byte(end)
+                    .is_some_and(|byte| is_name(byte) || byte == b'.')
+                {
+                    end += 1;
+                }
+                (TokenKind::UserVariable, end)
+            }
+            _ => (TokenKind::Punct(b'@'), start + 1),
+        }
+    }
+
+    /// `@@name`, and as many `.name` as follow; blanks may surround a dot.
+    fn system_variable(&self, start: usize) -> (TokenKind, usize) {
+        let mut end = self.part_end(start + 2);
+        if end == start + 2 {
+            return (TokenKind::Punct(b'@'), start + 1);
+        }
+        loop {
+            let dot = self.blanks_end(end);
+            if self.byte(dot) != Some(b'.') {
+                break;
+            }
+            let part = self.blanks_end(dot + 1);
+            let part_end = self.part_end(part);
+            if part_end == part {
+                break;
+            }
+            end = part_end;
+        }
+        (TokenKind::SystemVariable, end)
+    }
+
+    fn part_end(&self, at: usize) -> usize {
+        match self.byte(at) {
+            Some(b'`') => quoted_end(self.sql, at, b'`', false),
+            _ => name_end(self.sql, at),
+        }
+    }
+
+    fn blanks_end(&self, mut at: usize) -> usize {
+        while self
+            .byte(at)
+            .is_some_and(|byte| class(byte) == Class::Space)
+        {
+            at += 1;
+        }
+        at
+    }
+
+    #[inline]
+    fn skip_blank(&mut self) {
+        while let Some(byte) = self.byte(self.pos) {
+            match class(byte) {
+                Class::Space => self.pos += 1,
+                Class::Comment if self.skip_comment(byte) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Steps over a comment, or over a version comment's opening or closing mark.
+    fn skip_comment(&mut self, byte: u8) -> bool {
+        let next = self.byte(self.pos + 1);
+        match (byte, next) {
+            (b'#', _) => self.skip_line(),
+            (b'-', Some(b'-')) if self.byte(self.pos + 2).is_none_or(|third| third <= b' ') => {
+                self.skip_line()
+            }
+            (b'/', Some(b'*')) => self.open_comment(),
+            (b'*', Some(b'/')) if self.version_depth > 0 => {
+                self.version_depth -= 1;
+                self.pos += 2;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn skip_line(&mut self) {
+        self.pos = line_end(self.sql, self.pos);
+    }
+
+    fn open_comment(&mut self) {
+        if let Some(content) = version_comment(self.sql, self.pos) {
+            self.version_depth += 1;
+            self.pos = content;
+        } else {
+            self.comment_met = true;
+            self.pos = comment_end(self.sql, self.pos);
+        }
+    }
+}
+
+/// A token that starts with a digit or with `.` and a digit: a number, or a name such as `2024_sales`.
+pub(crate) fn number(sql: &[u8], start: usize) -> (TokenKind, usize) {
+    if sql[start] == b'0'
+        && let Some(end) = radix_number(sql, start)
+    {
+        return (TokenKind::Number, end);
+    }
+    let mut at = digits_end(sql, start);
+    let is_integer = sql.get(at) != Some(&b'.');
+    if !is_integer {
+        at = digits_end(sql, at + 1);
+    }
+    if let Some(end) = exponent_end(sql, at) {
+        return (TokenKind::Number, end);
+    }
+    if is_integer && sql.get(at).is_some_and(|&byte| is_name(byte)) {
+        return (TokenKind::Word, name_end(sql, at));
+    }
+    (TokenKind::Number, at)
+}
+
+fn radix_number(sql: &[u8], start: usize) -> Option<usize> {
+    let is_digit = match sql.get(start + 1)? {
+        b'x' => u8::is_ascii_hexdigit,
+        b'b' => |byte: &u8| matches!(byte, b'0' | b'1'),
+        _ => return None,
+    };
+    let end = name_end(sql, start + 2);
+    let digits = &sql[start + 2..end];
+    (!digits.is_empty() && digits.iter().all(is_digit)).then_some(end)
+}
+
+fn digits_end(sql: &[u8], mut at: usize) -> usize {
+    while sql.get(at).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+    }
+    at
+}
+
+/// End of `e5`, `E+5`, `e-5` at `at`.
+fn exponent_end(sql: &[u8], at: usize) -> Option<usize> {
+    if !matches!(sql.get(at)?, b'e' | b'E') {
+        return None;
+    }
+    let signed = matches!(sql.get(at + 1), Some(b'+' | b'-'));
+    let digits = at + 1 + usize::from(signed);
+    let end = digits_end(sql, digits);
+    let ends = end > digits && (signed || !sql.get(end).is_some_and(|&byte| is_name(byte)));
+    ends.then_some(end)
+}

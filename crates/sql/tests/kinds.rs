@@ -1,0 +1,287 @@
+//! Table-driven tests of statement kinds, facts and splitting.
+
+use sql::{Facts, Kind, LexMode, analyze, split};
+
+fn kind(sql: &str) -> Kind {
+    analyze(sql.as_bytes(), LexMode::default()).kind
+}
+
+fn facts(sql: &str) -> Facts {
+    analyze(sql.as_bytes(), LexMode::default()).facts
+}
+
+#[test]
+fn kinds() {
+    let cases = [
+        ("", Kind::Empty),
+        (" /* x */ ; -- y", Kind::Empty),
+        ("select 1", Kind::Select),
+        ("(select 1) union (select 2)", Kind::Select),
+        ("((select 1))", Kind::Select),
+        ("/* c */ # d\n -- e\n SELECT 1", Kind::Select),
+        ("; select 1", Kind::Select),
+        ("/*!50000 select */ 1", Kind::Select),
+        ("VALUES ROW(1,2)", Kind::Select),
+        ("TABLE t", Kind::Select),
+        ("WITH a AS (SELECT 1) SELECT * FROM a", Kind::Select),
+        (
+            "WITH RECURSIVE a(n) AS (SELECT 1 UNION SELECT n+1 FROM a) UPDATE t, a SET x=1",
+            Kind::Update,
+        ),
+        ("WITH a AS (SELECT 1) DELETE FROM t", Kind::Delete),
+        ("WITH a AS (SELECT 1) (SELECT * FROM a)", Kind::Select),
+        ("insert into t values (1)", Kind::Insert),
+        ("replace into t values (1)", Kind::Replace),
+        ("UPDATE t SET a=1", Kind::Update),
+        ("delete from t", Kind::Delete),
+        ("/*!40101 SET NAMES utf8 */;", Kind::Set),
+        ("/*M!100616 SET NOTE_VERBOSITY=0 */;", Kind::Set),
+        ("/*!999999\\- enable the sandbox mode */", Kind::Other),
+        ("set @a = 1", Kind::Set),
+        ("SET SESSION TRANSACTION READ ONLY", Kind::Set),
+        ("SET GLOBAL TRANSACTION READ ONLY", Kind::Set),
+        ("SET TRANSACTION READ ONLY", Kind::SetTransaction),
+        (
+            "SET STATEMENT max_statement_time=1 FOR SELECT 1",
+            Kind::SetStatement,
+        ),
+        ("SET ROLE admin", Kind::SetRole),
+        ("SET DEFAULT ROLE admin TO bob", Kind::Grant),
+        ("SET PASSWORD = 'x'", Kind::SetPassword),
+        ("USE db", Kind::Use),
+        ("BEGIN", Kind::Begin),
+        ("BEGIN WORK", Kind::Begin),
+        ("START TRANSACTION READ ONLY", Kind::Begin),
+        ("START REPLICA", Kind::Other),
+        ("BEGIN NOT ATOMIC SELECT 1; END", Kind::Compound),
+        ("IF @a THEN SELECT 1; END IF", Kind::Compound),
+        ("COMMIT AND CHAIN", Kind::Commit),
+        ("ROLLBACK", Kind::Rollback),
+        ("ROLLBACK WORK TO SAVEPOINT a", Kind::RollbackTo),
+        ("ROLLBACK TO a", Kind::RollbackTo),
+        ("SAVEPOINT a", Kind::Savepoint),
+        ("RELEASE SAVEPOINT a", Kind::ReleaseSavepoint),
+        ("CALL p()", Kind::Call),
+        ("DO SLEEP(1)", Kind::Do),
+        ("SHOW WARNINGS LIMIT 1", Kind::ShowWarnings),
+        ("SHOW ERRORS", Kind::ShowErrors),
+        ("SHOW COUNT(*) WARNINGS", Kind::ShowCountWarnings),
+        ("SHOW COUNT( * ) ERRORS", Kind::ShowCountErrors),
+        ("SHOW TABLES", Kind::Show),
+        ("EXPLAIN UPDATE t SET a=1", Kind::Explain),
+        ("DESC t", Kind::Explain),
+        ("describe t", Kind::Explain),
+        ("ANALYZE SELECT 1", Kind::Explain),
+        ("ANALYZE FORMAT=JSON UPDATE t SET a=1", Kind::Update),
+        ("ANALYZE TABLE t", Kind::Ddl),
+        (
+            "CREATE TEMPORARY TABLE t (a int)",
+            Kind::CreateTemporaryTable,
+        ),
+        (
+            "CREATE OR REPLACE TEMPORARY TABLE t (a int)",
+            Kind::CreateTemporaryTable,
+        ),
+        ("DROP TEMPORARY TABLE t", Kind::DropTable),
+        ("DROP TABLE IF EXISTS t", Kind::DropTable),
+        ("CREATE TABLE t (a int)", Kind::Ddl),
+        ("CREATE TABLE user (event int)", Kind::Ddl),
+        ("ALTER TABLE t ADD COLUMN user int", Kind::Ddl),
+        (
+            "CREATE DEFINER=`a`@`b` PROCEDURE p() BEGIN SELECT 1; SELECT 2; END",
+            Kind::Ddl,
+        ),
+        ("TRUNCATE t", Kind::Ddl),
+        ("LOCK TABLES t READ", Kind::LockTables),
+        ("LOCK TABLE t WRITE", Kind::LockTables),
+        ("UNLOCK TABLES", Kind::UnlockTables),
+        ("LOCK INSTANCE FOR BACKUP", Kind::FlushReadLock),
+        ("FLUSH TABLES WITH READ LOCK", Kind::FlushReadLock),
+        ("FLUSH TABLES a, b FOR EXPORT", Kind::FlushReadLock),
+        ("BACKUP STAGE START", Kind::FlushReadLock),
+        ("FLUSH STATUS", Kind::Flush),
+        ("PREPARE s FROM 'select 1'", Kind::Prepare),
+        ("EXECUTE s", Kind::Execute),
+        ("DEALLOCATE PREPARE s", Kind::Deallocate),
+        ("DROP PREPARE s", Kind::Deallocate),
+        ("KILL 5", Kind::Kill),
+        ("LOAD DATA LOCAL INFILE 'x' INTO TABLE t", Kind::LoadData),
+        ("XA START 'x'", Kind::Xa),
+        ("HANDLER t OPEN", Kind::Handler),
+        ("GET DIAGNOSTICS @n = NUMBER", Kind::GetDiagnostics),
+        ("SIGNAL SQLSTATE '45000'", Kind::Signal),
+        ("GRANT ALL ON *.* TO a@b", Kind::Grant),
+        ("CREATE USER a@b", Kind::Grant),
+        ("ALTER USER a@b", Kind::Grant),
+        ("DROP USER a@b", Kind::Grant),
+        ("RENAME USER a TO b", Kind::Grant),
+        ("RENAME TABLE a TO b", Kind::Ddl),
+        ("?", Kind::Other),
+        ("hello", Kind::Other),
+    ];
+    for (sql, want) in cases {
+        assert_eq!(kind(sql), want, "{sql}");
+    }
+}
+
+#[test]
+fn exact_facts() {
+    use Facts as F;
+    let cases = [
+        ("SELECT c FROM t WHERE id=1", F::NONE),
+        ("SELECT LAST_INSERT_ID()", F::LAST_INSERT_ID),
+        ("SELECT last_insert_id ( )", F::LAST_INSERT_ID),
+        ("SELECT last_insert_id", F::NONE),
+        (
+            "UPDATE t SET a=LAST_INSERT_ID(a+1)",
+            F::LAST_INSERT_ID | F::LAST_INSERT_ID_SET,
+        ),
+        ("SELECT @@identity", F::LAST_INSERT_ID | F::SYSTEM_VARIABLE),
+        (
+            "SELECT @@session.last_insert_id",
+            F::LAST_INSERT_ID | F::SYSTEM_VARIABLE,
+        ),
+        (
+            "SELECT @@SESSION . `Last_Insert_Id`",
+            F::LAST_INSERT_ID | F::SYSTEM_VARIABLE,
+        ),
+        ("SELECT 'LAST_INSERT_ID()'", F::NONE),
+        ("SELECT SQL_CALC_FOUND_ROWS 1", F::CALC_FOUND_ROWS),
+        ("SELECT FOUND_ROWS()", F::FOUND_ROWS),
+        ("SELECT ROW_COUNT()", F::ROW_COUNT),
+        ("SELECT @a", F::USER_VARIABLE),
+        ("SELECT @`a b`, @'x', @\"y\"", F::USER_VARIABLE),
+        (
+            "SELECT @a:=@a+1",
+            F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN,
+        ),
+        (
+            "SELECT 1 INTO @a",
+            F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN,
+        ),
+        ("SET @a=1", F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN),
+        ("SET sql_mode=@a", F::USER_VARIABLE),
+        ("SET autocommit:=1", F::NONE),
+        ("GRANT ALL ON *.* TO a@b, 'c'@'d'", F::NONE),
+        ("SHOW GRANTS FOR a@b", F::NONE),
+        ("SELECT GET_LOCK('a',1)", F::GET_LOCK),
+        ("SELECT RELEASE_LOCK('a')", F::RELEASE_LOCK),
+        ("SELECT RELEASE_ALL_LOCKS()", F::RELEASE_LOCK),
+        ("SELECT CONNECTION_ID()", F::CONNECTION_ID),
+        (
+            "SELECT @@pseudo_thread_id",
+            F::CONNECTION_ID | F::SYSTEM_VARIABLE,
+        ),
+        (
+            "SELECT @@warning_count",
+            F::DIAGNOSTICS | F::SYSTEM_VARIABLE,
+        ),
+        (
+            "GET DIAGNOSTICS @n = NUMBER",
+            F::DIAGNOSTICS | F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN,
+        ),
+        ("SELECT 1; SELECT 2", F::MULTI),
+        ("SELECT 1;", F::NONE),
+        ("SELECT 1;;  -- x", F::NONE),
+        ("SELECT ';'", F::NONE),
+        (
+            "CREATE PROCEDURE p() BEGIN SELECT 1; SELECT 2; END",
+            F::NONE,
+        ),
+        ("SELECT f(1)", F::UNKNOWN_FUNCTION),
+        ("SELECT `count`(1)", F::UNKNOWN_FUNCTION),
+        ("SELECT db.count(1)", F::UNKNOWN_FUNCTION),
+        ("SELECT count(1), max(a), concat('a', now())", F::NONE),
+        (
+            "SELECT * FROM t WHERE a IN (1,2) AND (b=1 OR EXISTS (SELECT 1))",
+            F::NONE,
+        ),
+        (
+            "INSERT INTO t (a) VALUES (1) ON DUPLICATE KEY UPDATE a=VALUES(a)",
+            F::NONE,
+        ),
+        ("INSERT IGNORE db.`t`(a) VALUES (1)", F::NONE),
+        ("INSERT t(a) VALUES (f(1))", F::UNKNOWN_FUNCTION),
+        ("INSERT INTO t SELECT f(1)", F::UNKNOWN_FUNCTION),
+        ("CREATE TABLE t (a varchar(10), key k(a))", F::NONE),
+        ("CREATE TABLE t AS SELECT f(1)", F::UNKNOWN_FUNCTION),
+        ("WITH c(a) AS (SELECT 1) SELECT * FROM c", F::NONE),
+        ("CALL p", F::UNKNOWN_FUNCTION),
+        ("SELECT NEXTVAL(s)", F::UNKNOWN_FUNCTION),
+        ("SELECT NEXT VALUE FOR s", F::UNKNOWN_FUNCTION),
+        ("SET session_track_schema=1", F::SESSION_TRACK),
+        (
+            "SELECT @@session_track_gtids",
+            F::SESSION_TRACK | F::SYSTEM_VARIABLE,
+        ),
+        ("SHOW VARIABLES LIKE 'a'", F::VARIABLES),
+        ("SHOW SESSION VARIABLES", F::VARIABLES),
+        (
+            "SELECT * FROM performance_schema.session_variables",
+            F::VARIABLES,
+        ),
+        (
+            "SELECT * FROM `information_schema`.`SESSION_VARIABLES`",
+            F::VARIABLES,
+        ),
+        ("SELECT variables FROM t", F::NONE),
+        ("SELECT 1 FOR UPDATE", F::LOCKING_READ),
+        ("SELECT 1 FOR SHARE SKIP LOCKED", F::LOCKING_READ),
+        ("SELECT 1 LOCK IN SHARE MODE", F::LOCKING_READ),
+        ("DROP TEMPORARY TABLE t", F::TEMPORARY),
+        ("SELECT /* x */ 1", F::COMMENT),
+        ("SELECT 1 INTO OUTFILE '/tmp/x'", F::INTO_FILE),
+        ("SELECT ?", F::PLACEHOLDER),
+        ("SELECT 'it''s @a', 'x\\'@b', \"@c\", `@d`", F::NONE),
+    ];
+    for (sql, want) in cases {
+        assert_eq!(facts(sql), want, "{sql}");
+    }
+}
+
+#[test]
+fn lexer_modes() {
+    let ansi = LexMode {
+        ansi_quotes: true,
+        ..LexMode::default()
+    };
+    let plain = LexMode {
+        no_backslash_escapes: true,
+        ..LexMode::default()
+    };
+    let sql = br#"SELECT "f"(1)"#;
+    assert_eq!(analyze(sql, ansi).facts, Facts::UNKNOWN_FUNCTION);
+    assert_eq!(analyze(sql, LexMode::default()).facts, Facts::NONE);
+    let sql = br"SELECT '\', @a, ''";
+    assert_eq!(analyze(sql, plain).facts, Facts::USER_VARIABLE);
+    assert_eq!(analyze(sql, LexMode::default()).facts, Facts::NONE);
+}
+
+#[test]
+fn splits() {
+    let cases: &[(&str, &[&str])] = &[
+        ("", &[]),
+        (";;", &[]),
+        ("select 1", &["select 1"]),
+        ("select 1;", &["select 1"]),
+        (
+            "select ';' ; /* ; */ select `;`;",
+            &["select ';' ", " /* ; */ select `;`"],
+        ),
+        (
+            "create procedure p() begin select 1; end; select 2",
+            &["create procedure p() begin select 1; end; select 2"],
+        ),
+        (
+            "use a; begin not atomic select 1; end",
+            &["use a", " begin not atomic select 1; end"],
+        ),
+        ("a; -- ;\nb", &["a", " -- ;\nb"]),
+    ];
+    for (sql, want) in cases {
+        let got: Vec<_> = split(sql.as_bytes(), LexMode::default())
+            .map(|part| std::str::from_utf8(part).unwrap())
+            .collect();
+        assert_eq!(&got, want, "{sql}");
+    }
+}

@@ -1,0 +1,461 @@
+//! Table-driven tests of the statement parsers.
+
+use sql::*;
+
+const MODE: LexMode = LexMode {
+    ansi_quotes: false,
+    no_backslash_escapes: false,
+};
+
+fn session(name: &str, value: Value) -> Assignment {
+    Assignment {
+        target: Target::Session(name.into()),
+        value,
+    }
+}
+
+fn word(text: &str) -> Value {
+    Value::Word(text.into())
+}
+
+fn literal(text: &str) -> Value {
+    Value::Literal(text.into())
+}
+
+#[test]
+fn set_understood() {
+    let names = |charset: Option<&str>, collation: Option<&str>| Target::Names {
+        charset: charset.map(Into::into),
+        collation: collation.map(Into::into),
+    };
+    let cases: Vec<(&str, Vec<Assignment>)> = vec![
+        (
+            "SET autocommit=0",
+            vec![session("autocommit", literal("0"))],
+        ),
+        (
+            "set SESSION SQL_MODE = 'ANSI', wait_timeout := 5;",
+            vec![
+                session("sql_mode", literal("'ANSI'")),
+                session("wait_timeout", literal("5")),
+            ],
+        ),
+        (
+            "SET @@session.x=ON, @@y=DEFAULT, @@local.z=-1.5",
+            vec![
+                session("x", word("ON")),
+                session("y", Value::Default),
+                session("z", literal("-1.5")),
+            ],
+        ),
+        (
+            "SET x=NULL, y=TRUE, z=0x41, w=_utf8mb4'x'",
+            vec![
+                session("x", literal("NULL")),
+                session("y", literal("TRUE")),
+                session("z", literal("0x41")),
+                session("w", literal("_utf8mb4'x'")),
+            ],
+        ),
+        (
+            "SET x=CONCAT(@@x,',STRICT'), y=@a, z=1+1",
+            vec![
+                session("x", Value::Expression),
+                session("y", Value::Expression),
+                session("z", Value::Expression),
+            ],
+        ),
+        ("SET `x` = `abc`", vec![session("x", word("abc"))]),
+        (
+            "SET GLOBAL x=1",
+            vec![Assignment {
+                target: Target::Global("x".into()),
+                value: literal("1"),
+            }],
+        ),
+        (
+            "SET @@global.x=1",
+            vec![Assignment {
+                target: Target::Global("x".into()),
+                value: literal("1"),
+            }],
+        ),
+        (
+            "SET PERSIST x=1",
+            vec![Assignment {
+                target: Target::Persist("x".into()),
+                value: literal("1"),
+            }],
+        ),
+        (
+            "SET @A='b', @`c d`=2, @'e'=3",
+            vec![
+                Assignment {
+                    target: Target::User("a".into()),
+                    value: literal("'b'"),
+                },
+                Assignment {
+                    target: Target::User("c d".into()),
+                    value: literal("2"),
+                },
+                Assignment {
+                    target: Target::User("e".into()),
+                    value: literal("3"),
+                },
+            ],
+        ),
+        (
+            "SET NAMES utf8mb4",
+            vec![Assignment {
+                target: names(Some("utf8mb4"), None),
+                value: word("utf8mb4"),
+            }],
+        ),
+        (
+            "SET NAMES 'UTF8' COLLATE 'utf8_bin'",
+            vec![Assignment {
+                target: names(Some("utf8"), Some("utf8_bin")),
+                value: word("utf8"),
+            }],
+        ),
+        (
+            "SET NAMES DEFAULT",
+            vec![Assignment {
+                target: names(None, None),
+                value: Value::Default,
+            }],
+        ),
+        (
+            "/*!40101 SET NAMES binary */;",
+            vec![Assignment {
+                target: names(Some("binary"), None),
+                value: word("binary"),
+            }],
+        ),
+        (
+            "SET CHARACTER SET latin1",
+            vec![Assignment {
+                target: Target::CharacterSet(Some("latin1".into())),
+                value: word("latin1"),
+            }],
+        ),
+        (
+            "SET charset DEFAULT",
+            vec![Assignment {
+                target: Target::CharacterSet(None),
+                value: Value::Default,
+            }],
+        ),
+        (
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY",
+            vec![Assignment {
+                target: Target::TransactionSession {
+                    isolation: Some("READ-COMMITTED".into()),
+                    read_only: Some(true),
+                },
+                value: Value::Default,
+            }],
+        ),
+        (
+            "SET GLOBAL TRANSACTION READ WRITE",
+            vec![Assignment {
+                target: Target::Global("transaction_read_only".into()),
+                value: word("OFF"),
+            }],
+        ),
+        (
+            "SET NAMES utf8, autocommit=1",
+            vec![
+                Assignment {
+                    target: names(Some("utf8"), None),
+                    value: word("utf8"),
+                },
+                session("autocommit", literal("1")),
+            ],
+        ),
+    ];
+    for (text, want) in cases {
+        assert_eq!(parse_set(text.as_bytes(), MODE), Some(want), "{text}");
+    }
+}
+
+#[test]
+fn set_not_understood() {
+    let cases = [
+        "SELECT 1",
+        "SET",
+        "SET x",
+        "SET x=",
+        "SET x=1,",
+        "SET x=1; SELECT 1",
+        "SET TRANSACTION READ ONLY",
+        "SET PASSWORD = 'x' FOR y",
+        "SET ROLE x",
+        "SET hot.key_buffer_size=1",
+        "SET GLOBAL x=1, y=2",
+        "SET STATEMENT x=1 FOR SELECT 1",
+        "SET x=1)",
+        "SET RESOURCE GROUP g",
+        "SET NAMES",
+        "SET @@a.b.c=1",
+    ];
+    for text in cases {
+        let got = parse_set(text.as_bytes(), MODE);
+        assert!(got.is_none(), "{text}: {got:?}");
+    }
+}
+
+#[test]
+fn one_shot_transaction() {
+    let parse = |text: &str| parse_set_transaction(text.as_bytes(), MODE);
+    let want = TransactionTraits {
+        isolation: Some("SERIALIZABLE".into()),
+        read_only: None,
+    };
+    assert_eq!(
+        parse("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
+        Some(want)
+    );
+    assert_eq!(parse("SET SESSION TRANSACTION READ ONLY"), None);
+    assert_eq!(parse("SET TRANSACTION ISOLATION LEVEL CHAOS"), None);
+}
+
+#[test]
+fn uses() {
+    let parse = |text: &str| parse_use(text.as_bytes(), MODE);
+    assert_eq!(parse("use db"), Some(b"db".to_vec()));
+    assert_eq!(parse(" /* x */ USE `a``b` ;"), Some(b"a`b".to_vec()));
+    assert_eq!(parse("USE 1db"), Some(b"1db".to_vec()));
+    assert_eq!(parse("use a b"), None);
+    assert_eq!(parse("use a; select 1"), None);
+}
+
+#[test]
+fn kills() {
+    let parse = |text: &str| parse_kill(text.as_bytes(), MODE);
+    let hard = |target| {
+        Some(Kill {
+            target,
+            soft: false,
+        })
+    };
+    assert_eq!(parse("KILL 5"), hard(KillTarget::Connection(5)));
+    assert_eq!(parse("kill connection 5;"), hard(KillTarget::Connection(5)));
+    assert_eq!(parse("KILL QUERY 7"), hard(KillTarget::Query(7)));
+    assert_eq!(parse("KILL HARD QUERY 7"), hard(KillTarget::Query(7)));
+    assert_eq!(
+        parse("KILL SOFT 7"),
+        Some(Kill {
+            target: KillTarget::Connection(7),
+            soft: true
+        })
+    );
+    for text in [
+        "KILL",
+        "KILL @a",
+        "KILL 5+1",
+        "KILL QUERY ID 5",
+        "KILL USER bob",
+        "KILL -5",
+        "KILL 1.5",
+    ] {
+        assert_eq!(parse(text), None, "{text}");
+    }
+}
+
+#[test]
+fn transactions() {
+    let parse = |text: &str| parse_transaction(text.as_bytes(), MODE);
+    let none = TransactionControl::default();
+    assert_eq!(parse("BEGIN"), none);
+    assert_eq!(
+        parse("START TRANSACTION READ ONLY, WITH CONSISTENT SNAPSHOT"),
+        TransactionControl {
+            read_only: Some(true),
+            consistent_snapshot: true,
+            ..none
+        }
+    );
+    assert_eq!(parse("START TRANSACTION READ WRITE").read_only, Some(false));
+    assert_eq!(parse("COMMIT AND CHAIN").chain, Some(true));
+    assert_eq!(
+        parse("COMMIT WORK AND NO CHAIN RELEASE"),
+        TransactionControl {
+            chain: Some(false),
+            release: Some(true),
+            ..none
+        }
+    );
+    assert_eq!(parse("ROLLBACK NO RELEASE").release, Some(false));
+}
+
+#[test]
+fn temporary() {
+    let parse = |text: &str| temporary_tables(text.as_bytes(), MODE);
+    assert_eq!(parse("CREATE TEMPORARY TABLE T (a int)"), ["t"]);
+    assert_eq!(
+        parse("CREATE OR REPLACE TEMPORARY TABLE `D`.`T` AS SELECT 1"),
+        ["d.t"]
+    );
+    assert_eq!(
+        parse("create temporary table if not exists a.b like c"),
+        ["a.b"]
+    );
+    assert_eq!(parse("DROP TEMPORARY TABLE IF EXISTS a, B.c"), ["a", "b.c"]);
+    assert_eq!(parse("DROP TABLES a RESTRICT"), ["a"]);
+    assert!(parse("CREATE TABLE a (b int)").is_empty());
+    assert!(parse("DROP VIEW a").is_empty());
+}
+
+#[test]
+fn locks() {
+    let parse = |text: &str| lock_names(text.as_bytes(), MODE);
+    let name = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        parse("SELECT GET_LOCK('A''b', 10)"),
+        [LockCall::Get(name("a'b"))]
+    );
+    assert_eq!(
+        parse("SELECT get_lock(concat('a'), 1)"),
+        [LockCall::Get(None)]
+    );
+    assert_eq!(parse("SELECT get_lock('a' 'b', 1)"), [LockCall::Get(None)]);
+    assert_eq!(
+        parse("DO RELEASE_LOCK('a'), release_all_locks()"),
+        [LockCall::Release(name("a")), LockCall::ReleaseAll,]
+    );
+    assert!(parse("SELECT 'get_lock(1)'").is_empty());
+}
+
+#[test]
+fn prepared() {
+    let parse = |text: &str| prepared_name(text.as_bytes(), MODE);
+    assert_eq!(parse("PREPARE S1 FROM 'select 1'").as_deref(), Some("s1"));
+    assert_eq!(parse("EXECUTE `S 1` USING @a").as_deref(), Some("s 1"));
+    assert_eq!(parse("DEALLOCATE PREPARE s").as_deref(), Some("s"));
+    assert_eq!(parse("drop prepare s;").as_deref(), Some("s"));
+    assert_eq!(parse("EXECUTE IMMEDIATE 'select 1'"), None);
+    assert_eq!(parse("DROP TABLE s"), None);
+}
+
+#[test]
+fn single_facts() {
+    let parse = |text: &str| single_fact_select(text.as_bytes(), MODE);
+    let cases = [
+        ("SELECT FOUND_ROWS()", Some(Fact::FoundRows)),
+        ("select row_count ( ) AS n from dual;", Some(Fact::RowCount)),
+        ("SELECT CONNECTION_ID() id", Some(Fact::ConnectionId)),
+        ("SELECT CONNECTION_ID() 'id'", Some(Fact::ConnectionId)),
+        ("SELECT @@warning_count", Some(Fact::WarningCount)),
+        (
+            "SELECT @@session.error_count AS `from`",
+            Some(Fact::ErrorCount),
+        ),
+        ("SELECT @@global.warning_count", None),
+        ("SELECT FOUND_ROWS()+1", None),
+        ("SELECT FOUND_ROWS(), 1", None),
+        ("SELECT FOUND_ROWS() FROM t", None),
+        ("SELECT FOUND_ROWS() LIMIT 1", None),
+        ("SELECT LAST_INSERT_ID()", None),
+        ("SELECT FOUND_ROWS(); SELECT 1", None),
+    ];
+    for (text, want) in cases {
+        assert_eq!(parse(text), want, "{text}");
+    }
+}
+
+#[test]
+fn substitution() {
+    let value = |fact| match fact {
+        Fact::FoundRows => 7,
+        Fact::RowCount => -1,
+        Fact::ConnectionId => 9,
+        Fact::WarningCount => 2,
+        Fact::ErrorCount => 1,
+    };
+    let cases = [
+        ("SELECT FOUND_ROWS()", "SELECT 7 AS `FOUND_ROWS()`"),
+        ("SELECT FOUND_ROWS() AS n", "SELECT 7 AS n"),
+        (
+            "SELECT 1, ROW_COUNT(), 2 FROM t",
+            "SELECT 1, (-1) AS `ROW_COUNT()`, 2 FROM t",
+        ),
+        ("SELECT FOUND_ROWS()+1", "SELECT 7+1"),
+        (
+            "UPDATE t SET a=CONNECTION_ID() WHERE b=@@warning_count",
+            "UPDATE t SET a=9 WHERE b=2",
+        ),
+        ("SELECT (SELECT FOUND_ROWS())", "SELECT (SELECT 7)"),
+        (
+            "SELECT 'FOUND_ROWS()' /* ROW_COUNT() */",
+            "SELECT 'FOUND_ROWS()' /* ROW_COUNT() */",
+        ),
+        ("SELECT db.found_rows()", "SELECT db.found_rows()"),
+        (
+            "INSERT INTO t VALUES (CONNECTION_ID(),1)",
+            "INSERT INTO t VALUES (9,1)",
+        ),
+    ];
+    for (text, want) in cases {
+        let got = substitute_facts(text.as_bytes(), MODE, value);
+        assert_eq!(String::from_utf8(got).unwrap(), want, "{text}");
+    }
+}
+
+#[test]
+fn insert_ids() {
+    let certain = [
+        "INSERT INTO t VALUES (NULL, 'a', 5, -5, NOW(), DEFAULT)",
+        "INSERT INTO t (a, b) VALUES ('x', 1.5), ('y', CURRENT_TIMESTAMP)",
+        "insert ignore db.`t` set a='x', `b`=NOW(6), t.c=6;",
+        "REPLACE INTO t VALUE ('x')",
+        "INSERT INTO t VALUES ()",
+        "INSERT INTO t VALUES ('550e8400-e29b-41d4-a716-446655440000')",
+        "INSERT INTO t VALUES ('2024-05-01 10:00:42', TRUE)",
+        "INSERT INTO t PARTITION (p0) (a) VALUES (41)",
+    ];
+    for text in certain {
+        assert!(insert_id_is_certain(text.as_bytes(), MODE, 42), "{text}");
+    }
+    let uncertain = [
+        "INSERT INTO t VALUES (42)",
+        "INSERT INTO t VALUES (-42)",
+        "INSERT INTO t VALUES (042)",
+        "INSERT INTO t VALUES ('42')",
+        "INSERT INTO t VALUES (' 42x')",
+        "INSERT INTO t VALUES ('\\42')",
+        "INSERT INTO t VALUES ('4\\2')",
+        "INSERT INTO t VALUES ('4' '2')",
+        "INSERT INTO t VALUES (41.6)",
+        "INSERT INTO t VALUES (0x2A)",
+        "INSERT INTO t VALUES (x'2A')",
+        "INSERT INTO t VALUES (4.2e1)",
+        "INSERT INTO t VALUES (NOW(42))",
+        "INSERT INTO t VALUES (?)",
+        "INSERT INTO t VALUES (41+1)",
+        "INSERT INTO t VALUES (@a)",
+        "INSERT INTO t VALUES (f())",
+        "INSERT INTO t VALUES (a)",
+        "INSERT INTO t SELECT 1",
+        "INSERT INTO t (a) SELECT 1",
+        "INSERT INTO t TABLE u",
+        "INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a=1",
+        "INSERT INTO t VALUES (1) RETURNING id",
+        "INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)",
+        "UPDATE t SET a=1",
+    ];
+    for text in uncertain {
+        assert!(!insert_id_is_certain(text.as_bytes(), MODE, 42), "{text}");
+    }
+    assert!(!insert_id_is_certain(
+        b"INSERT INTO t VALUES (TRUE)",
+        MODE,
+        1
+    ));
+    assert!(!insert_id_is_certain(b"INSERT INTO t VALUES (1)", MODE, 0));
+    assert!(!insert_id_is_certain(
+        b"INSERT INTO t VALUES (999999999999)",
+        MODE,
+        2_147_483_647
+    ));
+}

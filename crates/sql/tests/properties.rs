@@ -1,0 +1,268 @@
+//! Property tests: any bytes are accepted, and the key and the digest text agree.
+
+use proptest::prelude::*;
+use sql::*;
+
+fn modes() -> impl Strategy<Value = LexMode> {
+    (any::<bool>(), any::<bool>()).prop_map(|(ansi_quotes, no_backslash_escapes)| LexMode {
+        ansi_quotes,
+        no_backslash_escapes,
+    })
+}
+
+/// Text made of the pieces that lexers trip over.
+fn sqlish() -> impl Strategy<Value = Vec<u8>> {
+    const PIECES: &[&str] = &[
+        " ",
+        " ",
+        " ",
+        "\n",
+        ",",
+        ",",
+        ",",
+        "(",
+        ")",
+        "(",
+        ")",
+        ";",
+        "'",
+        "\"",
+        "`",
+        "\\",
+        "@",
+        "@@",
+        ".",
+        "?",
+        "=",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "#",
+        "-- ",
+        "--",
+        "/*",
+        "*/",
+        "/*!",
+        "/*!40101 ",
+        "/*M!",
+        ":=",
+        "1",
+        "2",
+        "0x1F",
+        "1.5",
+        "1e-5",
+        ".5",
+        "2024_x",
+        "'a'",
+        "\"b\"",
+        "`c`",
+        "'it''s'",
+        "x'41'",
+        "n'x'",
+        "a",
+        "t1",
+        "NULL",
+        "SELECT",
+        "SET",
+        "INSERT",
+        "INTO",
+        "VALUES",
+        "UPDATE",
+        "FOR",
+        "FROM",
+        "WITH",
+        "AS",
+        "CREATE",
+        "PROCEDURE",
+        "TEMPORARY",
+        "TABLE",
+        "DROP",
+        "KILL",
+        "USE",
+        "BEGIN",
+        "LAST_INSERT_ID",
+        "FOUND_ROWS",
+        "GET_LOCK",
+        "SESSION",
+        "NAMES",
+        "@a",
+        "@@session.b",
+        "PREPARE",
+        "LIMIT",
+        "AND",
+        "\u{e9}",
+        "\0",
+        "(1,2,3,4,5)",
+        "(1,2,3,4,5,6)",
+        "1,2,3,4,5",
+        ",",
+    ];
+    prop::collection::vec(prop::sample::select(PIECES), 0..40)
+        .prop_map(|pieces| pieces.concat().into_bytes())
+}
+
+fn texts() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![4 => sqlish(), 1 => prop::collection::vec(any::<u8>(), 0..80)]
+}
+
+fn digest(sql: &[u8], opts: &DigestOptions) -> Vec<u8> {
+    let mut out = Vec::new();
+    digest_text(sql, opts, &mut out);
+    out
+}
+
+/// A statement with slots for literals and blanks; the same shape with other fillings.
+fn shape() -> impl Strategy<Value = Vec<u8>> {
+    const PIECES: &[&str] = &[
+        "L",
+        "L",
+        "L",
+        ",L",
+        ",L",
+        ",L",
+        ",L",
+        ",-L",
+        ",(",
+        "(",
+        "),(",
+        ")",
+        "=",
+        "=-",
+        "+",
+        "-",
+        "*",
+        " ",
+        "a",
+        "SELECT",
+        "IN",
+        "(L,L,L,L,L)",
+        ",(L,L,L,L,L,L)",
+        ",(-L,L,L,L,L,L,L)",
+        " , ",
+        "/* x */",
+        ".",
+        "?",
+        "x'41'",
+        "/*! ",
+        "*/",
+        "`",
+        ":=",
+        "!",
+        "@v",
+        "\"q\"",
+    ];
+    prop::collection::vec(prop::sample::select(PIECES), 0..30)
+        .prop_map(|pieces| pieces.join(" ").into_bytes())
+}
+
+fn fill(shape: &[u8], literals: &[&str]) -> Vec<u8> {
+    let mut next = literals.iter().cycle();
+    let mut out = Vec::new();
+    for &byte in shape {
+        match byte {
+            b'L' => out.extend_from_slice(next.next().unwrap_or(&"1").as_bytes()),
+            byte => out.push(byte),
+        }
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn nothing_panics(sql in texts(), mode in modes(), id in any::<u64>()) {
+        analyze(&sql, mode);
+        parse_set(&sql, mode);
+        parse_set_transaction(&sql, mode);
+        parse_use(&sql, mode);
+        parse_kill(&sql, mode);
+        parse_transaction(&sql, mode);
+        temporary_tables(&sql, mode);
+        lock_names(&sql, mode);
+        prepared_name(&sql, mode);
+        single_fact_select(&sql, mode);
+        substitute_facts(&sql, mode, |_| 1);
+        insert_id_is_certain(&sql, mode, id);
+        first_comment(&sql, mode);
+        for flags in 0..16u8 {
+            let on = |bit: u8| flags & bit != 0;
+            let opts = DigestOptions {
+                lowercase: on(1), replace_null: on(2), no_digits: on(4), keep_comment: on(8), lex: mode,
+                max_query_length: 16 + sql.len() / 2, ..DigestOptions::default()
+            };
+            prop_assert!(digest(&sql, &opts).len() <= opts.max_query_length);
+        }
+    }
+
+    #[test]
+    fn verbs_do_not_panic(verb in prop::sample::select(vec!["SET ", "KILL ", "USE ", "INSERT INTO t ", "INSERT INTO t VALUES (", "DROP TABLE ", "CREATE TEMPORARY TABLE ", "SELECT ", "SET @@"]), sql in texts(), mode in modes()) {
+        let sql = [verb.as_bytes(), &sql].concat();
+        analyze(&sql, mode);
+        parse_set(&sql, mode);
+        parse_use(&sql, mode);
+        parse_kill(&sql, mode);
+        temporary_tables(&sql, mode);
+        insert_id_is_certain(&sql, mode, 1);
+        substitute_facts(&sql, mode, |_| -1);
+    }
+
+    #[test]
+    fn tokens_cover_the_text_in_order(sql in texts(), mode in modes()) {
+        let mut lexer = Lexer::new(&sql, mode);
+        let mut at = 0;
+        loop {
+            let token = lexer.token();
+            prop_assert!(token.start >= at && token.end <= sql.len());
+            if token.kind == TokenKind::End { break; }
+            prop_assert!(token.end > token.start);
+            at = token.end;
+        }
+    }
+
+    #[test]
+    fn digest_is_idempotent(sql in texts()) {
+        let opts = DigestOptions::default();
+        let once = digest(&sql, &opts);
+        prop_assert_eq!(String::from_utf8_lossy(&digest(&once, &opts)), String::from_utf8_lossy(&once));
+    }
+
+    #[test]
+    fn literals_do_not_matter(shape in shape(), mode in modes()) {
+        let one = fill(&shape, &["1"]);
+        let other = fill(&shape, &["'it''s'", "0x1F", "1.5e3", "''", "42", "'a b, (c)'"]);
+        prop_assert_eq!(analyze(&one, mode).digest, analyze(&other, mode).digest);
+        prop_assert_eq!(digest(&one, &DigestOptions::default()), digest(&other, &DigestOptions::default()));
+    }
+
+    /// Equal keys mean equal texts: compare a text with versions of it that often share its key.
+    #[test]
+    fn key_decides_digest_text(left in texts(), cut in any::<prop::sample::Index>(), piece in prop::sample::select(vec![" ", ",1", "-", "+ ", ",(1,2,3,4,5)", "/**/", "1", "''", ".", "(", ")", "/*!", "*/"])) {
+        let at = cut.index(left.len() + 1);
+        let right = [&left[..at], piece.as_bytes(), &left[at..]].concat();
+        let mode = LexMode::default();
+        if analyze(&left, mode).digest == analyze(&right, mode).digest {
+            let opts = DigestOptions::default();
+            prop_assert_eq!(String::from_utf8_lossy(&digest(&left, &opts)), String::from_utf8_lossy(&digest(&right, &opts)));
+        }
+    }
+
+    #[test]
+    fn split_parts_are_statements(sql in texts(), mode in modes()) {
+        let parts: Vec<&[u8]> = split(&sql, mode).collect();
+        let analysis = analyze(&sql, mode);
+        prop_assert_eq!(parts.is_empty(), analysis.kind == Kind::Empty);
+        prop_assert_eq!(parts.len() > 1, analysis.facts.contains(Facts::MULTI));
+        if let Some(first) = parts.first() {
+            prop_assert_eq!(analyze(first, mode).kind, analysis.kind);
+        }
+        let mut rest: &[u8] = &sql;
+        for part in parts {
+            let found = rest.windows(part.len()).position(|window| window == part);
+            prop_assert!(found.is_some());
+            rest = &rest[found.unwrap_or(0) + part.len()..];
+        }
+    }
+}
