@@ -10,15 +10,19 @@
 //! (mariadb.com/kb/en/clientserver-protocol), checked against running servers.
 
 pub mod auth;
+mod binary;
 pub mod charset;
 pub mod codec;
 pub mod command;
+pub mod compress;
 pub mod error;
 pub mod flags;
 pub mod handshake;
 pub mod message;
 pub mod packet;
+pub mod prepared;
 pub mod proxy_protocol;
+pub mod query;
 pub mod reply;
 pub mod session_state;
 

@@ -1,0 +1,86 @@
+//! Values of the binary protocol, as far as their length: parameters of prepared statements and query attributes.
+//!
+//! Source: "Binary Protocol Value". Values are found, not decoded.
+
+use crate::codec::Reader;
+use crate::error::{Result, WireError};
+
+/// How a type's values are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// No bytes: NULL.
+    Nothing,
+    /// An integer of so many bytes.
+    Integer(usize),
+    /// A float of 4 bytes.
+    Float,
+    /// A double of 8 bytes.
+    Double,
+    /// A date or time: one byte of length, then the fields.
+    Temporal,
+    /// Text: a number as text, or a string.
+    Text,
+    /// Bytes with a length.
+    Bytes,
+}
+
+impl Layout {
+    /// The layout of a MYSQL_TYPE_* code; an unknown code is malformed, for nothing after it can be found.
+    pub(crate) fn of(type_code: u8) -> Result<Self> {
+        Ok(match type_code {
+            6 => Self::Nothing,
+            1 | 244 => Self::Integer(1),
+            2 | 13 => Self::Integer(2),
+            3 | 9 => Self::Integer(4),
+            8 => Self::Integer(8),
+            4 => Self::Float,
+            5 => Self::Double,
+            7 | 10..=12 | 14 | 17..=19 => Self::Temporal,
+            0 | 15 | 246..=248 | 253 | 254 => Self::Text,
+            16 | 242 | 245 | 249..=252 | 255 => Self::Bytes,
+            _ => return Err(WireError::Malformed("unknown parameter type")),
+        })
+    }
+
+    /// The next value of this layout, less its length.
+    pub(crate) fn read<'a>(self, reader: &mut Reader<'a>) -> Result<&'a [u8]> {
+        match self {
+            Self::Nothing => Ok(&[]),
+            Self::Integer(len) => reader.bytes(len),
+            Self::Float => reader.bytes(4),
+            Self::Double => reader.bytes(8),
+            Self::Temporal => {
+                let len = reader.u8()?;
+                reader.bytes(usize::from(len))
+            }
+            Self::Text | Self::Bytes => reader.lenenc_bytes(),
+        }
+    }
+}
+
+/// Length of a NULL bitmap for so many parameters, in bytes.
+pub(crate) const fn bitmap_len(count: usize) -> usize {
+    count.div_ceil(8)
+}
+
+/// True when the bitmap says NULL; a bitmap that is too short says no.
+pub(crate) fn is_null(bitmap: &[u8], index: usize) -> bool {
+    bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+}
+
+/// The parameters' type codes from a types block: 2 bytes each, each followed by a name when `named`.
+pub(crate) fn type_codes(types: &[u8], named: bool) -> impl Iterator<Item = Result<u8>> + '_ {
+    let mut reader = Reader::new(types);
+    std::iter::from_fn(move || (!reader.is_empty()).then(|| type_code(&mut reader, named)))
+        .scan(false, |failed, code| (!std::mem::replace(failed, code.is_err())).then_some(code))
+}
+
+/// One entry of a types block.
+pub(crate) fn type_code(reader: &mut Reader<'_>, named: bool) -> Result<u8> {
+    let code = reader.u8()?;
+    reader.u8()?; // 0x80: unsigned
+    if named {
+        reader.lenenc_bytes()?;
+    }
+    Ok(code)
+}

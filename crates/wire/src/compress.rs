@@ -1,0 +1,331 @@
+//! The compressed protocol: frames of zlib or zstd around the stream of packets.
+//!
+//! A frame is 3 bytes of length, 1 byte of sequence id, 3 bytes of length before compression (0: not compressed), and the
+//! data; frames and packets need not begin together. One [`Compressor`] and one [`Decompressor`] a connection. The frames'
+//! sequence ids are their own and begin at 0 with each command; the answer goes on from the question's. Source:
+//! "Compression" (MySQL protocol pages).
+//!
+//! INVARIANT: a frame never gives more than it declared, and none declares more than 16 MiB.
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use zstd::bulk;
+
+use crate::codec::put_u24;
+use crate::error::{Result, WireError};
+
+/// Length of a frame's header, in bytes.
+pub const FRAME_HEADER: usize = 7;
+/// Shorter data is sent as it is, in bytes; servers have the same limit.
+pub const MIN_COMPRESS: usize = 50;
+/// How much goes into one frame, in bytes before compression; bounds what a peer must hold.
+const CHUNK: usize = 1 << 20;
+/// More than zlib can ever give for one byte.
+const ZLIB_MAX_RATIO: usize = 1040;
+
+/// How frames are compressed; agreed in the handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// CLIENT_COMPRESS, level 0..=9.
+    Zlib {
+        /// 0 (none) to 9 (smallest); servers use 6.
+        level: u32,
+    },
+    /// CLIENT_ZSTD_COMPRESSION_ALGORITHM, level 1..=22.
+    Zstd {
+        /// 1 (fastest) to 22 (smallest); servers use 3.
+        level: i32,
+    },
+}
+
+/// Packs a stream of packets into frames.
+pub struct Compressor {
+    engine: Packer,
+    next_seq: u8,
+}
+
+/// A method's state; heavy parts are made when first needed.
+enum Packer {
+    Zlib(Compress),
+    Zstd { level: i32, context: Option<bulk::Compressor<'static>> },
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressor").field("next_seq", &self.next_seq).finish_non_exhaustive()
+    }
+}
+
+impl Compressor {
+    /// A compressor at sequence id 0. Levels out of range are brought into it.
+    #[must_use]
+    pub fn new(method: Method) -> Self {
+        let engine = match method {
+            Method::Zlib { level } => Packer::Zlib(Compress::new(Compression::new(level.min(9)), true)),
+            Method::Zstd { level } => Packer::Zstd { level: level.clamp(1, 22), context: None },
+        };
+        Self { engine, next_seq: 0 }
+    }
+
+    /// Begins a command: the next frame has sequence id 0.
+    pub fn reset(&mut self) {
+        self.next_seq = 0;
+    }
+
+    /// The next frame's sequence id. To answer, set it to [`Decompressor::next_seq`].
+    pub fn set_seq(&mut self, next_seq: u8) {
+        self.next_seq = next_seq;
+    }
+
+    /// Appends frames that hold `packets` (whole packets, headers and all, or any piece of that stream). Nothing for nothing.
+    pub fn compress(&mut self, packets: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        packets.chunks(CHUNK).try_for_each(|chunk| self.frame(chunk, out))
+    }
+
+    /// Appends one frame; falls back to plain data when compression does not make it shorter.
+    fn frame(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        out.resize(start + FRAME_HEADER, 0);
+        let mut plain_len = data.len();
+        if plain_len >= MIN_COMPRESS {
+            self.engine.pack(data, out)?;
+        }
+        if plain_len < MIN_COMPRESS || out.len() - start - FRAME_HEADER >= plain_len {
+            out.truncate(start + FRAME_HEADER);
+            out.extend_from_slice(data);
+            plain_len = 0;
+        }
+        let mut head = Vec::with_capacity(FRAME_HEADER);
+        put_u24(&mut head, u32::try_from(out.len() - start - FRAME_HEADER).unwrap_or(0)); // at most CHUNK
+        head.push(self.next_seq);
+        put_u24(&mut head, u32::try_from(plain_len).unwrap_or(0)); // at most CHUNK
+        out[start..start + FRAME_HEADER].copy_from_slice(&head);
+        self.next_seq = self.next_seq.wrapping_add(1);
+        Ok(())
+    }
+}
+
+impl Packer {
+    /// Appends `data`, compressed.
+    fn pack(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        const FAILED: WireError = WireError::Compression("cannot compress");
+        match self {
+            Self::Zlib(engine) => {
+                engine.reset();
+                out.reserve(data.len() + data.len() / 1000 + 64); // zlib's own bound for the worst case is lower
+                let status = engine.compress_vec(data, out, FlushCompress::Finish).map_err(|_| FAILED)?;
+                if status == Status::StreamEnd { Ok(()) } else { Err(FAILED) }
+            }
+            Self::Zstd { level, context } => {
+                let engine = match context {
+                    Some(engine) => engine,
+                    None => context.insert(bulk::Compressor::new(*level).map_err(|_| FAILED)?),
+                };
+                out.extend_from_slice(&engine.compress(data).map_err(|_| FAILED)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Unpacks frames into the stream of packets.
+pub struct Decompressor {
+    engine: Unpacker,
+    /// The beginning of a frame that is not whole yet; under 16 MiB and a header.
+    pending: Vec<u8>,
+    next_seq: u8,
+}
+
+/// A method's state; heavy parts are made when first needed.
+enum Unpacker {
+    Zlib(Decompress),
+    Zstd(Option<bulk::Decompressor<'static>>),
+}
+
+impl std::fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decompressor").field("next_seq", &self.next_seq).field("pending_bytes", &self.pending.len()).finish_non_exhaustive()
+    }
+}
+
+impl Decompressor {
+    /// A decompressor with nothing pending.
+    #[must_use]
+    pub fn new(method: Method) -> Self {
+        let engine = match method {
+            Method::Zlib { .. } => Unpacker::Zlib(Decompress::new(true)),
+            Method::Zstd { .. } => Unpacker::Zstd(None),
+        };
+        Self { engine, pending: Vec::new(), next_seq: 0 }
+    }
+
+    /// One more than the last frame's sequence id. Drivers differ in how they count, so frames out of order are no error.
+    #[must_use]
+    pub fn next_seq(&self) -> u8 {
+        self.next_seq
+    }
+
+    /// Begins a command: [`Self::next_seq`] is 0 until a frame comes.
+    pub fn reset(&mut self) {
+        self.next_seq = 0;
+    }
+
+    /// True between two frames; false when a frame is not whole yet.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Takes bytes as they come from the peer, cut anywhere, and appends what the whole frames among them held. After an
+    /// error the stream cannot be read on.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        if self.pending.is_empty() {
+            let left = self.frames(bytes, out)?;
+            self.pending.extend_from_slice(left);
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.extend_from_slice(bytes);
+        let left = self.frames(&pending, out)?.len();
+        pending.drain(..pending.len() - left);
+        self.pending = pending;
+        Ok(())
+    }
+
+    /// Unpacks all whole frames; gives back the rest.
+    fn frames<'a>(&mut self, mut bytes: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8]> {
+        while let Some(&[a, b, c, seq, d, e, f]) = bytes.first_chunk::<FRAME_HEADER>() {
+            let [len, plain_len] = [[a, b, c], [d, e, f]].map(|[low, middle, high]| usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16);
+            let Some(data) = bytes.get(FRAME_HEADER..FRAME_HEADER + len) else { break };
+            if plain_len == 0 {
+                out.extend_from_slice(data);
+            } else {
+                self.engine.unpack(data, plain_len, out)?;
+            }
+            self.next_seq = seq.wrapping_add(1);
+            bytes = &bytes[FRAME_HEADER + len..];
+        }
+        Ok(bytes)
+    }
+}
+
+impl Unpacker {
+    /// Appends exactly `plain_len` bytes from `data`, or fails.
+    fn unpack(&mut self, data: &[u8], plain_len: usize, out: &mut Vec<u8>) -> Result<()> {
+        const BROKEN: WireError = WireError::Compression("data is broken, or longer or shorter than declared");
+        if matches!(self, Self::Zlib(_)) && plain_len / ZLIB_MAX_RATIO > data.len() {
+            return Err(BROKEN); // before memory is set aside for it
+        }
+        let start = out.len();
+        out.resize(start + plain_len, 0);
+        let got = match self {
+            Self::Zlib(engine) => inflate(engine, data, &mut out[start..]),
+            Self::Zstd(context) => {
+                let engine = match context {
+                    Some(engine) => engine,
+                    None => context.insert(bulk::Decompressor::new().map_err(|_| BROKEN)?),
+                };
+                engine.decompress_to_buffer(data, &mut out[start..]).ok()
+            }
+        };
+        if got != Some(plain_len) {
+            out.truncate(start);
+            return Err(BROKEN);
+        }
+        Ok(())
+    }
+}
+
+/// Inflates one whole zlib stream; `None` when it is broken or does not end within `out`.
+fn inflate(engine: &mut Decompress, data: &[u8], out: &mut [u8]) -> Option<usize> {
+    engine.reset(true);
+    let status = engine.decompress(data, out, FlushDecompress::Finish).ok()?;
+    let ended = status == Status::StreamEnd && engine.total_in() == data.len() as u64;
+    usize::try_from(engine.total_out()).ok().filter(|_| ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const METHODS: [Method; 2] = [Method::Zlib { level: 6 }, Method::Zstd { level: 3 }];
+
+    fn pack(method: Method, data: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Compressor::new(method).compress(data, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn short_data_is_not_compressed() {
+        for method in METHODS {
+            let frame = pack(method, b"\x01\0\0\0\x0e");
+            assert_eq!(frame, b"\x05\0\0\0\0\0\0\x01\0\0\0\x0e");
+        }
+    }
+
+    #[test]
+    fn a_frame_from_the_protocol_page() {
+        let frame = [
+            0x22, 0, 0, 0, 0x32, 0, 0, 0x78, 0x9c, 0xd3, 0x63, 0x60, 0x60, 0x60, 0x2e, 0x4e, 0xcd, 0x49, 0x4d, 0x2e, 0x51, 0x50, 0x32, 0x30, 0x34, 0x32, 0x36, 0x31, 0x35, 0x33, 0xb7, 0xb0,
+            0xc4, 0xcd, 0x52, 0x02, 0, 0x0c, 0xd1, 0x0a, 0x6c,
+        ];
+        let mut out = Vec::new();
+        Decompressor::new(METHODS[0]).feed(&frame, &mut out).unwrap();
+        assert_eq!(out, b"\x2e\0\0\0\x03select \"012345678901234567890123456789012345\"");
+    }
+
+    #[test]
+    fn long_streams_and_sequence_ids() {
+        let noise: Vec<u8> = (0..3_000_000u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+        for method in METHODS {
+            for data in [&vec![b'a'; 3_000_000], &noise] {
+                let mut compressor = Compressor::new(method);
+                compressor.set_seq(254);
+                let mut out = Vec::new();
+                compressor.compress(data, &mut out).unwrap();
+                let (mut decompressor, mut plain) = (Decompressor::new(method), Vec::new());
+                decompressor.feed(&out, &mut plain).unwrap();
+                assert_eq!(decompressor.next_seq(), 1);
+                assert!(decompressor.is_idle());
+                assert!(plain == **data);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_declaration_is_refused() {
+        for method in METHODS {
+            let good = pack(method, &[b'x'; 200]);
+            for declared in [199u8, 201] {
+                let mut bad = good.clone();
+                bad[4] = declared;
+                let mut out = vec![1];
+                assert!(Decompressor::new(method).feed(&bad, &mut out).is_err());
+                assert_eq!(out, [1]);
+            }
+        }
+        let bomb = [1, 0, 0, 0, 0xff, 0xff, 0xff, 0x78];
+        assert!(Decompressor::new(METHODS[0]).feed(&bomb, &mut Vec::new()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_gives_the_same(data in prop::collection::vec(0u8..4, 0..2000), cut in 1usize..500, zstd: bool) {
+            let method = METHODS[usize::from(zstd)];
+            let packed = pack(method, &data);
+            let (mut decompressor, mut plain) = (Decompressor::new(method), Vec::new());
+            for piece in packed.chunks(cut) {
+                decompressor.feed(piece, &mut plain).unwrap();
+            }
+            prop_assert_eq!(plain, data);
+        }
+
+        #[test]
+        fn no_bytes_panic(data: Vec<u8>, plain_len in 0u8..255, zstd: bool) {
+            let mut frame = vec![data.len() as u8, 0, 0, 0, plain_len, 0, 0];
+            frame.extend_from_slice(&data);
+            let _ = Decompressor::new(METHODS[usize::from(zstd)]).feed(&frame, &mut Vec::new());
+        }
+    }
+}
