@@ -1,5 +1,7 @@
 //! The test client against real servers: logins, replies, prepared statements, compression.
 
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
 use std::sync::OnceLock;
 
 use lab::client::{Compression, Encoding, Execution, Outcome, Param, Value};

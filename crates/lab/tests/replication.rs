@@ -1,5 +1,7 @@
 //! Replicas that follow, refuse writes, and can take over.
 
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
 use lab::replication::{follow, promote};
 use lab::{Flavor, Options, Replication};
 

@@ -1,5 +1,7 @@
 //! The lab's own promises about servers.
 
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
 use lab::{Mariadb, Mysql, Options};
 use std::path::Path;
 

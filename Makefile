@@ -1,0 +1,48 @@
+# Developer commands. CI runs the same words.
+
+CARGO ?= cargo
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: help setup demo test check bench fuzz lab drivers build unit e2e
+
+help: ## this list
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## */\1\t/' | expand -t 10
+
+setup: ## install what build and tests need (apt, Rust, MySQL in a cache); quick when all is there
+	scripts/setup
+	scripts/setup mysql
+
+demo: ## a MariaDB primary, two replicas and the proxy before them; Ctrl-C ends it
+	scripts/setup
+	$(CARGO) build --release -p tidegate -p lab
+	target/release/lab demo
+
+test: setup build unit e2e ## everything: set up, build, unit tests, end-to-end tests with real servers
+
+build:
+	$(CARGO) build --workspace --all-targets
+
+unit: ## unit tests of all crates
+	$(CARGO) test --workspace --lib --bins
+	$(CARGO) test --workspace --doc
+
+e2e: ## integration and end-to-end tests (real servers, the real proxy)
+	$(CARGO) build -p tidegate
+	$(CARGO) test --workspace --test '*'
+
+check: ## formatting, lints, documentation, scripts
+	scripts/check
+
+bench: ## measurements
+	scripts/bench
+
+fuzz: ## fuzz targets, a short run each
+	scripts/fuzz
+
+drivers: ## the test suites of MySQL drivers, through the proxy
+	scripts/setup drivers
+	scripts/drivers
+
+lab: ## the lab's own program
+	$(CARGO) build --release -p lab
+	target/release/lab --help
