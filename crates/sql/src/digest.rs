@@ -155,6 +155,8 @@ struct Writer<'a> {
     prev: Prev,
     sign: Option<Sign>,
     version_depth: usize,
+    /// Where the backtick stands that closes the name being read.
+    name_close: Option<usize>,
     depth: usize,
     /// Values in the current run, 0 when there is none, and where its first one stands.
     run: usize,
@@ -181,6 +183,7 @@ impl<'a> Writer<'a> {
             prev: Prev::Start,
             sign: None,
             version_depth: 0,
+            name_close: None,
             depth: 0,
             run: 0,
             run_start: 0,
@@ -293,20 +296,34 @@ impl<'a> Writer<'a> {
 
     fn string(&mut self, quote: u8) {
         let lex = self.opts.lex;
-        let backslash = !lex.no_backslash_escapes && !(quote == b'"' && lex.ansi_quotes);
-        self.value(quoted_end(self.sql, self.pos, quote, backslash));
+        let is_name = quote == b'"' && lex.ansi_quotes;
+        self.value(quoted_end(
+            self.sql,
+            self.pos,
+            quote,
+            !(lex.no_backslash_escapes || is_name),
+        ));
     }
 
+    /// A backtick opens a name, or closes one that is read like other text. What an unclosed one
+    /// opens is treated as a cut literal.
     fn backtick(&mut self) {
+        if std::mem::take(&mut self.name_close) == Some(self.pos) {
+            return self.punct(b'`');
+        }
         let end = quoted_end(self.sql, self.pos, b'`', false);
         let inner = self
             .sql
-            .get(self.pos + 1..end.saturating_sub(1))
-            .unwrap_or_default();
-        let plain = inner
+            .get(self.pos + 1..end - 1)
+            .filter(|_| self.sql[end - 1] == b'`');
+        let Some(inner) = inner else {
+            return self.value(end);
+        };
+        if inner
             .iter()
-            .all(|&byte| is_name(byte) || matches!(byte, b' ' | b'.'));
-        if plain {
+            .all(|&byte| is_name(byte) || matches!(byte, b' ' | b'.'))
+        {
+            self.name_close = Some(end - 1);
             return self.punct(b'`');
         }
         self.break_run();

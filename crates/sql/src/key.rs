@@ -124,7 +124,7 @@ impl Key {
             self.flush();
             self.run = 1;
             self.foldable = self.depth > 0 && self.last != Last::Operator;
-            let spaced = spaced && matches!(self.last, Last::Other | Last::Operator | Last::Value);
+            let spaced = spaced && !matches!(self.last, Last::Open | Last::Comma);
             self.mix(TAG_VALUE | (u64::from(spaced) << 16));
         }
         self.last = Last::Value;
@@ -210,7 +210,7 @@ impl Key {
 
     fn open(&mut self, spaced: bool) {
         self.in_chain = self.held == Held::CommaAfterRow;
-        let spaced = spaced && matches!(self.last, Last::Other | Last::Operator | Last::Value);
+        let spaced = spaced && !matches!(self.last, Last::Open | Last::Comma);
         self.flush();
         if !self.in_chain {
             self.rows = 0;

@@ -82,10 +82,8 @@ fn short_end(mut state: [u64; 4]) -> u64 {
 }
 
 fn long(data: &[u8], seed: u64) -> u64 {
-    let mut state = [0; LANES];
-    for lane in 0..LANES {
-        state[lane] = if lane % 3 == 2 { CONST } else { seed };
-    }
+    let mut state: [u64; LANES] =
+        std::array::from_fn(|lane| if lane % 3 == 2 { CONST } else { seed });
     let mut blocks = data.chunks_exact(BLOCK);
     for block in blocks.by_ref() {
         long_mix(&mut state, block);

@@ -162,13 +162,11 @@ pub(crate) fn quoted_end(sql: &[u8], open: usize, quote: u8, backslash: bool) ->
         };
         let Some(hit) = hit else { return sql.len() };
         at += hit;
-        if sql[at] == b'\\' && backslash {
-            at += 2;
-        } else if sql.get(at + 1) == Some(&quote) {
-            at += 2;
-        } else {
+        let goes_on = sql[at] != quote || sql.get(at + 1) == Some(&quote);
+        if !goes_on {
             return at + 1;
         }
+        at += 2;
     }
 }
 
