@@ -140,6 +140,7 @@ impl ServerAuth {
         }
         let offered = plugin.map_or(Some(Plugin::Native), Plugin::from_name);
         match offered.filter(|plugin| self.can_prove(account, *plugin)) {
+            Some(offered) if offered != self.default && plugin.is_some() && response.is_empty() => Ok(self.ask_again(account, offered)),
             Some(plugin) => self.first_answer(account, plugin, response),
             None if plugin.is_none() => Ok(self.over(Step::Denied)),
             None => Ok(self.switch(account)),
@@ -153,6 +154,16 @@ impl ServerAuth {
             State::Switched(plugin) => self.first_answer(account, plugin, payload),
             State::Password(plugin) => self.password(account, plugin, payload),
         }
+    }
+
+    /// The client does not have the greeting's plugin and names another, with an empty answer: it waits to be asked for
+    /// that one (MySQL 9 clients, which have no mysql_native_password). An account without password needs no asking.
+    fn ask_again(&mut self, account: &Account<'_>, plugin: Plugin) -> Step {
+        if account.stored == Stored::Empty {
+            return self.no_password(account, &[]);
+        }
+        self.state = State::Switched(plugin);
+        Step::Switch(plugin)
     }
 
     /// True when `plugin` can prove what is stored, over this channel.

@@ -125,6 +125,17 @@ fn without_plugins_there_is_only_native() {
 }
 
 #[test]
+fn a_client_without_the_greetings_plugin_is_asked_again() {
+    let account = Account { stored: Stored::Clear(b"secret"), fast: None, key: None };
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::Native, Channel::Plain);
+    assert_eq!(server.start(&account, Some(b"caching_sha2_password"), b""), Ok(Step::Switch(Plugin::CachingSha2)));
+    assert!(matches!(server.feed(&account, &hash::fast_response(b"secret", &SCRAMBLE)), Ok(Step::Done(_))));
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::Native, Channel::Plain);
+    server.start(&account, Some(b"caching_sha2_password"), b"").unwrap();
+    assert_eq!(server.feed(&account, b""), Ok(Step::Denied));
+}
+
+#[test]
 fn ed25519_answers_its_nonce() {
     let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Plain);
     client.begin(b"mysql_native_password", &SCRAMBLE).unwrap();
