@@ -1,0 +1,115 @@
+//! Reads PEM files: certificates, keys, revocation lists. Every error names the setting and the file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use model::snapshot::TlsParams;
+use rustls::crypto::CryptoProvider;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Where distributions keep the CAs they trust: Debian, Red Hat, SUSE, Alpine.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Modification time and size in bytes of each file that parameters name, to notice that one was replaced.
+pub(super) type Stamp = Vec<Option<(SystemTime, u64)>>;
+
+/// The stamp of all files of `params`, as they are now.
+pub(super) fn stamp(params: &TlsParams) -> Stamp {
+    let paths = [&params.ca, &params.capath, &params.cert, &params.key, &params.crl, &params.crlpath];
+    let of_file = |path: &PathBuf| {
+        let meta = fs::metadata(path).ok()?;
+        Some((meta.modified().ok()?, meta.len()))
+    };
+    paths.into_iter().flatten().map(of_file).collect()
+}
+
+/// All certificates of one file; none is an error.
+pub(super) fn certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    at_least_one(setting, path, "certificate", read(setting, path)?)
+}
+
+/// All revocation lists of one file; none is an error.
+pub(super) fn revocation_lists(
+    setting: &str,
+    path: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    at_least_one(setting, path, "revocation list", read(setting, path)?)
+}
+
+/// The private key of one file: PKCS#8, PKCS#1 or SEC1, not encrypted.
+pub(super) fn private_key(setting: &str, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let at = |why: String| format!("{setting}: {}: {why}", path.display());
+    PrivateKeyDer::from_pem_file(path).map_err(|e| match e {
+        pem::Error::NoItemsFound => at("no unencrypted private key in it".into()),
+        e => at(cause(e)),
+    })
+}
+
+/// What `read` finds in the files of a directory, in the order of their names. OpenSSL wants hashed names there; here
+/// any name will do, and files that hold something else are passed over.
+pub(super) fn in_directory<T: PemObject>(setting: &str, directory: &Path, what: &str) -> Result<Vec<T>, String> {
+    let at = |e: std::io::Error| format!("{setting}: {}: {e}", directory.display());
+    let entries = fs::read_dir(directory).map_err(at)?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(at)?;
+    paths.sort();
+    let files = paths.iter().filter(|path| path.is_file());
+    let found = files.filter_map(|path| read::<T>(setting, path).ok()).flatten().collect();
+    at_least_one(setting, directory, what, found)
+}
+
+/// The CAs that the system trusts, and the file they came from.
+pub(super) fn system_roots() -> Result<(Vec<CertificateDer<'static>>, PathBuf), String> {
+    let path = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.is_file()).ok_or_else(|| {
+        let looked = SYSTEM_ROOTS.join(", ");
+        format!("mysql-backend_ssl_verify wants a CA, but ssl_ca is not set and the system has none (looked for {looked})")
+    })?;
+    Ok((certificates("the system's CAs", &path)?, path))
+}
+
+/// A certificate chain and its key, which must belong together. X.509 v1 certificates are as good as any, which they
+/// would not be with rustls' own check.
+pub(super) fn certified_key(
+    provider: &CryptoProvider,
+    (cert_setting, cert): (&str, &Path),
+    (key_setting, key): (&str, &Path),
+) -> Result<CertifiedKey, String> {
+    let chain = certificates(cert_setting, cert)?;
+    let loaded = provider.key_provider.load_private_key(private_key(key_setting, key)?);
+    let loaded = loaded.map_err(|e| format!("{key_setting}: {}: cannot be used: {e}", key.display()))?;
+    let (_, leaf) = X509Certificate::from_der(&chain[0])
+        .map_err(|e| format!("{cert_setting}: {}: not a certificate: {e}", cert.display()))?;
+    match loaded.public_key() {
+        Some(public) if public.as_ref() != leaf.public_key().raw => {
+            Err(format!("{key_setting}: {} is not the key of {cert_setting}: {}", key.display(), cert.display()))
+        }
+        _ => Ok(CertifiedKey::new(chain, loaded)),
+    }
+}
+
+fn read<T: PemObject>(setting: &str, path: &Path) -> Result<Vec<T>, String> {
+    let at = |e| format!("{setting}: {}: {}", path.display(), cause(e));
+    T::pem_file_iter(path).map_err(at)?.collect::<Result<Vec<_>, _>>().map_err(at)
+}
+
+fn cause(error: pem::Error) -> String {
+    match error {
+        pem::Error::Io(e) => e.to_string(),
+        e => e.to_string(),
+    }
+}
+
+fn at_least_one<T>(setting: &str, path: &Path, what: &str, found: Vec<T>) -> Result<Vec<T>, String> {
+    match found.is_empty() {
+        true => Err(format!("{setting}: {}: no {what} in it", path.display())),
+        false => Ok(found),
+    }
+}
