@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::process;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -26,29 +27,35 @@ impl Port {
     pub fn reserve() -> Result<Port, LabError> {
         let dir = dirs::base().join("ports");
         fs::create_dir_all(&dir).context(|| format!("create {}", dir.display()))?;
-        for _ in FIRST..=LAST {
-            let number = next_candidate();
-            let path = dir.join(number.to_string());
-            let Ok(file) = File::create(&path) else {
-                continue;
-            };
-            if file.try_lock().is_ok() && TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
-                return Ok(Port {
-                    number,
-                    _lock: file,
-                });
-            }
-        }
-        Err(LabError::NoPort {
-            first: FIRST,
-            last: LAST,
-        })
+        (FIRST..=LAST)
+            .find_map(|_| take(&dir, next_candidate()))
+            .ok_or(LabError::NoPort {
+                first: FIRST,
+                last: LAST,
+            })
+    }
+
+    /// Reserves this port if it is free, else any other.
+    pub fn prefer(number: u16) -> Result<Port, LabError> {
+        let any = Port::reserve()?;
+        Ok(take(&dirs::base().join("ports"), number).unwrap_or(any))
     }
 
     /// The port number.
     pub fn number(&self) -> u16 {
         self.number
     }
+}
+
+/// This port, if nobody has it.
+fn take(dir: &Path, number: u16) -> Option<Port> {
+    let lock = File::create(dir.join(number.to_string())).ok()?;
+    lock.try_lock().ok()?;
+    TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+    Some(Port {
+        number,
+        _lock: lock,
+    })
 }
 
 /// Walks the range from a place that depends on the process, so parallel processes rarely ask for the same port.

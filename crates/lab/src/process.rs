@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -198,6 +198,8 @@ fn guarded(command: &Command) -> Command {
         .args(["--pdeathsig", "KILL", "--"])
         .arg(command.get_program())
         .args(command.get_args());
+    // A group of its own: Ctrl-C on the terminal is for this program, which then stops its children in order.
+    guarded.process_group(0);
     for (key, value) in command.get_envs() {
         match value {
             Some(value) => guarded.env(key, value),

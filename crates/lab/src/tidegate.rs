@@ -74,6 +74,7 @@ pub struct Builder {
     admin_variables: Entry,
     args: Vec<String>,
     program: Option<PathBuf>,
+    ports: Option<(u16, u16)>,
 }
 
 /// Copies a row written as a literal.
@@ -166,6 +167,12 @@ impl Builder {
         self
     }
 
+    /// Listens on these ports (applications, admin) if they are free; else, and by default, on any.
+    pub fn preferred_ports(mut self, port: u16, admin_port: u16) -> Builder {
+        self.ports = Some((port, admin_port));
+        self
+    }
+
     /// Uses this program instead of looking for one.
     pub fn program(mut self, path: impl Into<PathBuf>) -> Builder {
         self.program = Some(path.into());
@@ -210,7 +217,10 @@ impl Builder {
     pub fn start(&self) -> Result<Tidegate, LabError> {
         let program = self.program.clone().map_or_else(find_program, Ok)?;
         let dir = dirs::instance("tidegate")?;
-        let (port, admin_port) = (Port::reserve()?, Port::reserve()?);
+        let (port, admin_port) = match self.ports {
+            Some((port, admin_port)) => (Port::prefer(port)?, Port::prefer(admin_port)?),
+            None => (Port::reserve()?, Port::reserve()?),
+        };
         let config = dir.join("proxysql.cnf");
         let text = self.config(port.number(), admin_port.number(), &dir);
         fs::write(&config, text).context(|| format!("write {}", config.display()))?;
