@@ -5,7 +5,7 @@
 //! lives as long as the process does, so a server that a test keeps in a `static` is not killed with that test's thread.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -121,6 +121,20 @@ impl Process {
         fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
+    }
+
+    /// What the child has written since byte `offset` of its log, and the offset to ask with next.
+    pub fn log_since(&self, offset: u64) -> (String, u64) {
+        let mut bytes = Vec::new();
+        let read = File::open(&self.log).and_then(|mut file| {
+            file.seek(SeekFrom::Start(offset))
+                .and_then(|_| file.read_to_end(&mut bytes))
+        });
+        let gained = read.map_or(0, |count| count as u64);
+        (
+            String::from_utf8_lossy(&bytes).into_owned(),
+            offset + gained,
+        )
     }
 
     /// Resident memory in bytes, from `/proc/<pid>/status`.

@@ -315,6 +315,11 @@ impl Tidegate {
         self.process.log()
     }
 
+    /// What it logged since byte `offset`, and the offset to ask with next.
+    pub fn log_since(&self, offset: u64) -> (String, u64) {
+        self.process.log_since(offset)
+    }
+
     /// Options to connect through it.
     pub fn options(&self, user: &str, password: &str) -> ConnectOptions {
         ConnectOptions::tcp(self.address(), user, password)
@@ -369,7 +374,7 @@ impl Drop for Tidegate {
     }
 }
 
-/// `TIDEGATE_BIN`; else the newest build found beside or above the running test or program.
+/// The proxy's program: `TIDEGATE_BIN`; else the one built beside the running test or program, in the same profile.
 pub fn find_program() -> Result<PathBuf, LabError> {
     if let Some(path) = env::var_os("TIDEGATE_BIN") {
         let path = PathBuf::from(path);

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
-use lab::{Mariadb, Mysql, Options};
 use std::path::Path;
+use std::time::Duration;
+
+use lab::{Client, ConnectOptions, Mariadb, Mysql, Options};
 
 #[test]
 fn mariadb_starts_restarts_and_goes() {
@@ -29,4 +31,15 @@ fn mysql_starts_and_goes() {
 fn a_server_that_cannot_start_says_why() {
     let error = Mariadb::start(&Options::new().arg("--no-such-flag")).unwrap_err();
     assert!(error.to_string().contains("no-such-flag"), "{error}");
+}
+
+#[test]
+fn a_stopped_server_is_silent_until_it_goes_on() {
+    let server = Mariadb::start(&Options::new()).unwrap();
+    let options = ConnectOptions::app(&server);
+    server.sigstop();
+    // The kernel still accepts; nobody greets.
+    Client::connect(&options.clone().timeout(Duration::from_millis(200))).unwrap_err();
+    server.sigcont();
+    Client::connect(&options).unwrap();
 }

@@ -151,11 +151,9 @@ fn foreground(proxy: &Tidegate) -> Result<(), LabError> {
     })
 }
 
-/// Prints what the log has gained since `shown` bytes; gives its length now.
-fn show_log(proxy: &Tidegate, shown: usize) -> usize {
-    let log = proxy.log();
-    if let Some(new) = log.get(shown..) {
-        print!("{new}");
-    }
-    log.len()
+/// Prints what the log has gained since byte `shown`; gives the place for the next time.
+fn show_log(proxy: &Tidegate, shown: u64) -> u64 {
+    let (text, now) = proxy.log_since(shown);
+    print!("{text}");
+    now
 }
