@@ -89,7 +89,7 @@ impl<'a> Scan<'a> {
     /// Reads one token; false at the end.
     #[inline]
     fn step(&mut self) -> bool {
-        let token = self.lexer.token();
+        let token = self.lexer.token_inline();
         let mut kw = Kw::None;
         match token.kind {
             TokenKind::End => return false,

@@ -153,6 +153,8 @@ struct Writer<'a> {
     /// Blank space was read since the last token.
     space: bool,
     prev: Prev,
+    /// Length of the output just after a `.` that joins names: digits there are a name.
+    joining_dot: Option<usize>,
     sign: Option<Sign>,
     version_depth: usize,
     /// Where the backtick stands that closes the name being read.
@@ -181,6 +183,7 @@ impl<'a> Writer<'a> {
             pos: 0,
             space: false,
             prev: Prev::Start,
+            joining_dot: None,
             sign: None,
             version_depth: 0,
             name_close: None,
@@ -227,8 +230,13 @@ impl<'a> Writer<'a> {
     }
 
     fn starts_number(&self) -> bool {
-        let joins = !self.space && matches!(self.prev, Prev::Word { .. });
-        !joins && self.sql.get(self.pos + 1).is_some_and(u8::is_ascii_digit)
+        !self.joins_names() && self.sql.get(self.pos + 1).is_some_and(u8::is_ascii_digit)
+    }
+
+    /// A `.` here belongs to the name before it.
+    fn joins_names(&self) -> bool {
+        let quoted = self.out.len() > self.base && self.out.last() == Some(&b'`');
+        !self.space && (quoted || matches!(self.prev, Prev::Word { .. }))
     }
 
     /// Writes the space that was read, unless the rules drop it.
@@ -288,6 +296,11 @@ impl<'a> Writer<'a> {
     }
 
     fn number(&mut self) {
+        let len = self.out.len();
+        let names_variable = !self.space && len > self.base && self.out.last() == Some(&b'@');
+        if names_variable || self.joining_dot == Some(len) {
+            return self.word(name_end(self.sql, self.pos));
+        }
         match number(self.sql, self.pos) {
             (TokenKind::Word, end) => self.word(end),
             (_, end) => self.value(end),
@@ -378,9 +391,11 @@ impl<'a> Writer<'a> {
 
     fn other(&mut self, byte: u8) {
         self.break_run();
+        let joins = byte == b'.' && self.joins_names();
         let arithmetic = matches!(byte, b'+' | b'-' | b'*' | b'/' | b'%');
         self.gap(arithmetic && self.prev == Prev::Value);
         self.out.push(byte);
+        self.joining_dot = joins.then_some(self.out.len());
         self.prev = match byte {
             _ if arithmetic => Prev::Arithmetic,
             b'=' | b'<' | b'>' | b'!' | b'|' | b'&' | b'^' | b'~' => Prev::Operator,

@@ -233,7 +233,7 @@ pub(crate) fn fold_head(head: u64, len: usize) -> u64 {
 }
 
 /// What `word` means, given its first bytes as [`head_at`] gives them.
-#[inline]
+#[inline(always)]
 pub(crate) fn lookup_with(head: u64, word: &[u8]) -> Kw {
     let len = word.len();
     if len > LONGEST {

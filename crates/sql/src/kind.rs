@@ -236,7 +236,7 @@ fn assignment_or(next: &Cursor<'_>) -> Kind {
 /// The statement after the common table expressions.
 fn with(mut next: Cursor<'_>) -> Kind {
     let mut depth = 0usize;
-    while !next.at_end() {
+    while !next.at_statement_end() {
         match (next.kind(), next.kw()) {
             (TokenKind::Punct(b'('), _) => depth += 1,
             (TokenKind::Punct(b')'), _) => depth = depth.saturating_sub(1),
