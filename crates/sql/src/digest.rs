@@ -6,11 +6,11 @@
 //! there, a backticked name with other than name characters and blanks is copied as it
 //! is, so a quote inside it cannot shift what counts as a literal after it.
 
-use crate::keywords::{Kw, lookup};
-use crate::token::{
-    Class, LexMode, TokenKind, class, comment_end, is_name, line_end, name_end, number, quoted_end,
-    version_comment,
+use crate::bytes::{
+    Class, class, comment_end, is_name, line_end, name_end, number, quoted_end, version_comment,
 };
+use crate::keywords::{Kw, lookup};
+use crate::token::{LexMode, TokenKind};
 
 /// How many values and rows a list keeps before the rest becomes `...`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

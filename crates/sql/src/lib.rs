@@ -11,6 +11,7 @@
 
 mod analyze;
 mod builtins;
+mod bytes;
 mod cursor;
 mod digest;
 mod facts;

@@ -239,6 +239,30 @@ fn exact_facts() {
     }
 }
 
+/// Keywords and names before a parenthesis that are no calls of stored functions.
+#[test]
+fn ordinary_parentheses() {
+    let cases = [
+        "SELECT a FROM t PARTITION (p0) USE INDEX FOR ORDER BY (i) WHERE (a) AND(b) OR NOT(c) HAVING(d) LIMIT 1",
+        "SELECT CAST(a AS DECIMAL(10,2)), CAST(b AS UNSIGNED), CONVERT(c USING utf8), CHAR(65), INTERVAL(1,2)",
+        "SELECT SUM(a) OVER (PARTITION BY b), RANK() OVER w FROM t WINDOW w AS (ORDER BY (c))",
+        "SELECT 1 UNION ALL (SELECT 2) EXCEPT (SELECT 3) INTERSECT (SELECT 4)",
+        "SELECT CASE(a) WHEN(1) THEN(2) ELSE(3) END, a IN(1), b BETWEEN(1)AND(2), c LIKE('x'), d REGEXP('y')",
+        "SELECT * FROM a JOIN(b) ON(a.x=b.x) LEFT JOIN c USING(y), LATERAL(SELECT 1) d, (VALUES ROW(1)) AS e(f)",
+        "SELECT JSON_EXTRACT(a,'$.b'), GROUP_CONCAT(DISTINCT(c) ORDER BY d SEPARATOR ','), MATCH(e) AGAINST('f')",
+        "SELECT DATE_ADD(NOW(), INTERVAL 1 DAY), EXTRACT(YEAR FROM a), UUID(), RAND(), TRIM(BOTH 'x' FROM b), MOD(a,2)",
+        "SELECT * FROM JSON_TABLE('[]', '$[*]' COLUMNS(a INT PATH '$.a')) AS j WHERE a > ANY(SELECT 1) XOR(b)",
+        "INSERT INTO a.b PARTITION (p) (c) VALUES(1),(2) AS n(m) ON DUPLICATE KEY UPDATE c=IF(n.m,1,VALUES(c))",
+        "INSERT LOW_PRIORITY IGNORE INTO `b`(c) SELECT COALESCE(d,0) FROM e",
+        "LOAD DATA INFILE 'x' INTO TABLE t (a, b)",
+        "DELETE FROM t WHERE(a=1)ORDER BY FIELD(a,1,2)",
+        "GRANT SELECT (a) ON t TO u",
+    ];
+    for sql in cases {
+        assert!(!facts(sql).contains(Facts::UNKNOWN_FUNCTION), "{sql}");
+    }
+}
+
 #[test]
 fn lexer_modes() {
     let ansi = LexMode {

@@ -1,0 +1,261 @@
+//! Byte-level scanning that the lexer and the digest text share: character classes, and where names,
+//! literals, comments and numbers end. All functions take the whole text and an offset, and give an
+//! offset that is at most the text's length.
+
+use memchr::{memchr, memchr2};
+
+use crate::token::TokenKind;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Class {
+    Other,
+    Space,
+    /// May start an unquoted identifier.
+    Letter,
+    Digit,
+    Quote,
+    DoubleQuote,
+    Backtick,
+    At,
+    Dot,
+    Colon,
+    Question,
+    /// `#`, `-`, `/` and `*`: may belong to a comment.
+    Comment,
+}
+
+const fn class_of(byte: u8) -> Class {
+    match byte {
+        b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => Class::Space,
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' | 0x80.. => Class::Letter,
+        b'0'..=b'9' => Class::Digit,
+        b'\'' => Class::Quote,
+        b'"' => Class::DoubleQuote,
+        b'`' => Class::Backtick,
+        b'@' => Class::At,
+        b'.' => Class::Dot,
+        b':' => Class::Colon,
+        b'?' => Class::Question,
+        b'#' | b'-' | b'/' | b'*' => Class::Comment,
+        _ => Class::Other,
+    }
+}
+
+pub(crate) const CLASS: [Class; 256] = {
+    let mut table = [Class::Other; 256];
+    let mut byte = 0u8;
+    loop {
+        table[byte as usize] = class_of(byte);
+        if byte == u8::MAX {
+            break;
+        }
+        byte += 1;
+    }
+    table
+};
+
+const NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut at = 0;
+    while at < table.len() {
+        table[at] = matches!(CLASS[at], Class::Letter | Class::Digit);
+        at += 1;
+    }
+    table
+};
+
+#[inline]
+pub(crate) fn class(byte: u8) -> Class {
+    CLASS[usize::from(byte)]
+}
+
+/// A character that may stand inside an unquoted identifier.
+#[inline]
+pub(crate) fn is_name(byte: u8) -> bool {
+    NAME[usize::from(byte)]
+}
+
+/// Offset of the first byte from `from` on that cannot stand in an identifier.
+///
+/// Eight bytes at a time, without a branch a byte: word lengths are what a branch predictor misses.
+#[inline]
+pub(crate) fn name_end(sql: &[u8], from: usize) -> usize {
+    let mut rest = sql.get(from..).unwrap_or_default();
+    let mut at = from;
+    while let Some((chunk, more)) = rest.split_first_chunk::<8>() {
+        let others = !name_bytes(u64::from_le_bytes(*chunk)) & HIGH_BITS;
+        if others != 0 {
+            return at + (others.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+        rest = more;
+    }
+    at + rest
+        .iter()
+        .position(|&byte| !is_name(byte))
+        .unwrap_or(rest.len())
+}
+
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// The high bit of each byte that may stand in an identifier.
+#[inline]
+fn name_bytes(bytes: u64) -> u64 {
+    let low = bytes & !HIGH_BITS;
+    let lower = low | (0x20 * ONES);
+    let known = in_range(lower, b'a', b'z') | in_range(low, b'0', b'9');
+    let signs = in_range(low, b'_', b'_') | in_range(low, b'$', b'$');
+    bytes | known | signs
+}
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// The high bit of each byte of `low` (all below 0x80) in `first..=last`; other bits are noise.
+#[inline]
+fn in_range(low: u64, first: u8, last: u8) -> u64 {
+    let from_first = low + ONES * u64::from(0x80 - first);
+    let past_last = low + ONES * u64::from(0x7f - last);
+    from_first & !past_last
+}
+
+/// Offset after the literal whose opening `quote` stands at `open`.
+#[inline]
+pub(crate) fn quoted_end(sql: &[u8], open: usize, quote: u8, backslash: bool) -> usize {
+    let mut at = open + 1;
+    loop {
+        let rest = sql.get(at..).unwrap_or_default();
+        let hit = if backslash {
+            memchr2(quote, b'\\', rest)
+        } else {
+            memchr(quote, rest)
+        };
+        let Some(hit) = hit else { return sql.len() };
+        at += hit;
+        let goes_on = sql[at] != quote || sql.get(at + 1) == Some(&quote);
+        if !goes_on {
+            return at + 1;
+        }
+        at += 2;
+    }
+}
+
+/// Offset after the comment whose `/*` stands at `open`; the end of the text when it is not closed.
+pub(crate) fn comment_end(sql: &[u8], open: usize) -> usize {
+    let mut at = open + 2;
+    while let Some(hit) = memchr(b'*', sql.get(at..).unwrap_or_default()) {
+        at += hit + 1;
+        if sql.get(at) == Some(&b'/') {
+            return at + 1;
+        }
+    }
+    sql.len()
+}
+
+/// Offset of the content when a version comment opens at `open`, past its version digits.
+pub(crate) fn version_comment(sql: &[u8], open: usize) -> Option<usize> {
+    let mark = match sql.get(open + 2)? {
+        b'!' => open + 3,
+        b'M' if sql.get(open + 3) == Some(&b'!') => open + 4,
+        _ => return None,
+    };
+    let digits = sql[mark..]
+        .iter()
+        .take(6)
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    Some(if digits >= 5 { mark + digits } else { mark })
+}
+
+/// Offset of the end of the line that `from` is in.
+pub(crate) fn line_end(sql: &[u8], from: usize) -> usize {
+    let rest = sql.get(from..).unwrap_or_default();
+    memchr(b'\n', rest).map_or(sql.len(), |hit| from + hit)
+}
+
+/// A token that starts with a digit or with `.` and a digit: a number, or a name such as `2024_sales`.
+#[inline]
+pub(crate) fn number(sql: &[u8], start: usize) -> (TokenKind, usize) {
+    let end = digits_end(sql, start);
+    let plain = sql
+        .get(end)
+        .is_none_or(|&byte| byte != b'.' && !is_name(byte));
+    if plain {
+        (TokenKind::Number, end)
+    } else {
+        long_number(sql, start, end)
+    }
+}
+
+/// A number with more than the integer digits that end at `digits`, or a name.
+fn long_number(sql: &[u8], start: usize, digits: usize) -> (TokenKind, usize) {
+    if sql[start] == b'0'
+        && let Some(end) = radix_number(sql, start)
+    {
+        return (TokenKind::Number, end);
+    }
+    let is_integer = sql.get(digits) != Some(&b'.');
+    let at = if is_integer {
+        digits
+    } else {
+        digits_end(sql, digits + 1)
+    };
+    if let Some(end) = exponent_end(sql, at) {
+        return (TokenKind::Number, end);
+    }
+    if is_integer && sql.get(at).is_some_and(|&byte| is_name(byte)) {
+        return (TokenKind::Word, name_end(sql, at));
+    }
+    (TokenKind::Number, at)
+}
+
+fn radix_number(sql: &[u8], start: usize) -> Option<usize> {
+    let is_digit = match sql.get(start + 1)? {
+        b'x' => u8::is_ascii_hexdigit,
+        b'b' => |byte: &u8| matches!(byte, b'0' | b'1'),
+        _ => return None,
+    };
+    let end = name_end(sql, start + 2);
+    let digits = &sql[start + 2..end];
+    (!digits.is_empty() && digits.iter().all(is_digit)).then_some(end)
+}
+
+fn digits_end(sql: &[u8], from: usize) -> usize {
+    let rest = sql.get(from..).unwrap_or_default();
+    from + rest
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(rest.len())
+}
+
+/// End of `e5`, `E+5`, `e-5` at `at`.
+fn exponent_end(sql: &[u8], at: usize) -> Option<usize> {
+    if !matches!(sql.get(at)?, b'e' | b'E') {
+        return None;
+    }
+    let signed = matches!(sql.get(at + 1), Some(b'+' | b'-'));
+    let digits = at + 1 + usize::from(signed);
+    let end = digits_end(sql, digits);
+    let ends = end > digits && (signed || !sql.get(end).is_some_and(|&byte| is_name(byte)));
+    ends.then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_at_a_time_agrees_with_the_table() {
+        for byte in 0..=u8::MAX {
+            for at in 0..12 {
+                let mut text = *b"aZ09_$\xffqwert";
+                text[at] = byte;
+                let want = text
+                    .iter()
+                    .position(|&byte| !is_name(byte))
+                    .unwrap_or(text.len());
+                assert_eq!(name_end(&text, 0), want, "{byte:#x} at {at}");
+            }
+        }
+    }
+}
