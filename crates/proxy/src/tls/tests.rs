@@ -25,9 +25,7 @@ fn params(verify: BackendSslVerify, ca: Option<PathBuf>) -> TlsParams {
 /// Why a connection to `host` fails.
 #[track_caller]
 fn refusal(host: &str, params: &TlsParams, server: &Arc<ServerConfig>) -> String {
-    connect(host, params, server)
-        .err()
-        .expect("should be refused")
+    connect(host, params, server).expect_err("should be refused")
 }
 
 #[track_caller]
