@@ -124,19 +124,23 @@ impl<'a> Scan<'a> {
     #[inline]
     fn begin(&mut self, kw: Kw) {
         if self.current.is_none() {
-            let class = classify(kw, &self.lexer);
-            self.current = Some(class);
-            self.first.get_or_insert(class.kind);
-            self.query_met = false;
-            if self.ended {
-                self.facts |= Facts::MULTI;
-            }
-            if class.kind == Kind::Call {
-                self.facts |= Facts::UNKNOWN_FUNCTION;
-            }
-            if class.kind == Kind::GetDiagnostics {
-                self.facts |= Facts::DIAGNOSTICS;
-            }
+            self.begin_statement(kw);
+        }
+    }
+
+    #[inline(never)]
+    fn begin_statement(&mut self, kw: Kw) {
+        let class = classify(kw, &self.lexer);
+        self.current = Some(class);
+        self.first.get_or_insert(class.kind);
+        self.query_met = false;
+        if self.ended {
+            self.facts |= Facts::MULTI;
+        }
+        match class.kind {
+            Kind::Call => self.facts |= Facts::UNKNOWN_FUNCTION,
+            Kind::GetDiagnostics => self.facts |= Facts::DIAGNOSTICS,
+            _ => {}
         }
     }
 
@@ -247,6 +251,7 @@ impl<'a> Scan<'a> {
     }
 
     /// `name (`: a stored function, unless the name is a table's, an index's or an alias.
+    #[inline(never)]
     fn unknown_call(&self) -> Facts {
         let is_object = matches!(
             self.lead,
@@ -274,6 +279,7 @@ impl<'a> Scan<'a> {
         }
     }
 
+    #[inline(never)]
     fn last_insert_id(&self) -> Facts {
         let reads = self.lexer.clone().token().is(b')');
         if reads {
@@ -293,6 +299,7 @@ impl<'a> Scan<'a> {
         self.facts |= inner_name_facts(text);
     }
 
+    #[inline(never)]
     fn user_variable(&mut self, token: &Token) {
         self.begin_other();
         self.raw(token);
@@ -327,6 +334,7 @@ impl<'a> Scan<'a> {
         touches && names_accounts
     }
 
+    #[inline(never)]
     fn system_variable(&mut self, token: &Token) {
         self.begin_other();
         self.raw(token);
@@ -340,6 +348,7 @@ impl<'a> Scan<'a> {
         };
     }
 
+    #[inline(never)]
     fn assign(&mut self, token: &Token) {
         self.begin_other();
         if self.last == TokenKind::UserVariable {

@@ -146,6 +146,7 @@ impl Key {
         };
     }
 
+    #[inline]
     fn tail(&mut self, mut rest: &[u8]) {
         while let Some((chunk, more)) = rest.split_first_chunk::<8>() {
             self.hash = fold_multiply(self.hash ^ u64::from_le_bytes(*chunk), MIX_B);
@@ -191,6 +192,7 @@ impl Key {
         self.pure = false;
     }
 
+    #[inline]
     fn comma(&mut self) {
         match self.last {
             Last::Value if self.foldable => self.held = Held::CommaAfterValue,
@@ -208,6 +210,7 @@ impl Key {
         self.last = Last::Comma;
     }
 
+    #[inline]
     fn open(&mut self, spaced: bool) {
         self.in_chain = self.held == Held::CommaAfterRow;
         let spaced = spaced && !matches!(self.last, Last::Open | Last::Comma);
@@ -222,6 +225,7 @@ impl Key {
         self.last = Last::Open;
     }
 
+    #[inline]
     fn close(&mut self) {
         let whole = self.held == Held::Nothing && self.sign.is_none() && self.last == Last::Value;
         self.flush();
@@ -236,6 +240,7 @@ impl Key {
         }
     }
 
+    #[inline]
     fn fold_row(&mut self) {
         self.last = Last::Row;
         self.rows = if self.in_chain { self.rows + 1 } else { 1 };
