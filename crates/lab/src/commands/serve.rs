@@ -1,0 +1,138 @@
+//! `lab serve`: one database server, with the proxy before it when asked for, for programs that are not Rust tests.
+//!
+//! Prints one line of JSON when all of it answers, then waits for the end of its standard input, or for a signal. The
+//! proxy gets few backend connections, so that clients must share them.
+
+use std::io::Write;
+use std::path::Path;
+use std::thread;
+
+use lab::{Flavor, LabError, Options, Server, Tidegate};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Users of the lab's servers that the proxy knows too, with their passwords.
+const USERS: &[(&str, &str)] = &[("root", ""), ("app", "app-pass"), ("empty", "")];
+/// The largest packet that server and proxy take: more than the 20 MB of the drivers' largest value.
+const MAX_PACKET_BYTES: i64 = 64 << 20;
+
+/// Arguments of `lab serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Which server: mariadb or mysql.
+    #[arg(long, default_value = "mariadb", value_parser = ["mariadb", "mysql"])]
+    flavor: String,
+    /// Start the proxy before it.
+    #[arg(long)]
+    tidegate: bool,
+    /// Backend connections that the proxy may have.
+    #[arg(long, default_value_t = 4)]
+    backends: u16,
+    /// Threads of the proxy.
+    #[arg(long, default_value_t = 1)]
+    threads: u16,
+    /// A variable of the proxy's group `mysql_variables`, as NAME=VALUE; may be given again.
+    #[arg(long, value_name = "NAME=VALUE")]
+    variable: Vec<String>,
+    /// An argument of the server; may be given again.
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    server_arg: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), LabError> {
+    let server = Server::start(flavor(&args.flavor), &server_options(args))?;
+    let proxy = if args.tidegate { Some(start_proxy(args, &server)?) } else { None };
+    println!("{}", description(&server, proxy.as_ref()));
+    // A reader at the other end of a pipe waits for this line.
+    let _ = std::io::stdout().flush();
+    wait_for_the_end()?;
+    if let Some(proxy) = proxy {
+        proxy.stop()?;
+    }
+    Ok(())
+}
+
+fn flavor(name: &str) -> Flavor {
+    match name {
+        "mysql" => Flavor::Mysql,
+        _ => Flavor::Mariadb,
+    }
+}
+
+fn server_options(args: &Args) -> Options {
+    Options::new().tls().arg(format!("--max-allowed-packet={MAX_PACKET_BYTES}")).args(args.server_arg.iter().cloned())
+}
+
+/// The proxy shows the version of the server behind it, because drivers act on it.
+fn start_proxy(args: &Args, server: &Server) -> Result<Tidegate, LabError> {
+    let version = server.scalar("SELECT VERSION()")?.unwrap_or_default();
+    let mut builder = Tidegate::builder()
+        .server_with(0, server.host(), server.port(), &[("max_connections", i64::from(args.backends).into())])
+        .variable("threads", i64::from(args.threads))
+        .variable("server_version", version.as_str())
+        .variable("enable_load_data_local_infile", true)
+        .variable("max_allowed_packet", MAX_PACKET_BYTES);
+    for (name, password) in USERS {
+        builder = builder.user(name, password, 0);
+    }
+    for setting in &args.variable {
+        let (name, value) = setting.split_once('=').unwrap_or((setting, "true"));
+        builder = builder.variable(name, value);
+    }
+    builder.start()
+}
+
+/// Addresses as JSON, on one line. Paths and numbers here need no escaping but of backslash and quote.
+fn description(server: &Server, proxy: Option<&Tidegate>) -> String {
+    let dir = server.datadir();
+    let ca = dir.parent().unwrap_or(Path::new("/")).join("ca.pem");
+    let proxy = proxy.map_or("null".to_owned(), |proxy| {
+        format!(
+            r#"{{"host":"{}","port":{},"admin_port":{},"pid":{},"dir":{}}}"#,
+            proxy.host(),
+            proxy.port(),
+            proxy.admin_port(),
+            proxy.pid(),
+            quoted(proxy.dir())
+        )
+    });
+    format!(
+        r#"{{"flavor":"{}","host":"{}","port":{},"pid":{},"socket":{},"ca":{},"tidegate":{proxy}}}"#,
+        server.flavor().name(),
+        server.host(),
+        server.port(),
+        server.pid(),
+        quoted(&server.socket()),
+        quoted(&ca)
+    )
+}
+
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Until standard input ends, or SIGINT or SIGTERM comes.
+fn wait_for_the_end() -> Result<(), LabError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| LabError::io("start the runtime", source))?;
+    runtime.block_on(async {
+        let on = |kind| signal(kind).map_err(|source| LabError::io("wait for signals", source));
+        let (mut interrupt, mut terminate) = (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = input_ended() => {}
+        }
+        Ok(())
+    })
+}
+
+/// Standard input has no readiness to wait for when it is a file, so a thread reads it. It ends with the process.
+async fn input_ended() {
+    let (sender, ended) = tokio::sync::oneshot::channel();
+    thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = sender.send(());
+    });
+    let _ = ended.await;
+}
