@@ -15,6 +15,12 @@ use crate::token::{LexMode, TokenKind};
 /// Only a single `INSERT` or `REPLACE` with `VALUES`, `VALUE` or `SET` and plain values can prove
 /// it: literals other than `id`, `NULL`, `DEFAULT`, and `NOW()` and its like. No allocation.
 pub fn insert_id_is_certain(sql: &[u8], mode: LexMode, id: u64) -> bool {
+    !has_placeholder(sql, mode) && prepared_insert_id_is_certain(sql, mode, id)
+}
+
+/// As [`insert_id_is_certain`] for a prepared statement: placeholders are taken as values that are
+/// not `id`; the caller compares the values that were bound to them.
+pub fn prepared_insert_id_is_certain(sql: &[u8], mode: LexMode, id: u64) -> bool {
     if id == 0 || is_clamp(id) {
         return false;
     }
@@ -30,6 +36,21 @@ pub fn insert_id_is_certain(sql: &[u8], mode: LexMode, id: u64) -> bool {
     } else {
         listed_values(&mut cursor, id)
     }
+}
+
+/// A text statement with a bare `?` is not one that a server accepts.
+fn has_placeholder(sql: &[u8], mode: LexMode) -> bool {
+    if !sql.contains(&b'?') {
+        return false;
+    }
+    let mut cursor = Cursor::new(sql, mode);
+    while !cursor.at_end() {
+        if cursor.token().is(b'?') {
+            return true;
+        }
+        cursor.bump();
+    }
+    false
 }
 
 /// Where an integer column puts a value that is too large for it, outside strict mode.
@@ -117,6 +138,7 @@ fn value(cursor: &mut Cursor<'_>, id: u64) -> bool {
     }
     match (cursor.kind(), cursor.kw()) {
         (TokenKind::Number | TokenKind::String, _) => literal(cursor, id),
+        (TokenKind::Punct(b'?'), _) => ends_value(cursor),
         (_, Kw::Null) => ends_value(cursor),
         (_, Kw::Default) => ends_value(cursor),
         (_, Kw::True | Kw::False) => id != 1 && ends_value(cursor),

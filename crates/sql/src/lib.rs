@@ -30,7 +30,7 @@ mod token;
 pub use analyze::{Analysis, analyze, analyze_with};
 pub use digest::{DigestOptions, Grouping, digest_text, first_comment};
 pub use facts::Facts;
-pub use insert_id::insert_id_is_certain;
+pub use insert_id::{insert_id_is_certain, prepared_insert_id_is_certain};
 pub use kind::Kind;
 pub use locks::{LockCall, lock_names};
 pub use session_facts::{Fact, single_fact_select, substitute_facts};

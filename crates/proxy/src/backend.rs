@@ -1,0 +1,292 @@
+//! One connection to a server, and what we know it to hold.
+
+use crate::buffer::{Buffer, BufferPool};
+use crate::class::Class;
+use crate::lane::LaneKey;
+use crate::link::{DetachedLink, Link};
+use crate::shared::{ServerInfo, ServerShared, Slot};
+use crate::state::{State, Text};
+use crate::stmt_cache::StatementCache;
+use std::io;
+use std::sync::Arc;
+use wire::command::Command;
+use wire::flags::{Capabilities, StatusFlags};
+use wire::message::{ErrPacket, OkPacket};
+use wire::packet;
+use wire::reply::{Frame, ReplyKind, Step, Tracker};
+
+/// Which session-tracking settings the connection has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracking {
+    /// The server has no session tracker: SET statements are parsed instead.
+    None,
+    /// Everything, as the proxy wants it.
+    Ours,
+    /// The client's own, because a statement may show them.
+    Clients,
+}
+
+/// A backend connection. Everything in it can move to another worker but the socket's registration.
+pub struct Backend {
+    /// The bytes.
+    pub link: Link,
+    /// Replies not yet consumed.
+    pub input: Buffer,
+    /// The rest.
+    pub core: Box<Core>,
+}
+
+/// The part of a backend that does not depend on the runtime of its worker.
+pub struct Core {
+    /// Where it belongs: hostgroup, user and class.
+    pub lane: LaneKey,
+    /// Its server.
+    pub server: Arc<ServerShared>,
+    /// What the server said at login.
+    pub info: Arc<ServerInfo>,
+    /// Negotiated capabilities.
+    pub caps: Capabilities,
+    /// The server's id of this connection, for KILL.
+    pub thread_id: u32,
+    /// What it holds.
+    pub state: State,
+    /// Session tracking settings.
+    pub tracking: Tracking,
+    /// LAST_INSERT_ID() on it, when known.
+    pub last_insert_id: Option<u64>,
+    /// True when its diagnostics area holds warnings of the session that used it last.
+    pub has_warnings: bool,
+    /// Status flags of its last reply.
+    pub status: StatusFlags,
+    /// Statements prepared on it.
+    pub statements: StatementCache,
+    /// Process clock (ms) when it was opened and when it was last given back.
+    pub opened_ms: u64,
+    /// Process clock (ms) when it was last given back.
+    pub idle_since_ms: u64,
+    _slot: Slot,
+}
+
+/// A backend on its way to another worker.
+pub struct DetachedBackend {
+    link: DetachedLink,
+    core: Box<Core>,
+}
+
+impl DetachedBackend {
+    /// Registers the backend with the calling worker.
+    pub fn attach(self) -> io::Result<Backend> {
+        Ok(Backend { link: self.link.attach()?, input: Buffer::default(), core: self.core })
+    }
+}
+
+/// An OK packet's content.
+#[derive(Clone, Debug, Default)]
+pub struct OkReply {
+    /// Rows changed.
+    pub affected_rows: u64,
+    /// Generated id.
+    pub last_insert_id: u64,
+    /// Status flags.
+    pub status: StatusFlags,
+    /// Warnings.
+    pub warnings: u16,
+    /// Session tracker entries, raw.
+    pub session_state: Vec<u8>,
+}
+
+/// A whole reply to a statement of our own.
+#[derive(Clone, Debug, Default)]
+pub struct Collected {
+    /// The last OK (or the end of the last result set).
+    pub ok: OkReply,
+    /// The error that ended it.
+    pub error: Option<ServerError>,
+    /// Payloads of the rows.
+    pub rows: Vec<Vec<u8>>,
+    /// All packets with their headers, as received (when asked for).
+    pub raw: Vec<u8>,
+}
+
+/// An ERR packet of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerError {
+    /// MySQL error number.
+    pub code: u16,
+    /// SQLSTATE.
+    pub sqlstate: [u8; 5],
+    /// Text.
+    pub message: Vec<u8>,
+}
+
+/// Largest reply to a statement of our own, bytes.
+const MAX_COLLECTED: usize = 4 << 20;
+
+impl Backend {
+    /// Puts the parts together; called once the login is done.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(link: Link, lane: LaneKey, server: Arc<ServerShared>, info: Arc<ServerInfo>, caps: Capabilities, thread_id: u32, slot: Slot, now_ms: u64) -> Self {
+        let status = info.status;
+        let statements = StatementCache::default();
+        let core = Core {
+            lane,
+            server,
+            info,
+            caps,
+            thread_id,
+            state: State::default(),
+            tracking: Tracking::None,
+            last_insert_id: Some(0),
+            has_warnings: false,
+            status,
+            statements,
+            opened_ms: now_ms,
+            idle_since_ms: now_ms,
+            _slot: slot,
+        };
+        Self { link, input: Buffer::default(), core: Box::new(core) }
+    }
+
+    /// The class of sessions it may serve.
+    pub fn class(&self) -> Class {
+        self.core.lane.class
+    }
+
+    /// Takes the backend from this worker. Refused (with the backend lost) only when the kernel refuses.
+    pub fn detach(self) -> io::Result<DetachedBackend> {
+        Ok(DetachedBackend { link: self.link.detach()?, core: self.core })
+    }
+
+    /// Sends a command of our own.
+    pub async fn send(&mut self, command: Command, body: &[u8]) -> io::Result<()> {
+        let mut out = Vec::with_capacity(body.len() + 8);
+        put_command(&mut out, command, body);
+        self.link.start_command();
+        self.link.write_all(&out).await
+    }
+
+    /// Sends a statement of our own and reads its whole reply.
+    pub async fn query(&mut self, sql: &str, pool: &BufferPool) -> io::Result<Collected> {
+        let mut out = Vec::with_capacity(sql.len() + 8);
+        put_query(&mut out, sql.as_bytes(), self.core.caps);
+        self.link.start_command();
+        self.link.write_all(&out).await?;
+        self.collect(ReplyKind::Results, false, pool).await
+    }
+
+    /// Chooses a schema.
+    pub async fn init_db(&mut self, schema: &Text, pool: &BufferPool) -> io::Result<Collected> {
+        self.send(Command::InitDb, schema).await?;
+        let reply = self.collect(ReplyKind::Simple, false, pool).await?;
+        if reply.error.is_none() {
+            self.core.state.schema = Some(schema.clone());
+        }
+        Ok(reply)
+    }
+
+    /// Reads one whole reply to a command of our own; `keep_raw` also keeps its packets.
+    pub async fn collect(&mut self, kind: ReplyKind, keep_raw: bool, pool: &BufferPool) -> io::Result<Collected> {
+        let mut tracker = Tracker::new(kind, self.core.caps);
+        let mut reply = Collected::default();
+        let mut size = 0;
+        while !tracker.is_done() {
+            let (len, frame) = self.next_frame(&mut tracker, pool).await?;
+            let bytes = self.input.filled();
+            let payload = bytes.get(packet::HEADER..packet::HEADER + len).unwrap_or_default();
+            match frame {
+                Frame::Row => reply.rows.push(payload.to_vec()),
+                Frame::Ok | Frame::ResultEnd => reply.ok = OkReply::read(payload, &tracker, self.core.caps),
+                Frame::Err => reply.error = Some(ServerError::read(payload, self.core.caps)),
+                _ => {}
+            }
+            if keep_raw {
+                reply.raw.extend_from_slice(bytes.get(..packet::HEADER + len).unwrap_or_default());
+            }
+            size += len;
+            if size > MAX_COLLECTED {
+                return Err(io::Error::other("reply to an internal statement is too long"));
+            }
+            self.input.consume(packet::HEADER + len);
+        }
+        self.core.status = tracker.status();
+        self.input.release(pool);
+        Ok(reply)
+    }
+
+    /// Waits until the whole next frame is at hand; answers its payload's length and meaning.
+    async fn next_frame(&mut self, tracker: &mut Tracker, pool: &BufferPool) -> io::Result<(usize, Frame)> {
+        loop {
+            let bytes = self.input.filled();
+            let mut wanted = packet::HEADER;
+            if let Some((len, _)) = packet::header(bytes) {
+                wanted += len;
+                if bytes.len() >= wanted {
+                    let body = bytes.get(packet::HEADER..wanted).unwrap_or_default();
+                    match tracker.frame(len, body).map_err(invalid)? {
+                        Step::Frame(frame) => return Ok((len, frame)),
+                        Step::Need(_) => return Err(invalid("reply that cannot be understood")),
+                    }
+                }
+            }
+            if wanted > MAX_COLLECTED {
+                return Err(io::Error::other("reply to an internal statement is too long"));
+            }
+            self.input.reserve(wanted, pool);
+            if self.link.read(&mut self.input, pool).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+impl OkReply {
+    /// Reads an OK (or end-of-rows) packet; what a plain EOF does not say stays zero.
+    pub fn read(payload: &[u8], tracker: &Tracker, caps: Capabilities) -> Self {
+        let mut reply = Self { status: tracker.status(), warnings: tracker.warnings(), ..Self::default() };
+        let plain_eof = payload.first() == Some(&wire::message::EOF) && payload.len() < 7;
+        if let (false, Ok(ok)) = (plain_eof, OkPacket::parse(payload, caps)) {
+            reply.affected_rows = ok.affected_rows;
+            reply.last_insert_id = ok.last_insert_id;
+            reply.session_state = ok.session_state.to_vec();
+        }
+        reply
+    }
+}
+
+impl ServerError {
+    /// Reads an ERR packet; a malformed one becomes error 2027 (malformed packet).
+    pub fn read(payload: &[u8], caps: Capabilities) -> Self {
+        match ErrPacket::parse(payload, caps) {
+            Ok(e) => Self { code: e.code, sqlstate: e.sqlstate, message: e.message.to_vec() },
+            Err(_) => Self { code: 2027, sqlstate: *b"HY000", message: b"Malformed packet".to_vec() },
+        }
+    }
+}
+
+impl std::fmt::Display for ServerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ERROR {} ({}): {}", self.code, String::from_utf8_lossy(&self.sqlstate), String::from_utf8_lossy(&self.message))
+    }
+}
+
+/// Appends a command packet.
+pub fn put_command(out: &mut Vec<u8>, command: Command, body: &[u8]) {
+    let mut seq = 0;
+    let start = packet::begin_packet(out);
+    out.push(command as u8);
+    out.extend_from_slice(body);
+    packet::finish_packet(out, start, &mut seq);
+}
+
+/// Appends a COM_QUERY packet of our own.
+pub fn put_query(out: &mut Vec<u8>, sql: &[u8], caps: Capabilities) {
+    let mut seq = 0;
+    let start = packet::begin_packet(out);
+    wire::query::put_query(out, sql, caps);
+    packet::finish_packet(out, start, &mut seq);
+}
+
+/// A peer that breaks the protocol.
+pub fn invalid(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, e)
+}

@@ -1,0 +1,170 @@
+//! Byte buffers that are owned only while bytes are in them.
+//!
+//! A worker keeps a [`BufferPool`]; a session's [`Buffer`] takes memory from it when bytes arrive and gives it back
+//! when it is drained, so an idle session owns no buffer. INVARIANT: `start <= end <= memory.len()`.
+
+use std::cell::RefCell;
+
+/// Size of a pooled buffer, bytes. One read of a busy socket fits; commands longer than this grow their buffer.
+pub const CHUNK: usize = 16 * 1024;
+/// Size a buffer grows to while large replies stream through it, bytes: the window of one direction of one session.
+pub const WINDOW: usize = 64 * 1024;
+/// Free buffers kept by a worker.
+const MAX_FREE: usize = 64;
+
+/// Free chunks of one worker.
+#[derive(Default)]
+pub struct BufferPool {
+    free: RefCell<Vec<Vec<u8>>>,
+}
+
+impl BufferPool {
+    fn take(&self) -> Vec<u8> {
+        self.free.borrow_mut().pop().unwrap_or_else(|| vec![0; CHUNK])
+    }
+
+    fn give(&self, memory: Vec<u8>) {
+        let mut free = self.free.borrow_mut();
+        if memory.len() == CHUNK && free.len() < MAX_FREE {
+            free.push(memory);
+        }
+    }
+}
+
+/// Bytes read but not yet consumed, with room behind them.
+#[derive(Default)]
+pub struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Buffer {
+    /// The bytes that wait to be consumed.
+    pub fn filled(&self) -> &[u8] {
+        self.memory.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// As [`Buffer::filled`], to change bytes in place.
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        self.memory.get_mut(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Number of bytes that wait.
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// True when nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Forgets the first `n` bytes.
+    pub fn consume(&mut self, n: usize) {
+        self.start = (self.start + n).min(self.end);
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Forgets `n` bytes that come after the first `skip`.
+    pub fn consume_behind(&mut self, skip: usize, n: usize) {
+        let from = (self.start + skip).min(self.end);
+        let to = (from + n).min(self.end);
+        self.memory.copy_within(to..self.end, from);
+        self.end -= to - from;
+    }
+
+    /// Room to read into; takes a chunk from `pool` when the buffer owns none, moves bytes to the front when
+    /// less than a quarter is free behind them.
+    pub fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
+        if self.memory.is_empty() {
+            self.memory = pool.take();
+        }
+        if self.start > 0 && self.memory.len() - self.end < self.memory.len() / 4 {
+            self.compact();
+        }
+        self.memory.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// Marks `n` bytes of [`Buffer::space`] as filled.
+    pub fn advance(&mut self, n: usize) {
+        self.end = (self.end + n).min(self.memory.len());
+    }
+
+    /// True when no byte fits without growing.
+    pub fn is_full(&self) -> bool {
+        !self.memory.is_empty() && self.len() == self.memory.len()
+    }
+
+    /// Makes room so that `n` bytes in all (waiting ones included) fit.
+    pub fn reserve(&mut self, n: usize, pool: &BufferPool) {
+        if self.memory.is_empty() && n <= CHUNK {
+            self.memory = pool.take();
+        }
+        if n <= self.memory.len() - self.start {
+            return;
+        }
+        self.compact();
+        if n > self.memory.len() {
+            // Doubling keeps the cost of a long command linear; the pool only ever sees whole chunks.
+            let size = n.max(self.memory.len().saturating_mul(2)).max(CHUNK);
+            self.memory.resize(size, 0);
+        }
+    }
+
+    /// Gives the memory back when nothing waits in it.
+    pub fn release(&mut self, pool: &BufferPool) {
+        if self.is_empty() && !self.memory.is_empty() {
+            pool.give(std::mem::take(&mut self.memory));
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    fn compact(&mut self) {
+        self.memory.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(b: &mut Buffer, pool: &BufferPool, bytes: &[u8]) {
+        b.reserve(b.len() + bytes.len(), pool);
+        b.space(pool)[..bytes.len()].copy_from_slice(bytes);
+        b.advance(bytes.len());
+    }
+
+    #[test]
+    fn keeps_bytes_through_growth_and_compaction() {
+        let pool = BufferPool::default();
+        let mut b = Buffer::default();
+        put(&mut b, &pool, &[1; CHUNK]);
+        assert!(b.is_full());
+        b.consume(CHUNK - 2);
+        put(&mut b, &pool, &[2; 100]);
+        assert_eq!(&b.filled()[..3], &[1, 1, 2]);
+        put(&mut b, &pool, &[3; WINDOW]);
+        assert_eq!(b.len(), 102 + WINDOW);
+        assert_eq!(b.filled()[102], 3);
+    }
+
+    #[test]
+    fn a_drained_buffer_goes_back_to_the_pool() {
+        let pool = BufferPool::default();
+        let mut b = Buffer::default();
+        put(&mut b, &pool, b"abc");
+        b.release(&pool);
+        assert_eq!(b.filled(), b"abc");
+        b.consume(3);
+        b.release(&pool);
+        assert_eq!(pool.free.borrow().len(), 1);
+        assert!(b.filled().is_empty());
+    }
+}

@@ -1,0 +1,34 @@
+//! Client flags that change what statements mean: a backend is opened with exactly the flags of the session it serves.
+
+use wire::flags::Capabilities;
+
+/// The meaning-changing part of a client's capabilities. Backends of different classes never stand in for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Class(Capabilities);
+
+/// CLIENT_INTERACTIVE chooses the timeout, FOUND_ROWS what "affected rows" counts, LOCAL_FILES and the MULTI_ ones
+/// what is allowed at all, QUERY_ATTRIBUTES and the MariaDB flags the shape of packets.
+const MEANING: Capabilities = Capabilities::FOUND_ROWS
+    .union(Capabilities::NO_SCHEMA)
+    .union(Capabilities::LOCAL_FILES)
+    .union(Capabilities::IGNORE_SPACE)
+    .union(Capabilities::INTERACTIVE)
+    .union(Capabilities::MULTI_STATEMENTS)
+    .union(Capabilities::MULTI_RESULTS)
+    .union(Capabilities::PS_MULTI_RESULTS)
+    .union(Capabilities::QUERY_ATTRIBUTES)
+    .union(Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS)
+    .union(Capabilities::MARIADB_CLIENT_BULK_UNIT_RESULTS)
+    .union(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
+
+impl Class {
+    /// The class of a client with these (negotiated) capabilities.
+    pub fn of(caps: Capabilities) -> Self {
+        Self(caps & MEANING)
+    }
+
+    /// The flags.
+    pub fn capabilities(self) -> Capabilities {
+        self.0
+    }
+}

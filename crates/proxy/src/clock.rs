@@ -1,0 +1,64 @@
+//! Time since the process started, and the worker's coarse copy of it.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+/// The process clock; copies share the same origin.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    /// Microseconds since the start.
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Milliseconds since the start.
+    pub fn now_ms(&self) -> u64 {
+        self.now_us() / 1000
+    }
+}
+
+/// Milliseconds since the start, as of the last sweep: free to read on the hot path.
+#[derive(Default)]
+pub struct CoarseClock(Cell<u64>);
+
+impl CoarseClock {
+    /// The last value set, ms.
+    pub fn now_ms(&self) -> u64 {
+        self.0.get()
+    }
+
+    /// Moves the clock.
+    pub fn set(&self, now_ms: u64) {
+        self.0.set(now_ms);
+    }
+}
+
+/// A small fast generator (xorshift64*) for weighted choices; nothing secret comes from it.
+pub struct Random(Cell<u64>);
+
+impl Random {
+    /// A generator with this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(Cell::new(seed | 1))
+    }
+
+    /// A number in `0..limit`; 0 when `limit` is 0.
+    pub fn below(&self, limit: u64) -> u64 {
+        let mut x = self.0.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.0.set(x);
+        x.wrapping_mul(0x2545_f491_4f6c_dd1d).checked_rem(limit).unwrap_or(0)
+    }
+}

@@ -1,0 +1,345 @@
+//! Opening a backend: socket, greeting, TLS, login, session tracking.
+
+use crate::backend::{Backend, ServerError, Tracking, invalid};
+use crate::buffer::{Buffer, BufferPool};
+use crate::lane::LaneKey;
+use crate::link::{Compression, Link};
+use crate::shared::{ServerInfo, ServerShared, Slot, TrackDefaults};
+use crate::stream::{Socket, Stream};
+use crate::tls;
+use crate::worker::Worker;
+use model::snapshot::{Address, Password};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use wire::auth::Channel;
+use wire::auth::client::{ClientAuth, ClientSecret, ClientStep};
+use wire::charset::{self, Flavor};
+use wire::compress::Method;
+use wire::flags::Capabilities;
+use wire::handshake::{Greeting, HandshakeResponse, SslRequest, put_attribute};
+use wire::packet;
+
+/// Why a connection could not be opened.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// The server or the way to it: a reason to try later, or elsewhere.
+    Server(String),
+    /// The server refused this user.
+    Login(ServerError),
+    /// The configuration does not allow this login.
+    Impossible(String),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(e: io::Error) -> Self {
+        Self::Server(e.to_string())
+    }
+}
+
+impl From<wire::WireError> for ConnectError {
+    fn from(e: wire::WireError) -> Self {
+        match e {
+            wire::WireError::ClearTextNeeded | wire::WireError::InsecureChannel | wire::WireError::UnknownPlugin => Self::Impossible(e.to_string()),
+            e => Self::Server(e.to_string()),
+        }
+    }
+}
+
+/// What Tidegate always asks of a server, as far as the server has it.
+const WANTED: Capabilities = Capabilities::PROTOCOL_41
+    .union(Capabilities::LONG_FLAG)
+    .union(Capabilities::TRANSACTIONS)
+    .union(Capabilities::SECURE_CONNECTION)
+    .union(Capabilities::PLUGIN_AUTH)
+    .union(Capabilities::PLUGIN_AUTH_LENENC)
+    .union(Capabilities::CONNECT_ATTRS)
+    .union(Capabilities::SESSION_TRACK);
+
+/// Largest packet of a login, bytes.
+const MAX_LOGIN_PACKET: usize = 64 << 10;
+/// Collation when the session's own is not known to the server: utf8mb4_general_ci, which all servers have.
+const FALLBACK_COLLATION: u8 = 45;
+
+/// A socket to a server with the greeting read.
+pub struct Greeted {
+    login: Login,
+    greeting: Greeting,
+}
+
+/// A login under way: packets with sequence ids.
+struct Login {
+    link: Link,
+    input: Buffer,
+    seq: u8,
+}
+
+impl Login {
+    async fn receive(&mut self, pool: &BufferPool) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some((len, seq)) = packet::header(self.input.filled()) {
+                if len > MAX_LOGIN_PACKET {
+                    return Err(invalid("login packet is too long"));
+                }
+                if let Some(payload) = self.input.filled().get(packet::HEADER..packet::HEADER + len) {
+                    let payload = payload.to_vec();
+                    self.input.consume(packet::HEADER + len);
+                    self.seq = seq.wrapping_add(1);
+                    return Ok(payload);
+                }
+                self.input.reserve(packet::HEADER + len, pool);
+            }
+            if self.link.read(&mut self.input, pool).await? == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection during the login"));
+            }
+        }
+    }
+
+    async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
+        let mut out = Vec::with_capacity(payload.len() + packet::HEADER);
+        packet::put_packet(&mut out, &mut self.seq, payload);
+        self.link.write_all(&out).await
+    }
+}
+
+/// Opens a backend for a lane. `collation` is the session's; the caller limits the time and holds the permit.
+pub async fn open(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, collation: u8, slot: Slot) -> Result<Backend, ConnectError> {
+    let greeted = greet(worker, server).await?;
+    let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
+    let mut backend = log_in(worker, server, lane, caps, collation, None, greeted, slot).await?;
+    prepare(worker, &mut backend).await?;
+    Ok(backend)
+}
+
+/// Opens a connection for a `fast_forward` session: the client's own capabilities and schema.
+pub async fn open_raw(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, client: Capabilities, collation: u8, schema: Option<&[u8]>, slot: Slot) -> Result<Backend, ConnectError> {
+    let greeted = greet(worker, server).await?;
+    let shape = client & (Capabilities::DEPRECATE_EOF | Capabilities::SESSION_TRACK);
+    let mut caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, false);
+    caps.remove(Capabilities::DEPRECATE_EOF | Capabilities::SESSION_TRACK);
+    if !greeted.greeting.capabilities.contains(shape) {
+        return Err(ConnectError::Impossible("the server lacks protocol features that the client was promised".into()));
+    }
+    caps.insert(shape);
+    log_in(worker, server, lane, caps, collation, Some(schema.unwrap_or_default()), greeted, slot).await
+}
+
+/// Connects and reads the greeting.
+async fn greet(worker: &Worker, server: &ServerShared) -> Result<Greeted, ConnectError> {
+    let link = Link::new(Stream::new(connect_socket(worker, server).await?));
+    let mut login = Login { link, input: Buffer::default(), seq: 0 };
+    let payload = login.receive(&worker.buffers).await?;
+    if payload.first() == Some(&wire::message::ERR) {
+        let error = ServerError::read(&payload, Capabilities::default());
+        return Err(ConnectError::Server(error.to_string()));
+    }
+    let greeting = Greeting::parse(&payload)?;
+    Ok(Greeted { login, greeting })
+}
+
+/// What a server says of itself, without logging in.
+pub async fn probe(worker: &Worker, server: &ServerShared) -> Result<ServerInfo, ConnectError> {
+    Ok(info_of(&greet(worker, server).await?.greeting))
+}
+
+fn info_of(greeting: &Greeting) -> ServerInfo {
+    ServerInfo {
+        version: String::from_utf8_lossy(&greeting.server_version).into_owned(),
+        flavor: if greeting.is_mariadb() { Flavor::MariaDb } else { Flavor::MySql },
+        capabilities: greeting.capabilities,
+        collation: greeting.collation,
+        status: greeting.status,
+    }
+}
+
+async fn connect_socket(worker: &Worker, server: &ServerShared) -> io::Result<Socket> {
+    match &server.server.address {
+        Address::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
+        Address::Tcp { host, port } => {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
+            for address in tokio::net::lookup_host((&**host, *port)).await? {
+                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                match socket.connect(address).await {
+                    Ok(stream) => {
+                        tune(&stream, worker)?;
+                        return Ok(Socket::Tcp(stream));
+                    }
+                    Err(e) => last = e,
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+/// TCP_NODELAY, and keep-alive as configured.
+pub fn tune(stream: &TcpStream, worker: &Worker) -> io::Result<()> {
+    let vars = &worker.snapshot.vars;
+    stream.set_nodelay(true)?;
+    if vars.use_tcp_keepalive {
+        let socket = socket2::SockRef::from(stream);
+        let mut keepalive = socket2::TcpKeepalive::new();
+        if vars.tcp_keepalive_time > 0 {
+            keepalive = keepalive.with_time(Duration::from_secs(vars.tcp_keepalive_time));
+        }
+        socket.set_tcp_keepalive(&keepalive)?;
+    }
+    Ok(())
+}
+
+fn backend_capabilities(worker: &Worker, server: &ServerShared, class: Capabilities, offered: Capabilities, own: bool) -> Capabilities {
+    let vars = &worker.snapshot.vars;
+    let mut wanted = WANTED | class;
+    if own && vars.enable_server_deprecate_eof {
+        wanted.insert(Capabilities::DEPRECATE_EOF);
+    }
+    if server.server.compression {
+        wanted.insert(Capabilities::COMPRESS);
+    }
+    // CLIENT_LONG_PASSWORD means "not MariaDB" to MariaDB, and its extensions then stay off.
+    if offered.contains(Capabilities::LONG_PASSWORD) {
+        wanted.insert(Capabilities::LONG_PASSWORD);
+    }
+    wanted & offered
+}
+
+#[allow(clippy::too_many_arguments)]
+async fn log_in(
+    worker: &Worker,
+    server: &Arc<ServerShared>,
+    lane: &LaneKey,
+    mut caps: Capabilities,
+    collation: u8,
+    schema: Option<&[u8]>,
+    greeted: Greeted,
+    slot: Slot,
+) -> Result<Backend, ConnectError> {
+    let Greeted { mut login, greeting } = greeted;
+    let info = info_of(&greeting);
+    let collation = if charset::collation_in(info.flavor, u16::from(collation)).is_some() { collation } else { FALLBACK_COLLATION };
+    let schema = schema.filter(|s| !s.is_empty());
+    if schema.is_some() {
+        caps.insert(Capabilities::CONNECT_WITH_DB);
+    }
+    if server.server.use_ssl && !login.link.stream().is_secure() {
+        if !greeting.capabilities.contains(Capabilities::SSL) {
+            return Err(ConnectError::Server("TLS is required (use_ssl=1) and the server does not offer it".into()));
+        }
+        caps.insert(Capabilities::SSL);
+        let mut payload = Vec::new();
+        SslRequest { capabilities: caps, max_packet: MAX_PACKET, collation }.write(&mut payload);
+        login.send(&payload).await?;
+        let connection = tls::client(&worker.shared.client_tls, &server.server, &lane.user.name).map_err(ConnectError::Impossible)?;
+        login.link.stream_mut().connect_tls(connection).await.map_err(|e| ConnectError::Server(format!("TLS: {e}")))?;
+    }
+    authenticate(worker, lane, &greeting, caps, collation, schema, &mut login).await?;
+    if caps.contains(Capabilities::COMPRESS) {
+        login.link.compress(Compression::new(Method::Zlib { level: 6 }, false));
+    }
+    let _ = worker.shared.info.set(info.clone());
+    let Login { link, input, .. } = login;
+    let mut backend = Backend::new(link, lane.clone(), Arc::clone(server), Arc::new(info), caps, greeting.connection_id, slot, worker.shared.clock.now_ms());
+    backend.input = input;
+    set_charset_state(&mut backend, collation);
+    Ok(backend)
+}
+
+/// Largest packet announced to servers, bytes; the real limit is the server's own.
+const MAX_PACKET: u32 = 1 << 30;
+
+/// The handshake's collation sets four variables.
+pub fn set_charset_state(backend: &mut Backend, collation: u8) {
+    if let Some(c) = charset::collation_in(backend.core.info.flavor, u16::from(collation)) {
+        let variables = &mut backend.core.state.variables;
+        for name in ["character_set_client", "character_set_connection", "character_set_results"] {
+            variables.set(name, Some(c.charset.as_bytes()));
+        }
+        variables.set("collation_connection", Some(c.name.as_bytes()));
+    }
+}
+
+async fn authenticate(worker: &Worker, lane: &LaneKey, greeting: &Greeting, caps: Capabilities, collation: u8, schema: Option<&[u8]>, login: &mut Login) -> Result<(), ConnectError> {
+    let learnt = worker.shared.users.get(lane.user.name.as_bytes()).map(|u| u.secrets()).unwrap_or_default();
+    let credentials = worker.snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
+    let secret = match (&credentials.password, &learnt.clear, learnt.sha1) {
+        (Password::Empty, ..) => ClientSecret::Empty,
+        (Password::Clear(clear), ..) => ClientSecret::Clear(clear.expose()),
+        (_, Some(clear), _) => ClientSecret::Clear(clear),
+        (_, None, Some(sha1)) => ClientSecret::Sha1(sha1),
+        _ => return Err(ConnectError::Impossible("only a hash of the password is known, and no client has logged in with the password yet".into())),
+    };
+    let channel = if login.link.stream().is_secure() { Channel::Secure } else { Channel::Plain };
+    let mut auth = ClientAuth::new(secret, channel);
+    let first = auth.begin(&greeting.plugin, &greeting.scramble)?;
+    let mut attributes = Vec::new();
+    put_attribute(&mut attributes, b"_client_name", b"tidegate");
+    put_attribute(&mut attributes, b"program_name", b"tidegate");
+    put_attribute(&mut attributes, b"_client_version", env!("CARGO_PKG_VERSION").as_bytes());
+    let mut payload = Vec::new();
+    HandshakeResponse {
+        capabilities: caps,
+        max_packet: MAX_PACKET,
+        collation,
+        user: lane.user.name.as_bytes(),
+        auth_response: &first.response,
+        schema,
+        plugin: Some(first.plugin.name().as_bytes()),
+        attributes: &attributes,
+        zstd_level: 0,
+    }
+    .write(&mut payload);
+    login.send(&payload).await?;
+    loop {
+        let packet = login.receive(&worker.buffers).await?;
+        match auth.feed(&packet)? {
+            ClientStep::Send(answer) => login.send(&answer).await?,
+            ClientStep::Wait => {}
+            ClientStep::Accepted => return Ok(()),
+            ClientStep::Refused => return Err(refusal(ServerError::read(&packet, caps))),
+        }
+    }
+}
+
+/// Errors of a login that concern the server as a whole, not the user.
+fn refusal(error: ServerError) -> ConnectError {
+    const TOO_MANY: [u16; 5] = [1040, 1042, 1129, 1130, 1053];
+    if TOO_MANY.contains(&error.code) { ConnectError::Server(error.to_string()) } else { ConnectError::Login(error) }
+}
+
+/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`.
+pub async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+    if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
+        learn_track_defaults(worker, backend).await?;
+        let reply = backend.query(OUR_TRACKING, &worker.buffers).await?;
+        backend.core.tracking = if reply.error.is_none() { Tracking::Ours } else { Tracking::None };
+    }
+    let hostgroup = worker.snapshot.hostgroup(backend.core.lane.hostgroup);
+    if let Some(sql) = hostgroup.map(|h| &*h.attributes.init_connect).filter(|sql| !sql.is_empty()) {
+        let reply = backend.query(sql, &worker.buffers).await?;
+        if let Some(e) = reply.error {
+            return Err(ConnectError::Server(format!("init_connect failed: {e}")));
+        }
+    }
+    Ok(())
+}
+
+/// The session tracker tells everything that changes.
+pub const OUR_TRACKING: &str = "SET SESSION session_track_system_variables='*',session_track_schema=ON,session_track_state_change=ON";
+
+async fn learn_track_defaults(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+    if backend.core.server.track_defaults.get().is_some() {
+        return Ok(());
+    }
+    let sql = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change";
+    let reply = backend.query(sql, &worker.buffers).await?;
+    let mut defaults = TrackDefaults::default();
+    if let Some(row) = reply.rows.first() {
+        let mut r = wire::codec::Reader::new(row);
+        defaults.system_variables = r.lenenc_bytes().ok().map(|v| String::from_utf8_lossy(v).into_owned());
+        defaults.schema = r.lenenc_bytes().is_ok_and(|v| v == b"1");
+        defaults.state_change = r.lenenc_bytes().is_ok_and(|v| v == b"1");
+    }
+    let _ = backend.core.server.track_defaults.set(defaults);
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! What others may see of a session, and how they reach it: its id, what it does since when, signals to it.
+//!
+//! Lives on the session's worker; the sweep and KILL write signals, the session reads them while it waits.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Waker};
+
+/// Why a session is disturbed. Later ones are stronger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Signal {
+    /// The process stops: end when idle.
+    Drain,
+    /// KILL QUERY.
+    KillQuery,
+    /// The statement runs longer than `default_query_timeout`.
+    QueryTimeout,
+    /// `max_transaction_time`, `max_transaction_idle_time`.
+    TransactionTimeout,
+    /// `wait_timeout`.
+    IdleTimeout,
+    /// KILL CONNECTION.
+    KillConnection,
+    /// The process stops now.
+    Stop,
+}
+
+/// What a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Logs in.
+    Login,
+    /// Waits for the client.
+    Idle,
+    /// Waits for a backend.
+    Waiting,
+    /// Its statement runs.
+    Running,
+}
+
+/// See the module.
+pub struct Entry {
+    /// The id the client was told.
+    pub id: u64,
+    /// The user, once known.
+    pub user: RefCell<Option<std::sync::Arc<model::snapshot::User>>>,
+    activity: Cell<Activity>,
+    since_ms: Cell<u64>,
+    /// When the open transaction began; 0 when there is none.
+    transaction_since_ms: Cell<u64>,
+    limits: Cell<Limits>,
+    signal: Cell<Option<Signal>>,
+    waker: RefCell<Option<Waker>>,
+    /// Pins, as last published.
+    pub pins: Cell<crate::pins::PinSet>,
+}
+
+/// Time limits of a session, ms; 0 is none.
+#[derive(Clone, Copy, Default)]
+pub struct Limits {
+    /// Client idle outside a transaction.
+    pub idle_ms: u64,
+    /// Client idle inside a transaction.
+    pub transaction_idle_ms: u64,
+    /// Age of a transaction.
+    pub transaction_ms: u64,
+    /// Run time of a statement.
+    pub query_ms: u64,
+}
+
+impl Entry {
+    /// An entry for a client that just came.
+    pub fn new(id: u64, now_ms: u64) -> Self {
+        Self {
+            id,
+            user: RefCell::default(),
+            activity: Cell::new(Activity::Login),
+            since_ms: Cell::new(now_ms),
+            transaction_since_ms: Cell::new(0),
+            limits: Cell::default(),
+            signal: Cell::new(None),
+            waker: RefCell::default(),
+            pins: Cell::default(),
+        }
+    }
+
+    /// What the session does, and since when (ms).
+    pub fn activity(&self) -> (Activity, u64) {
+        (self.activity.get(), self.since_ms.get())
+    }
+
+    /// The session does something else now.
+    pub fn set_activity(&self, activity: Activity, now_ms: u64) {
+        self.activity.set(activity);
+        self.since_ms.set(now_ms);
+    }
+
+    /// A transaction began or ended.
+    pub fn set_transaction(&self, open: bool, now_ms: u64) {
+        match (open, self.transaction_since_ms.get()) {
+            (true, 0) => self.transaction_since_ms.set(now_ms.max(1)),
+            (false, _) => self.transaction_since_ms.set(0),
+            _ => {}
+        }
+    }
+
+    /// Sets the time limits.
+    pub fn set_limits(&self, limits: Limits) {
+        self.limits.set(limits);
+    }
+
+    /// Disturbs the session; the strongest signal stays.
+    pub fn signal(&self, signal: Signal) {
+        if self.signal.get().is_none_or(|old| old < signal) {
+            self.signal.set(Some(signal));
+        }
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// The pending signal; stays until [`Entry::clear_signal`].
+    pub fn pending(&self) -> Option<Signal> {
+        self.signal.get()
+    }
+
+    /// The signal was dealt with.
+    pub fn clear_signal(&self) {
+        self.signal.set(None);
+    }
+
+    /// Pending signal, or (None) be woken when there is one.
+    pub fn poll_signal(&self, cx: &Context<'_>) -> Option<Signal> {
+        let pending = self.signal.get();
+        if pending.is_none() {
+            let mut waker = self.waker.borrow_mut();
+            if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                *waker = Some(cx.waker().clone());
+            }
+        }
+        pending
+    }
+
+    /// Called by the sweep.
+    pub fn check_deadlines(&self, now_ms: u64) {
+        let limits = self.limits.get();
+        let age = now_ms.saturating_sub(self.since_ms.get());
+        let transaction = self.transaction_since_ms.get();
+        let over = |age: u64, limit: u64| limit > 0 && age > limit;
+        let in_transaction = transaction > 0;
+        match self.activity.get() {
+            Activity::Idle if in_transaction && over(age, limits.transaction_idle_ms) => self.signal(Signal::TransactionTimeout),
+            Activity::Idle if !in_transaction && over(age, limits.idle_ms) => self.signal(Signal::IdleTimeout),
+            Activity::Running if over(age, limits.query_ms) => self.signal(Signal::QueryTimeout),
+            _ => {}
+        }
+        if in_transaction && over(now_ms.saturating_sub(transaction), limits.transaction_ms) {
+            self.signal(Signal::TransactionTimeout);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_depend_on_what_the_session_does() {
+        let e = Entry::new(1, 0);
+        e.set_limits(Limits { idle_ms: 100, transaction_idle_ms: 50, transaction_ms: 1000, query_ms: 10 });
+        e.check_deadlines(5000);
+        assert_eq!(e.pending(), None, "login has its own limit");
+        e.set_activity(Activity::Idle, 5000);
+        e.check_deadlines(5100);
+        assert_eq!(e.pending(), None);
+        e.check_deadlines(5101);
+        assert_eq!(e.pending(), Some(Signal::IdleTimeout));
+        e.clear_signal();
+        e.set_activity(Activity::Running, 6000);
+        e.check_deadlines(6011);
+        assert_eq!(e.pending(), Some(Signal::QueryTimeout));
+        e.clear_signal();
+        e.set_transaction(true, 6000);
+        e.set_activity(Activity::Idle, 6020);
+        e.check_deadlines(6071);
+        assert_eq!(e.pending(), Some(Signal::TransactionTimeout));
+    }
+
+    #[test]
+    fn the_strongest_signal_stays() {
+        let e = Entry::new(1, 0);
+        e.signal(Signal::KillConnection);
+        e.signal(Signal::Drain);
+        assert_eq!(e.pending(), Some(Signal::KillConnection));
+    }
+}

@@ -1,0 +1,145 @@
+//! A MySQL connection's bytes in both directions: a [`Stream`], and the compressed protocol where it was agreed.
+//!
+//! Above this module there are only plain packets.
+
+use crate::buffer::{Buffer, BufferPool};
+use crate::stream::{DetachedStream, Stream};
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+use crate::backend::invalid;
+use wire::compress::{Compressor, Decompressor, Method};
+
+/// Compression state of one link; boxed, for most links have none.
+pub struct Compression {
+    compressor: Compressor,
+    decompressor: Decompressor,
+    /// True towards clients: frames of an answer go on with the question's numbers.
+    answers: bool,
+    raw: Buffer,
+    plain: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Compression {
+    /// Fresh state, for use right after the authentication's OK.
+    pub fn new(method: Method, answers: bool) -> Box<Self> {
+        let (compressor, decompressor) = (Compressor::new(method), Decompressor::new(method));
+        Box::new(Self { compressor, decompressor, answers, raw: Buffer::default(), plain: Vec::new(), out: Vec::new() })
+    }
+}
+
+/// A stream of plain packets.
+pub struct Link {
+    stream: Stream,
+    compression: Option<Box<Compression>>,
+}
+
+/// A link on its way to another worker.
+pub struct DetachedLink {
+    stream: DetachedStream,
+    compression: Option<Box<Compression>>,
+}
+
+impl DetachedLink {
+    /// Registers the link with the runtime of the calling thread.
+    pub fn attach(self) -> io::Result<Link> {
+        Ok(Link { stream: self.stream.attach()?, compression: self.compression })
+    }
+}
+
+impl Link {
+    /// A link without compression.
+    pub fn new(stream: Stream) -> Self {
+        Self { stream, compression: None }
+    }
+
+    /// The stream below.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The stream below, to start TLS on it or to close it.
+    pub fn stream_mut(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
+    /// From here on packets travel compressed.
+    pub fn compress(&mut self, compression: Box<Compression>) {
+        self.compression = Some(compression);
+    }
+
+    /// Takes the link from this thread's runtime.
+    pub fn detach(self) -> io::Result<DetachedLink> {
+        Ok(DetachedLink { stream: self.stream.detach()?, compression: self.compression })
+    }
+
+    /// True when bytes (or the end of the stream) are known to wait.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.compression.as_ref().is_some_and(|c| !c.plain.is_empty()) {
+            return Poll::Ready(());
+        }
+        self.stream.poll_readable(cx)
+    }
+
+    /// Reads plain packets' bytes into `buffer`; 0 is the end of the stream.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, pool: &BufferPool) -> Poll<io::Result<usize>> {
+        let Some(c) = self.compression.as_mut() else {
+            return self.stream.poll_read(cx, buffer, pool);
+        };
+        loop {
+            if !c.plain.is_empty() {
+                return Poll::Ready(Ok(move_plain(&mut c.plain, buffer, pool)));
+            }
+            let n = ready!(self.stream.poll_read(cx, &mut c.raw, pool))?;
+            if n == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            c.decompressor.feed(c.raw.filled(), &mut c.plain).map_err(invalid)?;
+            c.raw.consume(n);
+            c.raw.release(pool);
+            if c.answers {
+                c.compressor.set_seq(c.decompressor.next_seq());
+            }
+        }
+    }
+
+    /// Reads plain packets' bytes into `buffer`; 0 is the end of the stream.
+    pub async fn read(&mut self, buffer: &mut Buffer, pool: &BufferPool) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read(cx, buffer, pool)).await
+    }
+
+    /// Sends whole packets (or parts of them; the receiver joins).
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(c) = self.compression.as_mut() else {
+            return self.stream.write_all(bytes).await;
+        };
+        c.out.clear();
+        c.compressor.compress(bytes, &mut c.out).map_err(invalid)?;
+        self.stream.write_all(&c.out).await?;
+        if c.out.capacity() > crate::buffer::WINDOW {
+            c.out = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// A new command begins: compressed sequence ids start again at 0.
+    pub fn start_command(&mut self) {
+        if let Some(c) = self.compression.as_mut() {
+            c.compressor.reset();
+            c.decompressor.reset();
+        }
+    }
+}
+
+/// Moves as much of `plain` as fits a window; the rest stays for the next read.
+fn move_plain(plain: &mut Vec<u8>, buffer: &mut Buffer, pool: &BufferPool) -> usize {
+    let space = buffer.space(pool);
+    let n = plain.len().min(space.len());
+    if let (Some(to), Some(from)) = (space.get_mut(..n), plain.get(..n)) {
+        to.copy_from_slice(from);
+    }
+    buffer.advance(n);
+    plain.drain(..n);
+    n
+}

@@ -1,0 +1,101 @@
+//! Listening sockets, and handing new clients to the workers in turn.
+
+use crate::mailbox::Mail;
+use crate::shared::Shared;
+use crate::stream::DetachedSocket;
+use model::Listen;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+
+/// Connections the kernel holds for us until they are accepted.
+const BACKLOG: i32 = 4096;
+/// Pause after an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A bound socket.
+pub enum Bound {
+    /// TCP.
+    Tcp(std::net::TcpListener),
+    /// Unix.
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// Binds one listener. A Unix socket's file that nobody listens on is replaced.
+pub fn bind(listen: &Listen) -> io::Result<Bound> {
+    match listen {
+        Listen::Tcp(address) => {
+            let domain = if address.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
+            let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            if address.is_ipv6() {
+                socket.set_only_v6(true)?;
+            }
+            socket.bind(&(*address).into())?;
+            socket.listen(BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            Ok(Bound::Tcp(socket.into()))
+        }
+        Listen::Unix(path) => {
+            if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+                std::fs::remove_file(path)?;
+            }
+            let listener = std::os::unix::net::UnixListener::bind(path)?;
+            listener.set_nonblocking(true)?;
+            Ok(Bound::Unix(listener))
+        }
+    }
+}
+
+/// Accepts clients until the caller drops the future.
+pub async fn accept(bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUsize>) -> io::Result<()> {
+    match bound {
+        Bound::Tcp(listener) => {
+            let listener = TcpListener::from_std(listener)?;
+            let local = listener.local_addr().ok();
+            loop {
+                match listener.accept().await {
+                    Ok((stream, peer)) => {
+                        let _ = stream.set_nodelay(true);
+                        match stream.into_std() {
+                            Ok(stream) => give(&shared, &next_worker, DetachedSocket::Tcp(stream), Some(peer), local),
+                            Err(e) => tracing::warn!("a client was lost: {e}"),
+                        }
+                    }
+                    Err(e) => pause(&e).await,
+                }
+            }
+        }
+        Bound::Unix(listener) => {
+            let listener = UnixListener::from_std(listener)?;
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => match stream.into_std() {
+                        Ok(stream) => give(&shared, &next_worker, DetachedSocket::Unix(stream), None, None),
+                        Err(e) => tracing::warn!("a client was lost: {e}"),
+                    },
+                    Err(e) => pause(&e).await,
+                }
+            }
+        }
+    }
+}
+
+/// A client that is gone before it was accepted is its own matter; want of descriptors passes.
+async fn pause(e: &io::Error) {
+    if e.kind() != io::ErrorKind::ConnectionAborted {
+        tracing::error!("accept failed: {e}");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// In turn, so that the workers serve equally many clients.
+fn give(shared: &Shared, next_worker: &AtomicUsize, socket: DetachedSocket, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
+    let turn = next_worker.fetch_add(1, Ordering::Relaxed);
+    let Some(mailbox) = shared.mailboxes.get(turn % shared.mailboxes.len().max(1)) else { return };
+    shared.frontends.fetch_add(1, Ordering::AcqRel);
+    mailbox.send(Mail::Accept { socket, peer, local });
+}

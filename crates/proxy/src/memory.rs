@@ -1,0 +1,188 @@
+//! What a worker remembers of statements it has seen: effects of SET, metadata of prepared statements, digests.
+//!
+//! Everything here is bounded and may be forgotten at any time without changing an answer.
+
+use crate::state::{Text, Variables};
+use crate::stmt_cache::StatementKey;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// A variable and the value it got, as the server reported it.
+pub type Change = (Arc<str>, Text);
+
+/// The effect of a SET statement made of literals only.
+pub type SetEffect = Arc<[Change]>;
+
+/// Answer to COM_STMT_PREPARE, as the server gave it.
+pub struct PrepareReply {
+    /// All packets with headers, framed for a connection without CLIENT_DEPRECATE_EOF or with it, as `caps` say.
+    pub packets: Vec<u8>,
+    /// Capabilities of the backend that gave it.
+    pub caps: wire::flags::Capabilities,
+    /// Parameters.
+    pub params: u16,
+    /// Columns.
+    pub columns: u16,
+    /// The process's DDL epoch when it was asked for.
+    pub ddl_epoch: u64,
+    /// Worker clock (ms) when it was asked for.
+    pub at_ms: u64,
+}
+
+/// One digest's numbers.
+#[derive(Clone, Default, Debug)]
+pub struct DigestStats {
+    /// Statements.
+    pub count: u64,
+    /// Total, least and largest time, us.
+    pub sum_us: u64,
+    /// Least time, us.
+    pub min_us: u64,
+    /// Largest time, us.
+    pub max_us: u64,
+    /// Normalised text.
+    pub text: Box<[u8]>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Memory {
+    sets: Map<Box<[u8]>, SetEffect>,
+    prepared: Map<Arc<StatementKey>, PrepareReply>,
+    prepared_bytes: usize,
+    digests: Map<u64, DigestStats>,
+    schemas: Map<(Box<str>, Box<[u8]>), u64>,
+    accepted: Map<Box<str>, ()>,
+    interned: Vec<Variables>,
+    interned_texts: Vec<Text>,
+}
+
+/// SET statements remembered.
+const MAX_SETS: usize = 1024;
+/// Longest SET statement remembered, bytes.
+const MAX_SET_LEN: usize = 1024;
+/// Bytes of prepared metadata remembered by a worker.
+const MAX_PREPARED_BYTES: usize = 16 << 20;
+/// Digests counted by a worker; further ones are not counted.
+const MAX_DIGESTS: usize = 10_000;
+/// (user, schema) pairs remembered as valid.
+const MAX_SCHEMAS: usize = 10_000;
+/// How long a (user, schema) pair counts as valid at login, ms.
+const SCHEMA_AGE_MS: u64 = 10_000;
+/// Synchronising SETs remembered as accepted.
+const MAX_ACCEPTED: usize = 1024;
+
+/// Sets of variables (and schema names) kept for sharing.
+const MAX_INTERNED: usize = 64;
+
+impl Memory {
+    /// The effect of this SET statement, if it was learnt.
+    pub fn set_effect(&self, sql: &[u8]) -> Option<SetEffect> {
+        self.sets.get(sql).cloned()
+    }
+
+    /// Remembers the effect of a SET statement.
+    pub fn learn_set(&mut self, sql: &[u8], effect: SetEffect) {
+        if sql.len() > MAX_SET_LEN {
+            return;
+        }
+        if self.sets.len() >= MAX_SETS {
+            self.sets.clear();
+        }
+        self.sets.insert(sql.into(), effect);
+    }
+
+    /// Has a server accepted this synchronising SET before?
+    pub fn is_accepted(&self, sql: &str) -> bool {
+        self.accepted.contains_key(sql)
+    }
+
+    /// A server accepted this synchronising SET.
+    pub fn accept(&mut self, sql: &str) {
+        if self.accepted.len() >= MAX_ACCEPTED {
+            self.accepted.clear();
+        }
+        self.accepted.insert(sql.into(), ());
+    }
+
+    /// The server's answer to the same COM_STMT_PREPARE, when it is fresh.
+    pub fn prepared(&self, key: &StatementKey, ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<&PrepareReply> {
+        self.prepared.get(key).filter(|p| p.ddl_epoch == ddl_epoch && now_ms.saturating_sub(p.at_ms) <= max_age_ms)
+    }
+
+    /// Remembers an answer to COM_STMT_PREPARE; at most `max` of them.
+    pub fn learn_prepared(&mut self, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
+        let size = reply.packets.len() + key.text.len();
+        if self.prepared.len() >= max || self.prepared_bytes + size > MAX_PREPARED_BYTES {
+            self.prepared.clear();
+            self.prepared_bytes = 0;
+        }
+        self.prepared_bytes += size;
+        self.prepared.insert(key, reply);
+    }
+
+    /// The metadata of a statement changed.
+    pub fn forget_prepared(&mut self, key: &StatementKey) {
+        self.prepared.remove(key);
+    }
+
+    /// Was this schema open to this user a moment ago?
+    pub fn schema_is_valid(&self, user: &str, schema: &[u8], now_ms: u64) -> bool {
+        self.schemas.get(&(user.into(), schema.into())).is_some_and(|at| now_ms.saturating_sub(*at) <= SCHEMA_AGE_MS)
+    }
+
+    /// A server let this user into this schema.
+    pub fn learn_schema(&mut self, user: &str, schema: &[u8], now_ms: u64) {
+        if self.schemas.len() >= MAX_SCHEMAS {
+            self.schemas.clear();
+        }
+        self.schemas.insert((user.into(), schema.into()), now_ms);
+    }
+
+    /// The same variables in one shared copy, if they were seen before.
+    pub fn intern(&mut self, variables: Variables) -> Variables {
+        if let Some(known) = self.interned.iter().find(|v| **v == variables) {
+            return known.clone();
+        }
+        if self.interned.len() >= MAX_INTERNED {
+            self.interned.clear();
+        }
+        self.interned.push(variables.clone());
+        variables
+    }
+
+    /// The same text in one shared copy, if it was seen before.
+    pub fn intern_text(&mut self, text: Text) -> Text {
+        if let Some(known) = self.interned_texts.iter().find(|t| **t == text) {
+            return known.clone();
+        }
+        if self.interned_texts.len() >= MAX_INTERNED {
+            self.interned_texts.clear();
+        }
+        self.interned_texts.push(text.clone());
+        text
+    }
+
+    /// Counts a statement; `text` is called once for each new digest.
+    pub fn count_digest(&mut self, digest: u64, time_us: u64, text: impl FnOnce() -> Vec<u8>) {
+        if let Some(stats) = self.digests.get_mut(&digest) {
+            stats.count += 1;
+            stats.sum_us += time_us;
+            stats.min_us = stats.min_us.min(time_us);
+            stats.max_us = stats.max_us.max(time_us);
+        } else if self.digests.len() < MAX_DIGESTS {
+            let text = text().into_boxed_slice();
+            self.digests.insert(digest, DigestStats { count: 1, sum_us: time_us, min_us: time_us, max_us: time_us, text });
+        }
+    }
+
+    /// The digests with the largest total time.
+    pub fn top_digests(&self, n: usize) -> Vec<(u64, DigestStats)> {
+        let mut all: Vec<_> = self.digests.iter().map(|(d, s)| (*d, s.clone())).collect();
+        all.sort_by_key(|(_, s)| std::cmp::Reverse(s.sum_us));
+        all.truncate(n);
+        all
+    }
+}

@@ -1,0 +1,316 @@
+//! Why a session must keep its backend, since when, and what ends it.
+//!
+//! A pin routes, it never fails a statement. Each reason has an event that ends it; what cannot be ended by a
+//! statement ends with COM_RESET_CONNECTION, COM_CHANGE_USER or the session.
+
+use std::fmt;
+
+/// State that cannot be carried to another backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PinReason {
+    /// An open transaction; ends when the server reports none.
+    Transaction,
+    /// `SET TRANSACTION` for the next transaction only; ends with that transaction.
+    NextTransaction,
+    /// An XA transaction; ends with XA COMMIT or XA ROLLBACK.
+    Xa,
+    /// Temporary tables; ends when the last one is dropped.
+    TemporaryTable,
+    /// LOCK TABLES, FLUSH TABLES WITH READ LOCK, backup locks; ends with UNLOCK TABLES (or its like).
+    LockTables,
+    /// GET_LOCK(); ends when each lock was released.
+    UserLock,
+    /// A user variable whose value the proxy does not know; ends with a reset.
+    UserVariable,
+    /// PREPARE in SQL text; ends when each was deallocated.
+    TextPrepare,
+    /// A HANDLER is open; ends with HANDLER ... CLOSE of each.
+    Handler,
+    /// A cursor is open on a prepared statement; ends with its last row, its reset or its close.
+    Cursor,
+    /// COM_STMT_SEND_LONG_DATA was sent; ends with the execution or reset of the statement.
+    LongData,
+    /// SQL_CALC_FOUND_ROWS; ends with the next statement that is not about FOUND_ROWS().
+    FoundRows,
+    /// A SET, role or other session state that could not be followed; ends with a reset.
+    SessionState,
+    /// The connection is a replica's: its binlog stream passes through.
+    Replication,
+    /// Multiplexing is switched off by a setting.
+    MultiplexingOff,
+    /// `auto_increment_delay_multiplex`: statements are still to be counted down.
+    AutoIncrementDelay,
+}
+
+impl PinReason {
+    /// All reasons, in the order of their bits.
+    pub const ALL: [Self; 16] = [
+        Self::Transaction,
+        Self::NextTransaction,
+        Self::Xa,
+        Self::TemporaryTable,
+        Self::LockTables,
+        Self::UserLock,
+        Self::UserVariable,
+        Self::TextPrepare,
+        Self::Handler,
+        Self::Cursor,
+        Self::LongData,
+        Self::FoundRows,
+        Self::SessionState,
+        Self::Replication,
+        Self::MultiplexingOff,
+        Self::AutoIncrementDelay,
+    ];
+
+    /// The name shown to operators.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Transaction => "transaction",
+            Self::NextTransaction => "next_transaction",
+            Self::Xa => "xa",
+            Self::TemporaryTable => "temporary_table",
+            Self::LockTables => "lock_tables",
+            Self::UserLock => "user_lock",
+            Self::UserVariable => "user_variable",
+            Self::TextPrepare => "text_prepare",
+            Self::Handler => "handler",
+            Self::Cursor => "cursor",
+            Self::LongData => "long_data",
+            Self::FoundRows => "found_rows",
+            Self::SessionState => "session_state",
+            Self::Replication => "replication",
+            Self::MultiplexingOff => "multiplexing_off",
+            Self::AutoIncrementDelay => "auto_increment_delay",
+        }
+    }
+
+    fn bit(self) -> u16 {
+        1 << (self as u8)
+    }
+}
+
+/// The reasons that hold now.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct PinSet(u16);
+
+impl PinSet {
+    /// True when the backend may serve others.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// True when `reason` holds.
+    pub fn contains(self, reason: PinReason) -> bool {
+        self.0 & reason.bit() != 0
+    }
+
+    /// The reasons, for listing.
+    pub fn iter(self) -> impl Iterator<Item = PinReason> {
+        PinReason::ALL.into_iter().filter(move |r| self.contains(*r))
+    }
+}
+
+impl fmt::Debug for PinSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(PinReason::name)).finish()
+    }
+}
+
+/// Names that a pin counts: temporary tables, locks, text-prepared statements.
+#[derive(Default)]
+struct Names {
+    tables: Vec<String>,
+    locks: Vec<String>,
+    statements: Vec<String>,
+    handlers: u32,
+    /// A lock (or table, ...) whose name was not a literal: only a release of all ends the pin.
+    unknown_locks: u32,
+}
+
+/// A session's pins.
+#[derive(Default)]
+pub struct Pins {
+    set: PinSet,
+    names: Option<Box<Names>>,
+    /// Worker clock (ms) at which the set became non-empty, and the digest of the statement that did it.
+    since: Option<(u64, u64)>,
+}
+
+impl Pins {
+    /// The reasons that hold now.
+    pub fn set(&self) -> PinSet {
+        self.set
+    }
+
+    /// When (worker clock, ms) the session was pinned and by which statement's digest.
+    pub fn since(&self) -> Option<(u64, u64)> {
+        self.since
+    }
+
+    /// Begins a pin.
+    pub fn begin(&mut self, reason: PinReason, now_ms: u64, digest: u64) {
+        if self.set.is_empty() {
+            self.since = Some((now_ms, digest));
+        }
+        self.set.0 |= reason.bit();
+    }
+
+    /// Ends a pin.
+    pub fn end(&mut self, reason: PinReason) {
+        self.set.0 &= !reason.bit();
+        if self.set.is_empty() {
+            self.since = None;
+        }
+    }
+
+    /// The backend's state is gone or fresh: no pin holds.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn names(&mut self) -> &mut Names {
+        self.names.get_or_insert_default()
+    }
+
+    /// A temporary table was created.
+    pub fn table_created(&mut self, name: String, now_ms: u64, digest: u64) {
+        let tables = &mut self.names().tables;
+        if !tables.contains(&name) {
+            tables.push(name);
+        }
+        self.begin(PinReason::TemporaryTable, now_ms, digest);
+    }
+
+    /// Tables were dropped; unknown names are not temporary ones.
+    pub fn tables_dropped(&mut self, names: &[String]) {
+        if !self.set.contains(PinReason::TemporaryTable) {
+            return;
+        }
+        // `t` and `db.t` may be the same table: a drop by either spelling of a name we know counts.
+        let same = |a: &str, b: &str| a == b || a.rsplit('.').next() == b.rsplit('.').next() && a.contains('.') != b.contains('.');
+        let tables = &mut self.names().tables;
+        tables.retain(|t| !names.iter().any(|n| same(t, n)));
+        if tables.is_empty() {
+            self.end(PinReason::TemporaryTable);
+        }
+    }
+
+    /// GET_LOCK; None when the name is not a literal.
+    pub fn lock_taken(&mut self, name: Option<String>, now_ms: u64, digest: u64) {
+        match name {
+            Some(name) => self.names().locks.push(name),
+            None => self.names().unknown_locks += 1,
+        }
+        self.begin(PinReason::UserLock, now_ms, digest);
+    }
+
+    /// RELEASE_LOCK (None: a name we could not read, which ends nothing).
+    pub fn lock_released(&mut self, name: Option<&str>) {
+        if !self.set.contains(PinReason::UserLock) {
+            return;
+        }
+        let names = self.names();
+        if let Some(i) = name.and_then(|name| names.locks.iter().position(|l| l == name)) {
+            names.locks.swap_remove(i);
+        }
+        if names.locks.is_empty() && names.unknown_locks == 0 {
+            self.end(PinReason::UserLock);
+        }
+    }
+
+    /// RELEASE_ALL_LOCKS.
+    pub fn locks_released(&mut self) {
+        if let Some(names) = self.names.as_mut() {
+            names.locks.clear();
+            names.unknown_locks = 0;
+        }
+        self.end(PinReason::UserLock);
+    }
+
+    /// PREPARE name FROM ...
+    pub fn statement_prepared(&mut self, name: String, now_ms: u64, digest: u64) {
+        let statements = &mut self.names().statements;
+        if !statements.contains(&name) {
+            statements.push(name);
+        }
+        self.begin(PinReason::TextPrepare, now_ms, digest);
+    }
+
+    /// DEALLOCATE PREPARE name.
+    pub fn statement_deallocated(&mut self, name: &str) {
+        let statements = &mut self.names().statements;
+        statements.retain(|s| s != name);
+        if statements.is_empty() {
+            self.end(PinReason::TextPrepare);
+        }
+    }
+
+    /// HANDLER t OPEN.
+    pub fn handler_opened(&mut self, now_ms: u64, digest: u64) {
+        self.names().handlers += 1;
+        self.begin(PinReason::Handler, now_ms, digest);
+    }
+
+    /// HANDLER t CLOSE.
+    pub fn handler_closed(&mut self) {
+        let names = self.names();
+        names.handlers = names.handlers.saturating_sub(1);
+        if names.handlers == 0 {
+            self.end(PinReason::Handler);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_ends_with_its_event_only() {
+        let mut p = Pins::default();
+        p.table_created("a".into(), 5, 77);
+        p.table_created("db.b".into(), 6, 78);
+        assert_eq!(p.since(), Some((5, 77)));
+        p.tables_dropped(&["a".into(), "other".into()]);
+        assert!(p.set().contains(PinReason::TemporaryTable));
+        p.tables_dropped(&["b".into()]);
+        assert!(p.set().is_empty());
+        assert_eq!(p.since(), None);
+    }
+
+    #[test]
+    fn locks_count_and_unknown_names_hold_on() {
+        let mut p = Pins::default();
+        p.lock_taken(Some("x".into()), 0, 0);
+        p.lock_taken(Some("x".into()), 0, 0);
+        p.lock_released(Some("x"));
+        assert!(!p.set().is_empty());
+        p.lock_released(Some("x"));
+        assert!(p.set().is_empty());
+        p.lock_taken(None, 0, 0);
+        p.lock_released(None);
+        p.lock_released(Some("x"));
+        assert!(!p.set().is_empty());
+        p.locks_released();
+        assert!(p.set().is_empty());
+    }
+
+    #[test]
+    fn reasons_are_independent() {
+        let mut p = Pins::default();
+        p.begin(PinReason::Transaction, 0, 0);
+        p.begin(PinReason::Cursor, 0, 0);
+        p.end(PinReason::Transaction);
+        assert_eq!(p.set().iter().collect::<Vec<_>>(), [PinReason::Cursor]);
+    }
+
+    #[test]
+    fn every_reason_has_its_own_bit_and_name() {
+        for (i, r) in PinReason::ALL.into_iter().enumerate() {
+            assert_eq!(r as usize, i);
+            assert!(PinReason::ALL.into_iter().filter(|o| o.name() == r.name()).count() == 1);
+        }
+    }
+}

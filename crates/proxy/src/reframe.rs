@@ -1,0 +1,357 @@
+//! Turns a server's reply, framed as one connection agreed, into the reply as the client's connection agreed.
+//!
+//! Pure: bytes in, bytes out. Frames pass untouched and uncopied where both sides agree; otherwise EOF packets come and
+//! go (CLIENT_DEPRECATE_EOF), sequence ids are renumbered in place, session-tracker entries that the client did not ask
+//! for are taken out, and a value the session knows better than the backend is put in. On the way it notes the facts
+//! of the reply ([`ReplyFacts`]).
+
+use wire::WireError;
+use wire::flags::{Capabilities, StatusFlags};
+use wire::message::{EOF, ErrPacket, OkPacket, put_eof};
+use wire::packet::{self, HEADER};
+use wire::reply::{Frame, ReplyKind, Step, Tracker};
+use wire::session_state::{self, Change};
+
+/// Which session-tracker entries the client asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrackFilter {
+    /// `session_track_system_variables`, lower case: `*`, or names.
+    pub system_variables: Vec<String>,
+    /// `session_track_schema`.
+    pub schema: bool,
+    /// `session_track_state_change`.
+    pub state_change: bool,
+}
+
+impl TrackFilter {
+    /// True when the client is told of this change.
+    pub fn wants(&self, change: &Change<'_>) -> bool {
+        match change {
+            Change::SystemVariable { name, .. } => self.system_variables.iter().any(|v| v == "*" || v.as_bytes().eq_ignore_ascii_case(name)),
+            Change::Schema(_) => self.schema,
+            Change::StateChange(_) => self.state_change,
+            // These are off on backends unless the client switched them on.
+            _ => true,
+        }
+    }
+}
+
+/// A number that replaces the only column of each row: the session knows it, the backend does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The value.
+    pub value: i64,
+    /// True for a row of the binary protocol.
+    pub binary: bool,
+}
+
+/// What a reply said.
+#[derive(Clone, Debug, Default)]
+pub struct ReplyFacts {
+    /// Rows changed, of the last OK.
+    pub affected_rows: u64,
+    /// The last insert id that was not 0.
+    pub last_insert_id: u64,
+    /// Warnings of the last OK or EOF.
+    pub warnings: u16,
+    /// Status flags of the last OK or EOF; None when the reply was an error from the start.
+    pub status: Option<StatusFlags>,
+    /// The error that ended it.
+    pub error: Option<u16>,
+    /// Rows of the last result set; None when the last result was an OK.
+    pub rows: Option<u64>,
+    /// Session variables that changed.
+    pub variables: Vec<(Box<str>, Box<[u8]>)>,
+    /// The schema, when it changed; empty is none.
+    pub schema: Option<Box<[u8]>>,
+    /// The server said that some session state changed.
+    pub state_change: bool,
+}
+
+impl ReplyFacts {
+    fn note(&mut self, change: &Change<'_>) {
+        match change {
+            Change::SystemVariable { name, value } => {
+                self.variables.push((String::from_utf8_lossy(name).to_ascii_lowercase().into(), (*value).into()));
+            }
+            Change::Schema(name) => self.schema = Some((*name).into()),
+            Change::StateChange(changed) => self.state_change |= *changed,
+            _ => {}
+        }
+    }
+}
+
+/// What [`Reframe::process`] made of its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processed {
+    /// Input bytes dealt with.
+    pub consumed: usize,
+    /// True: they go to the client as they stand in the input. False: the output holds what goes to the client.
+    pub direct: bool,
+    /// The input must hold this many bytes after `consumed` before anything more can be done (0 when done).
+    pub needs: usize,
+}
+
+/// See the module.
+pub struct Reframe<'f> {
+    tracker: Tracker,
+    from: Capabilities,
+    to: Capabilities,
+    filter: Option<&'f TrackFilter>,
+    patch: Option<Patch>,
+    shift: u8,
+    skip: usize,
+    eof_due: bool,
+    /// Status for the EOF packets we make between definitions and rows.
+    status: StatusFlags,
+    next_seq: u8,
+}
+
+impl<'f> Reframe<'f> {
+    /// For one reply. `filter` is None for clients without CLIENT_SESSION_TRACK.
+    pub fn new(kind: ReplyKind, from: Capabilities, to: Capabilities, filter: Option<&'f TrackFilter>, status: StatusFlags) -> Self {
+        Self { tracker: Tracker::new(kind, from), from, to, filter, patch: None, shift: 0, skip: 0, eof_due: false, status, next_seq: 1 }
+    }
+
+    /// Puts `patch` into every row.
+    pub fn with_patch(mut self, patch: Option<Patch>) -> Self {
+        self.patch = patch;
+        self
+    }
+
+    /// The reply is complete.
+    pub fn is_done(&self) -> bool {
+        self.tracker.is_done() && self.skip == 0
+    }
+
+    /// The server waits for the client's file.
+    pub fn wants_infile(&self) -> bool {
+        self.tracker.wants_infile() && self.skip == 0
+    }
+
+    /// The client's file was sent; `seq` is the sequence id the server's answer carries, and must carry to the client.
+    pub fn infile_sent(&mut self) {
+        self.tracker.infile_sent();
+    }
+
+    /// How much is added to sequence ids on the way to the client (modulo 256).
+    pub fn shift(&self) -> u8 {
+        self.shift
+    }
+
+    /// Sequence id of the next packet to the client.
+    pub fn next_seq(&self) -> u8 {
+        self.next_seq
+    }
+
+    /// Deals with as many whole frames (and parts of rows) of `input` as it can.
+    ///
+    /// # Errors
+    /// [`WireError`] when the server breaks the protocol.
+    pub fn process(&mut self, input: &mut [u8], out: &mut Vec<u8>, facts: &mut ReplyFacts) -> Result<Processed, WireError> {
+        let mut pos = 0;
+        let mut run = 0;
+        let mut direct = true;
+        let mut needs = 0;
+        loop {
+            if self.skip > 0 {
+                let n = self.skip.min(input.len() - pos);
+                pos += n;
+                self.skip -= n;
+                if self.skip > 0 {
+                    needs = 1;
+                    break;
+                }
+            }
+            if self.eof_due && self.tracker.kind() == ReplyKind::Prepare {
+                self.flush(input, &mut run, pos, out, &mut direct);
+                self.insert_eof(out);
+            }
+            if self.tracker.is_done() || self.tracker.wants_infile() {
+                break;
+            }
+            let rest = input.get(pos..).unwrap_or_default();
+            let Some((len, seq)) = packet::header(rest) else {
+                needs = HEADER;
+                break;
+            };
+            let body = rest.get(HEADER..(HEADER + len).min(rest.len())).unwrap_or_default();
+            let at_hand = body.len();
+            let patched = self.patch.is_some() && self.tracker.in_rows();
+            if patched && at_hand < len {
+                needs = HEADER + len;
+                break;
+            }
+            let frame = match self.tracker.frame(len, body)? {
+                Step::Need(n) => {
+                    needs = HEADER + n;
+                    break;
+                }
+                Step::Frame(frame) => frame,
+            };
+            self.next_seq = seq.wrapping_add(self.shift);
+            if self.eof_due && self.tracker.kind() != ReplyKind::Prepare {
+                // A cursor was opened: the one EOF after the definitions is also the end, and comes below.
+                self.eof_due = false;
+                if frame != Frame::ResultEnd || !self.tracker.status().contains(StatusFlags::CURSOR_EXISTS) {
+                    self.flush(input, &mut run, pos, out, &mut direct);
+                    self.insert_eof(out);
+                    self.next_seq = seq.wrapping_add(self.shift);
+                }
+            }
+            let body = input.get(pos + HEADER..pos + HEADER + at_hand).unwrap_or_default();
+            let replaced = self.replace(frame, body, facts);
+            if let Some(replacement) = replaced {
+                self.flush(input, &mut run, pos, out, &mut direct);
+                self.put(replacement, out);
+                pos += HEADER + len;
+                run = pos;
+                continue;
+            }
+            if self.shift != 0 {
+                if let Some(byte) = input.get_mut(pos + 3) {
+                    *byte = seq.wrapping_add(self.shift);
+                }
+            }
+            self.next_seq = seq.wrapping_add(self.shift).wrapping_add(1);
+            self.eof_due = self.tracker.group_ended() && self.adds_eof();
+            pos += HEADER + at_hand;
+            self.skip = len - at_hand;
+        }
+        if !direct {
+            out.extend_from_slice(input.get(run..pos).unwrap_or_default());
+        }
+        Ok(Processed { consumed: pos, direct, needs })
+    }
+
+    fn adds_eof(&self) -> bool {
+        self.from.contains(Capabilities::DEPRECATE_EOF) && !self.to.contains(Capabilities::DEPRECATE_EOF)
+    }
+
+    fn drops_eof(&self) -> bool {
+        !self.from.contains(Capabilities::DEPRECATE_EOF) && self.to.contains(Capabilities::DEPRECATE_EOF)
+    }
+
+    fn flush(&self, input: &[u8], run: &mut usize, pos: usize, out: &mut Vec<u8>, direct: &mut bool) {
+        out.extend_from_slice(input.get(*run..pos).unwrap_or_default());
+        *run = pos;
+        *direct = false;
+    }
+
+    /// Writes a packet in place of the one at hand; an empty one means that nothing takes its place.
+    fn put(&mut self, payload: Vec<u8>, out: &mut Vec<u8>) {
+        if payload.is_empty() {
+            self.shift = self.shift.wrapping_sub(1);
+            return;
+        }
+        packet::put_packet(out, &mut self.next_seq, &payload);
+    }
+
+    fn insert_eof(&mut self, out: &mut Vec<u8>) {
+        let mut payload = Vec::with_capacity(5);
+        put_eof(&mut payload, 0, self.status);
+        packet::put_packet(out, &mut self.next_seq, &payload);
+        self.shift = self.shift.wrapping_add(1);
+        self.eof_due = false;
+    }
+
+    /// Notes what the frame says; answers the payload that goes to the client instead, if it cannot pass as it is.
+    fn replace(&mut self, frame: Frame, body: &[u8], facts: &mut ReplyFacts) -> Option<Vec<u8>> {
+        match frame {
+            Frame::Row => self.patch.map(|p| p.row()),
+            Frame::Err => {
+                facts.error = Some(ErrPacket::parse(body, self.from).map_or(2027, |e| e.code));
+                None
+            }
+            Frame::DefinitionsEnd if self.drops_eof() => Some(Vec::new()),
+            Frame::Ok => self.ok(body, facts),
+            Frame::ResultEnd => self.result_end(body, facts),
+            _ => None,
+        }
+    }
+
+    fn ok(&mut self, body: &[u8], facts: &mut ReplyFacts) -> Option<Vec<u8>> {
+        facts.rows = None;
+        self.note_end(facts);
+        if body.first() == Some(&EOF) {
+            return None;
+        }
+        let ok = OkPacket::parse(body, self.from).ok()?;
+        facts.affected_rows = ok.affected_rows;
+        if ok.last_insert_id != 0 {
+            facts.last_insert_id = ok.last_insert_id;
+        }
+        self.rewritten(&ok, wire::message::OK, facts)
+    }
+
+    fn result_end(&mut self, body: &[u8], facts: &mut ReplyFacts) -> Option<Vec<u8>> {
+        facts.rows = Some(self.tracker.rows());
+        self.note_end(facts);
+        if !self.from.contains(Capabilities::DEPRECATE_EOF) {
+            if !self.drops_eof() {
+                return None;
+            }
+            let (status, warnings) = (self.tracker.status(), self.tracker.warnings());
+            let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings, info: b"", session_state: b"" };
+            let mut payload = Vec::new();
+            ok.write(&mut payload, EOF, self.to);
+            return Some(payload);
+        }
+        let ok = OkPacket::parse(body, self.from).ok()?;
+        if ok.last_insert_id != 0 {
+            facts.last_insert_id = ok.last_insert_id;
+        }
+        let rewritten = self.rewritten(&ok, EOF, facts);
+        if self.to.contains(Capabilities::DEPRECATE_EOF) {
+            return rewritten;
+        }
+        let mut payload = Vec::with_capacity(5);
+        let mut status = self.tracker.status();
+        status.remove(StatusFlags::SESSION_STATE_CHANGED);
+        put_eof(&mut payload, self.tracker.warnings(), status);
+        Some(payload)
+    }
+
+    fn note_end(&self, facts: &mut ReplyFacts) {
+        facts.warnings = self.tracker.warnings();
+        facts.status = Some(self.tracker.status());
+    }
+
+    /// Notes session changes; the packet anew when the client must not see them all.
+    fn rewritten(&self, ok: &OkPacket<'_>, header: u8, facts: &mut ReplyFacts) -> Option<Vec<u8>> {
+        if ok.session_state.is_empty() && !ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) {
+            return None;
+        }
+        let mut kept = Vec::new();
+        let mut all = true;
+        for change in session_state::changes(ok.session_state).flatten() {
+            facts.note(&change);
+            if self.filter.is_some_and(|f| f.wants(&change)) {
+                session_state::put_change(&mut kept, &change);
+            } else {
+                all = false;
+            }
+        }
+        if all && self.filter.is_some() {
+            return None;
+        }
+        let mut status = ok.status;
+        status.set(StatusFlags::SESSION_STATE_CHANGED, !kept.is_empty());
+        let mut payload = Vec::new();
+        OkPacket { session_state: &kept, status, ..*ok }.write(&mut payload, header, self.to);
+        Some(payload)
+    }
+}
+
+impl Patch {
+    fn row(self) -> Vec<u8> {
+        let mut row = Vec::with_capacity(22);
+        if self.binary {
+            row.extend_from_slice(&[0, 0]);
+            row.extend_from_slice(&self.value.to_le_bytes());
+        } else {
+            wire::codec::put_lenenc_bytes(&mut row, self.value.to_string().as_bytes());
+        }
+        row
+    }
+}

@@ -1,0 +1,204 @@
+//! Waiting for a command and taking it apart.
+
+use super::Session;
+use super::end::End;
+use crate::buffer::{CHUNK, WINDOW};
+use crate::entry::{Activity, Signal};
+use std::future::poll_fn;
+use std::task::Poll;
+use wire::command::Command;
+use wire::packet::{self, HEADER, MAX_PAYLOAD};
+
+/// A whole command at the front of the session's input (or the start of one that is streamed).
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming {
+    /// Its command byte, raw.
+    pub byte: u8,
+    /// Bytes in the input, headers included.
+    pub wire_len: usize,
+    /// Payload of the first frame, command byte included.
+    pub first_len: usize,
+    /// It came in more than one frame, and its payload is in `joined`.
+    pub joined: bool,
+}
+
+enum Waited {
+    Read(usize),
+    Signal(Signal),
+}
+
+impl Session {
+    /// Waits for the next command. The input is consumed by [`Session::command_done`].
+    pub(super) async fn next_command(&mut self) -> Result<Incoming, End> {
+        loop {
+            if let Some(command) = self.framed()? {
+                self.entry.set_activity(Activity::Running, self.now_ms());
+                return Ok(command);
+            }
+            if self.input.is_empty() {
+                if self.backend.is_none() && self.worker.shared.is_draining() {
+                    return Err(End::Shutdown);
+                }
+                self.input.release(&self.worker.buffers);
+                self.entry.set_activity(Activity::Idle, self.now_ms());
+                self.entry.pins.set(self.pins.set());
+            } else {
+                let wanted = self.wanted();
+                self.input.reserve(wanted, &self.worker.buffers);
+            }
+            match self.wait_for_client().await? {
+                Waited::Read(0) => return Err(End::Quit),
+                Waited::Read(n) => {
+                    let counter = &self.worker.counters.bytes_from_clients;
+                    counter.set(counter.get() + n as u64);
+                }
+                Waited::Signal(signal) => self.disturbed(signal)?,
+            }
+        }
+    }
+
+    /// Bytes that must be in the input to go on with the command at its front.
+    fn wanted(&self) -> usize {
+        let mut wanted = HEADER;
+        let bytes = self.input.filled();
+        let mut at = 0;
+        while let Some((len, _)) = bytes.get(at..).and_then(packet::header) {
+            at += HEADER + len;
+            wanted = at;
+            if len < MAX_PAYLOAD {
+                break;
+            }
+            wanted += HEADER;
+        }
+        // Growing by steps: a client that announces 16 MiB and sends nothing owns one step only.
+        wanted.min((bytes.len() * 2).max(CHUNK))
+    }
+
+    async fn wait_for_client(&mut self) -> Result<Waited, End> {
+        let Self { front, input, worker, entry, .. } = self;
+        let waited = poll_fn(|cx| {
+            // Bytes first: a command that has arrived is served before the session is told to stop.
+            if front.poll_readable(cx).is_ready() {
+                match front.poll_read(cx, input, &worker.buffers) {
+                    Poll::Ready(result) => return Poll::Ready(result.map(Waited::Read)),
+                    Poll::Pending => input.release(&worker.buffers),
+                }
+            }
+            match entry.poll_signal(cx) {
+                Some(signal) => Poll::Ready(Ok(Waited::Signal(signal))),
+                None => Poll::Pending,
+            }
+        });
+        waited.await.map_err(End::ClientError)
+    }
+
+    /// A signal came while the client was silent.
+    fn disturbed(&mut self, signal: Signal) -> Result<(), End> {
+        match signal {
+            // Nothing runs: as a server, KILL QUERY then does nothing.
+            Signal::KillQuery | Signal::QueryTimeout => {
+                self.entry.clear_signal();
+                Ok(())
+            }
+            Signal::Drain if self.backend.is_some() => {
+                // A transaction may finish; the drain's own deadline ends what does not.
+                self.entry.clear_signal();
+                Ok(())
+            }
+            Signal::Drain | Signal::Stop => Err(End::Shutdown),
+            Signal::TransactionTimeout => Err(End::TransactionTimeout),
+            Signal::IdleTimeout => Err(End::Idle),
+            Signal::KillConnection => Err(End::Killed),
+        }
+    }
+
+    /// The command at the front of the input, if all of it (or all that is needed of it) is there.
+    fn framed(&mut self) -> Result<Option<Incoming>, End> {
+        let bytes = self.input.filled();
+        let Some((len, seq)) = packet::header(bytes) else { return Ok(None) };
+        if seq != 0 {
+            return Err(End::Protocol { code: 1156, sqlstate: "08S01", text: "Got packets out of order".into() });
+        }
+        if len == 0 {
+            return Err(End::Protocol { code: 1835, sqlstate: "HY000", text: "Malformed communication packet.".into() });
+        }
+        self.check_size(len)?;
+        let bytes = self.input.filled();
+        let Some(&byte) = bytes.get(HEADER) else { return Ok(None) };
+        // Long data is passed on as it arrives, whatever its length.
+        if byte == Command::StmtSendLongData as u8 && len > WINDOW && bytes.len() >= HEADER + 7 {
+            return Ok(Some(Incoming { byte, wire_len: HEADER + len, first_len: len, joined: false }));
+        }
+        if len == MAX_PAYLOAD {
+            return self.joined_command(byte);
+        }
+        if bytes.len() < HEADER + len {
+            return Ok(None);
+        }
+        Ok(Some(Incoming { byte, wire_len: HEADER + len, first_len: len, joined: false }))
+    }
+
+    /// A command of several frames: joins their payloads once all are there.
+    fn joined_command(&mut self, byte: u8) -> Result<Option<Incoming>, End> {
+        let bytes = self.input.filled();
+        let mut at = 0;
+        let mut total = 0;
+        loop {
+            let Some((len, _)) = bytes.get(at..).and_then(packet::header) else { return Ok(None) };
+            at += HEADER + len;
+            total += len;
+            if len < MAX_PAYLOAD {
+                break;
+            }
+        }
+        self.check_size(total)?;
+        let bytes = self.input.filled();
+        if bytes.len() < at {
+            return Ok(None);
+        }
+        self.joined.clear();
+        self.joined.reserve(total);
+        let mut rest = bytes.get(..at).unwrap_or_default();
+        while let Some((len, _)) = packet::header(rest) {
+            self.joined.extend_from_slice(rest.get(HEADER..HEADER + len).unwrap_or_default());
+            rest = rest.get(HEADER + len..).unwrap_or_default();
+        }
+        Ok(Some(Incoming { byte, wire_len: at, first_len: MAX_PAYLOAD, joined: true }))
+    }
+
+    fn check_size(&self, len: usize) -> Result<(), End> {
+        if len as u64 > self.worker.snapshot.vars.max_allowed_packet {
+            return Err(End::Protocol { code: 1153, sqlstate: "08S01", text: "Got a packet bigger than 'max_allowed_packet' bytes".into() });
+        }
+        Ok(())
+    }
+
+    /// The command's payload, command byte first.
+    pub(super) fn payload(&self, command: Incoming) -> &[u8] {
+        if command.joined {
+            return &self.joined;
+        }
+        self.input.filled().get(HEADER..command.wire_len).unwrap_or_default()
+    }
+
+    /// The command's payload without its command byte.
+    pub(super) fn body(&self, command: Incoming) -> &[u8] {
+        self.payload(command).get(1..).unwrap_or_default()
+    }
+
+    /// The command as it came, headers included.
+    pub(super) fn wire_bytes(&self, command: Incoming) -> &[u8] {
+        self.input.filled().get(..command.wire_len).unwrap_or_default()
+    }
+
+    /// The command has been dealt with: its bytes go.
+    pub(super) fn command_done(&mut self, command: Incoming) {
+        self.input.consume(command.wire_len);
+        if command.joined {
+            self.joined = Vec::new();
+        }
+        if self.input.is_empty() {
+            self.input.release(&self.worker.buffers);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! One command: which file serves it, and the short ones themselves.
+
+use super::Session;
+use super::acquire::Fault;
+use super::command::Incoming;
+use super::end::End;
+use super::query::Plan;
+use crate::counters::count;
+use crate::mailbox::KillKind;
+use crate::state::State;
+use sql::{Analysis, Facts, Kind};
+use std::sync::atomic::Ordering;
+use wire::command::Command;
+use wire::flags::Capabilities;
+use wire::reply::ReplyKind;
+
+impl Session {
+    /// Serves one command.
+    pub(super) async fn run(&mut self, command: Incoming) -> Result<(), End> {
+        count(&self.worker.counters.questions);
+        self.infile_consumed = false;
+        let result = match Command::from_u8(command.byte) {
+            Some(Command::Query) => self.query(command).await,
+            Some(Command::StmtExecute) => self.execute(command).await,
+            Some(Command::Quit) => Err(End::Quit),
+            Some(other) => Box::pin(self.run_rare(other, command)).await,
+            None => self.send_error(1047, "08S01", "Unknown command").await,
+        };
+        if !self.infile_consumed {
+            self.command_done(command);
+        } else if self.input.is_empty() {
+            self.input.release(&self.worker.buffers);
+        }
+        result
+    }
+
+    /// Commands that are not on the hot path.
+    async fn run_rare(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
+        match kind {
+            Command::Ping => self.ping().await,
+            Command::InitDb => self.init_db(command).await,
+            Command::StmtPrepare => self.prepare(command).await,
+            Command::StmtClose => self.close_statement(command).await,
+            Command::StmtReset => self.reset_statement(command).await,
+            Command::StmtFetch => self.fetch(command).await,
+            Command::StmtSendLongData => self.long_data(command).await,
+            Command::StmtBulkExecute => self.bulk_execute(command).await,
+            Command::SetOption => self.set_option(command).await,
+            Command::ResetConnection => self.reset_connection().await,
+            Command::ChangeUser => self.change_user(command).await,
+            Command::ProcessKill => self.process_kill(command).await,
+            Command::Statistics => self.send_on(command, ReplyKind::Text).await,
+            Command::FieldList => self.send_on(command, ReplyKind::FieldList).await,
+            Command::ProcessInfo => self.send_on(command, ReplyKind::Results).await,
+            Command::CreateDb | Command::DropDb | Command::Refresh | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,
+            Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => self.replicate(command).await,
+            _ => self.send_error(1047, "08S01", "Unknown command").await,
+        }
+    }
+
+    /// COM_PING: the session is there; a pinned backend is asked, for its loss is the session's.
+    async fn ping(&mut self) -> Result<(), End> {
+        if self.backend.is_some() {
+            if let Err(fault) = self.obtain().await {
+                return self.report(fault).await;
+            }
+        }
+        self.send_ok().await
+    }
+
+    /// A command that goes to any backend as it is.
+    async fn send_on(&mut self, command: Incoming, reply: ReplyKind) -> Result<(), End> {
+        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let plan = Plan { reply, ..Plan::new(analysis) };
+        match self.run_plan(command, &plan).await {
+            Ok(mut reply) => {
+                if plan.reply == ReplyKind::Text {
+                    reply.status = None;
+                }
+                self.note_status(&analysis, &reply);
+                self.settle(&analysis, &reply, |_, _| false).await
+            }
+            Err(fault) => self.report(fault).await,
+        }
+    }
+
+    /// COM_INIT_DB: the server decides whether the schema may be used.
+    async fn init_db(&mut self, command: Incoming) -> Result<(), End> {
+        let schema: crate::state::Text = self.body(command).into();
+        let analysis = Analysis { kind: Kind::Use, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
+        match self.run_plan(command, &plan).await {
+            Ok(reply) => {
+                if reply.error.is_none() {
+                    self.state.schema = Some(schema.clone());
+                    if let Some(backend) = self.backend.as_mut() {
+                        backend.core.state.schema = Some(schema);
+                    }
+                }
+                self.note_status(&analysis, &reply);
+                self.settle(&analysis, &reply, |_, _| false).await
+            }
+            Err(fault) => self.report(fault).await,
+        }
+    }
+
+    /// COM_SET_OPTION: multi statements on or off, for this session.
+    async fn set_option(&mut self, command: Incoming) -> Result<(), End> {
+        let on = match self.body(command).first_chunk::<2>().map(|b| u16::from_le_bytes(*b)) {
+            Some(0) => true,
+            Some(1) => false,
+            _ => return self.send_error(1047, "08S01", "Unknown command").await,
+        };
+        if self.caps.contains(Capabilities::MULTI_STATEMENTS) == on {
+            return self.send_eof().await;
+        }
+        if self.backend.is_some() {
+            // The pinned backend follows; it changes its class with the session.
+            let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+            let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
+            if let Err(fault) = self.run_plan(command, &plan).await {
+                return self.report(fault).await;
+            }
+            self.caps.set(Capabilities::MULTI_STATEMENTS, on);
+            self.choose_lane();
+            if let Some(backend) = self.backend.as_mut() {
+                backend.core.lane = self.lane.key.clone();
+            }
+            return Ok(());
+        }
+        self.caps.set(Capabilities::MULTI_STATEMENTS, on);
+        self.choose_lane();
+        self.send_eof().await
+    }
+
+    /// COM_RESET_CONNECTION: as after the login, but for the schema.
+    async fn reset_connection(&mut self) -> Result<(), End> {
+        self.drop_session_state();
+        if let Some(mut backend) = self.backend.take() {
+            match super::settle::reset(&self.worker, &mut backend, false).await {
+                Ok(()) => self.pool.release_to(&self.worker, &self.lane, backend),
+                Err(_) => drop(backend),
+            }
+        }
+        self.send_ok().await
+    }
+
+    /// All that a reset forgets.
+    pub(super) fn drop_session_state(&mut self) {
+        self.pins.clear();
+        self.facts = super::facts::SessionFacts::default();
+        self.statements.clear();
+        self.state = State { schema: self.state.schema.take(), ..State::default() };
+        self.set_charset();
+        self.lex = sql::LexMode::default();
+        self.tracking_wish = None;
+        if self.filter.is_some() {
+            self.filter = Some(Box::new(self.default_filter()));
+        }
+        self.status = self.initial_status();
+        self.entry.set_transaction(false, 0);
+    }
+
+    /// COM_PROCESS_KILL, the binary form of KILL CONNECTION.
+    async fn process_kill(&mut self, command: Incoming) -> Result<(), End> {
+        let Some(id) = self.body(command).first_chunk::<4>().map(|b| u32::from_le_bytes(*b)) else {
+            return self.send_error(1835, "HY000", "Malformed communication packet.").await;
+        };
+        let id = u64::from(id);
+        if self.worker.shared.user_of(id).is_some() {
+            return self.kill_session(id, KillKind::Connection).await;
+        }
+        self.send_on(command, ReplyKind::Simple).await
+    }
+
+    /// COM_CHANGE_USER: a new login on the same connection.
+    async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
+        let payload = self.payload(command).to_vec();
+        let old = std::sync::Arc::clone(&self.user);
+        // The old user's backend is cleaned whatever comes: the session never sees it again.
+        self.pins.clear();
+        if let Some(mut backend) = self.backend.take() {
+            if super::settle::reset(&self.worker, &mut backend, false).await.is_ok() {
+                self.pool.release_to(&self.worker, &self.lane, backend);
+            }
+        }
+        super::login::change_user(self, &payload).await?;
+        if let Some(shared) = self.worker.shared.users.get(old.name.as_bytes()) {
+            shared.connections.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Tells the client of a fault that ended a command before its reply.
+    pub(super) async fn refuse(&mut self, fault: Fault) -> Result<(), End> {
+        self.report(fault).await
+    }
+}

@@ -1,0 +1,82 @@
+//! Why a session ends, and what the client is told of it.
+
+use crate::entry::Entry;
+use std::net::SocketAddr;
+
+/// See the module.
+#[derive(Debug)]
+pub enum End {
+    /// COM_QUIT, or the socket closed between commands.
+    Quit,
+    /// The client went away while its statement ran.
+    ClientGone,
+    /// The client's socket failed.
+    ClientError(std::io::Error),
+    /// The client broke the protocol.
+    Protocol {
+        /// MySQL error number.
+        code: u16,
+        /// SQLSTATE.
+        sqlstate: &'static str,
+        /// Text for the client.
+        text: String,
+    },
+    /// The login was refused; the client has its error already.
+    Refused(String),
+    /// The client took too long to log in.
+    LoginTimeout,
+    /// The client stopped reading.
+    WriteTimeout,
+    /// `wait_timeout`.
+    Idle,
+    /// KILL CONNECTION.
+    Killed,
+    /// `max_transaction_time` or `max_transaction_idle_time`.
+    TransactionTimeout,
+    /// The process stops.
+    Shutdown,
+    /// The backend was lost together with state that only it had.
+    BackendLost(String),
+    /// A `fast_forward` or replication stream ended.
+    StreamEnded,
+}
+
+impl End {
+    /// What the client is told last, if anything: error number, SQLSTATE, text.
+    pub fn message(&self) -> Option<(u16, &'static str, &str)> {
+        match self {
+            Self::Protocol { code, sqlstate, text } => Some((*code, sqlstate, text)),
+            Self::Idle => Some((4031, "HY000", "The client was disconnected because of inactivity (wait_timeout).")),
+            Self::Killed => Some((1927, "70100", "Connection was killed")),
+            Self::TransactionTimeout => Some((1927, "70100", "Connection was killed: max_transaction_time or max_transaction_idle_time exceeded")),
+            Self::Shutdown => Some((1053, "08S01", "Server shutdown in progress")),
+            Self::BackendLost(text) => Some((2013, "HY000", text)),
+            _ => None,
+        }
+    }
+
+    /// A statement of this session may still run on the server.
+    pub fn leaves_statement_running(&self) -> bool {
+        !matches!(self, Self::Quit | Self::Idle | Self::BackendLost(_))
+    }
+
+    /// One line in the log; silence for what is normal.
+    pub fn log(&self, entry: &Entry, peer: Option<SocketAddr>) {
+        let id = entry.id;
+        let peer = peer.map_or_else(|| "unix socket".to_owned(), |p| p.to_string());
+        match self {
+            Self::Quit | Self::StreamEnded => tracing::debug!("session {id} from {peer} ended"),
+            Self::ClientGone => tracing::info!("session {id} from {peer}: the client went away while its statement ran"),
+            Self::ClientError(e) => tracing::info!("session {id} from {peer}: connection to the client failed: {e}"),
+            Self::Protocol { code, text, .. } => tracing::warn!("session {id} from {peer} closed: {text} ({code})"),
+            Self::Refused(why) => tracing::warn!("session {id} from {peer} refused: {why}"),
+            Self::LoginTimeout => tracing::warn!("session {id} from {peer} closed: login not finished within connect_timeout_client"),
+            Self::WriteTimeout => tracing::warn!("session {id} from {peer} closed: the client stopped reading"),
+            Self::Idle => tracing::info!("session {id} from {peer} closed: wait_timeout"),
+            Self::Killed => tracing::info!("session {id} from {peer} closed: killed"),
+            Self::TransactionTimeout => tracing::warn!("session {id} from {peer} closed: transaction too long or idle for too long"),
+            Self::Shutdown => tracing::debug!("session {id} from {peer} closed: shutdown"),
+            Self::BackendLost(why) => tracing::warn!("session {id} from {peer} closed: {why}"),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! COM_STMT_EXECUTE and its kin: bulk execute, fetch, long data, reset, close.
+
+use super::Session;
+use super::acquire::Fault;
+use super::command::Incoming;
+use super::end::End;
+use super::prepare::unknown_statement;
+use super::query::Plan;
+use crate::pins::PinReason;
+use crate::reframe::{Patch, ReplyFacts};
+use sql::{Analysis, Facts, Kind};
+use wire::command::Command;
+use wire::flags::StatusFlags;
+use wire::packet::{self, HEADER, MAX_PAYLOAD};
+use wire::prepared::{BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_stmt_id, rewrite_execute, stmt_id};
+use wire::reply::ReplyKind;
+
+impl Session {
+    /// The statement a COM_STMT_ command names.
+    fn named_statement(&self, command: Incoming) -> Option<u32> {
+        let id = self.statements.resolve(stmt_id(self.payload(command)).ok()?);
+        self.statements.get(id).map(|_| id)
+    }
+
+    /// Serves COM_STMT_EXECUTE.
+    pub(super) async fn execute(&mut self, command: Incoming) -> Result<(), End> {
+        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
+        let Some(id) = self.named_statement(command) else {
+            return self.report(unknown_statement(raw_id, "mysqld_stmt_execute")).await;
+        };
+        let began_us = self.worker.shared.clock.now_us();
+        let Some(plan) = self.plan_execution(command, id) else {
+            return self.send_error(1835, "HY000", "Malformed communication packet.").await;
+        };
+        if let Some(why) = self.statements.get_mut(id).and_then(|s| s.failed.take()) {
+            return self.send_error(2013, "HY000", &why).await;
+        }
+        let result = self.run_plan(command, &plan).await;
+        let time_us = self.worker.shared.clock.now_us().saturating_sub(began_us);
+        self.count_prepared(id, &plan.analysis, time_us);
+        match result {
+            Ok(reply) => self.executed(command, id, &plan, &reply).await,
+            Err(fault) => self.report(fault).await,
+        }
+    }
+
+    /// Reads parameters' types; None when the packet is malformed.
+    fn plan_execution(&mut self, command: Incoming, id: u32) -> Option<Plan> {
+        let caps = self.caps;
+        let statement = self.statements.get(id)?;
+        let payload = self.payload(command);
+        ExecuteHeader::parse(payload).ok()?;
+        let params = ExecuteParams::parse(payload, statement.params, caps).ok()?;
+        let mut plan = Plan::new(statement.analysis);
+        plan.statement = Some(id);
+        if let Some(fact) = statement.fact {
+            if fact == sql::Fact::ConnectionId || self.pins.set().is_empty() {
+                plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: true });
+            }
+        }
+        if let Some(params) = params.filter(|p| p.new_types) {
+            let types = self.payload(command).get(params.types)?;
+            if statement.types != types {
+                let types = types.to_vec();
+                self.statements.get_mut(id)?.types = types;
+            }
+        }
+        Some(plan)
+    }
+
+    /// Makes the packet ready for the held backend: the server's id in place, types put in where that server has not
+    /// seen them. Answers the packet when it could not be changed in place.
+    pub(super) async fn ready_execution(&mut self, command: Incoming, id: u32) -> Result<Option<Vec<u8>>, Fault> {
+        let server_id = self.prepared_on_backend(id).await?;
+        if command.byte == Command::StmtExecute as u8 {
+            if let Some(packet) = self.with_types(command, id, server_id) {
+                return Ok(Some(packet));
+            }
+        }
+        let len = command.wire_len.min(HEADER + MAX_PAYLOAD);
+        if let Some(payload) = self.input.filled_mut().get_mut(HEADER..len) {
+            let _ = put_stmt_id(payload, server_id);
+        }
+        Ok(None)
+    }
+
+    /// The execution with its types, when the server needs them and the client did not send them.
+    fn with_types(&mut self, command: Incoming, id: u32, server_id: u32) -> Option<Vec<u8>> {
+        let statement = self.statements.get(id)?;
+        if statement.params == 0 {
+            return None;
+        }
+        let payload = if command.joined { &self.joined[..] } else { self.input.filled().get(HEADER..command.wire_len)? };
+        let params = ExecuteParams::parse(payload, statement.params, self.caps).ok()??;
+        let prepared = self.backend.as_mut()?.core.statements.get(&statement.key)?;
+        if prepared.bound_types == statement.types {
+            return None;
+        }
+        prepared.bound_types.clone_from(&statement.types);
+        if params.new_types {
+            return None;
+        }
+        let mut rewritten = Vec::with_capacity(payload.len() + statement.types.len() + 1);
+        rewrite_execute(payload, server_id, Some(&params), Some(&statement.types), &mut rewritten).ok()?;
+        let mut out = Vec::with_capacity(rewritten.len() + 8);
+        packet::put_packet(&mut out, &mut 0, &rewritten);
+        Some(out)
+    }
+
+    /// After an execution: effects, cursor, settling.
+    async fn executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
+        self.note_status(&plan.analysis, reply);
+        self.note_execution(id, reply);
+        let status = reply.status.unwrap_or_default();
+        if status.contains(StatusFlags::METADATA_CHANGED) {
+            if let Some(statement) = self.statements.get(id) {
+                self.worker.memory.borrow_mut().forget_prepared(&statement.key);
+            }
+        }
+        if let Some(statement) = self.statements.get_mut(id) {
+            statement.long_data = false;
+            statement.cursor = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
+        }
+        self.note_cursors(plan.analysis.digest);
+        self.settle(&plan.analysis, reply, |session, insert_id| session.execution_is_certain(command, id, insert_id)).await
+    }
+
+    fn note_execution(&mut self, id: u32, reply: &ReplyFacts) {
+        let Some(statement) = self.statements.get(id) else { return };
+        let analysis = statement.analysis;
+        if self.needs_notes(&analysis, reply) {
+            let text = statement.key.text.clone();
+            self.note_all(&text, &analysis, reply);
+        }
+    }
+
+    /// Pins for cursors and long data, from the statements' own marks.
+    fn note_cursors(&mut self, digest: u64) {
+        let now = self.now_ms();
+        for (reason, open) in [(PinReason::Cursor, self.statements.any_cursor()), (PinReason::LongData, self.statements.any_long_data())] {
+            if open {
+                self.pins.begin(reason, now, digest);
+            } else {
+                self.pins.end(reason);
+            }
+        }
+    }
+
+    /// Does nothing in the statement or its parameters look like the id that came back?
+    fn execution_is_certain(&self, command: Incoming, id: u32, insert_id: u64) -> bool {
+        let Some(statement) = self.statements.get(id) else { return false };
+        if command.byte != Command::StmtExecute as u8 || statement.long_data {
+            return false;
+        }
+        if !sql::prepared_insert_id_is_certain(&statement.key.text, self.lex, insert_id) {
+            return false;
+        }
+        let payload = self.payload(command);
+        match ExecuteParams::parse(payload, statement.params, self.caps) {
+            Ok(None) => true,
+            Ok(Some(p)) => {
+                let values = payload.get(p.values).unwrap_or_default();
+                let nulls = payload.get(p.null_bitmap).unwrap_or_default();
+                !binary_values_may_equal(&statement.types, p.named, values, nulls, insert_id)
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn count_prepared(&self, id: u32, analysis: &Analysis, time_us: u64) {
+        let Some(statement) = self.statements.get(id) else { return };
+        self.worker.memory.borrow_mut().count_digest(analysis.digest, time_us, || {
+            let mut text = Vec::new();
+            sql::digest_text(&statement.key.text, &sql::DigestOptions::default(), &mut text);
+            text
+        });
+    }
+
+    /// COM_STMT_BULK_EXECUTE (MariaDB): many rows of parameters at once.
+    pub(super) async fn bulk_execute(&mut self, command: Incoming) -> Result<(), End> {
+        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
+        let header = BulkHeader::parse(self.payload(command));
+        let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
+            return self.report(unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
+        };
+        let Some(analysis) = self.statements.get(id).map(|s| s.analysis) else { return Ok(()) };
+        let plan = Plan { statement: Some(id), ..Plan::new(analysis) };
+        match self.run_plan(command, &plan).await {
+            Ok(reply) => {
+                // The types were bound by the bulk packet: an ordinary execution sends its own again.
+                if let Some((backend, statement)) = self.backend.as_mut().zip(self.statements.get(id)) {
+                    if let Some(prepared) = backend.core.statements.get(&statement.key) {
+                        prepared.bound_types.clear();
+                    }
+                }
+                self.executed(command, id, &plan, &reply).await
+            }
+            Err(fault) => self.report(fault).await,
+        }
+    }
+
+    /// COM_STMT_FETCH: rows of an open cursor, on the backend that holds it.
+    pub(super) async fn fetch(&mut self, command: Incoming) -> Result<(), End> {
+        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
+        let open = self.named_statement(command).filter(|id| self.statements.get(*id).is_some_and(|s| s.cursor));
+        let Some(id) = open.filter(|_| self.backend.is_some()) else {
+            let known = self.named_statement(command).is_some();
+            let fault = if known {
+                Fault::error(1421, b"HY000", format!("The statement ({raw_id}) has no open cursor."))
+            } else {
+                unknown_statement(raw_id, "mysqld_stmt_fetch")
+            };
+            return self.report(fault).await;
+        };
+        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let plan = Plan { statement: Some(id), reply: ReplyKind::Fetch, ..Plan::new(analysis) };
+        match self.run_plan(command, &plan).await {
+            Ok(reply) => {
+                self.note_status(&analysis, &reply);
+                let ended = reply.error.is_some() || reply.status.is_some_and(|s| s.contains(StatusFlags::LAST_ROW_SENT));
+                if let Some(statement) = self.statements.get_mut(id).filter(|_| ended) {
+                    statement.cursor = false;
+                }
+                self.note_cursors(analysis.digest);
+                self.settle(&analysis, &reply, |_, _| true).await
+            }
+            Err(fault) => self.report(fault).await,
+        }
+    }
+
+    /// COM_STMT_RESET: forgets long data and closes the cursor.
+    pub(super) async fn reset_statement(&mut self, command: Incoming) -> Result<(), End> {
+        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
+        let Some(id) = self.named_statement(command) else {
+            return self.report(unknown_statement(raw_id, "mysqld_stmt_reset")).await;
+        };
+        let marked = self.statements.get_mut(id).is_some_and(|s| {
+            s.failed = None;
+            std::mem::take(&mut s.long_data) | std::mem::take(&mut s.cursor)
+        });
+        if !marked || self.backend.is_none() {
+            return self.send_ok().await;
+        }
+        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let plan = Plan { statement: Some(id), reply: ReplyKind::Simple, ..Plan::new(analysis) };
+        match self.run_plan(command, &plan).await {
+            Ok(reply) => {
+                self.note_status(&analysis, &reply);
+                self.note_cursors(analysis.digest);
+                self.settle(&analysis, &reply, |_, _| true).await
+            }
+            Err(fault) => self.report(fault).await,
+        }
+    }
+
+    /// COM_STMT_CLOSE: no answer. The statement stays prepared on backends for others.
+    pub(super) async fn close_statement(&mut self, command: Incoming) -> Result<(), End> {
+        let Some(gone) = self.named_statement(command).and_then(|id| self.statements.remove(id)) else { return Ok(()) };
+        if !(gone.cursor || gone.long_data) {
+            return Ok(());
+        }
+        // Its cursor or data is on the server: there it is closed too.
+        if let Some(id) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&gone.key)) {
+            if let Err(Fault::End(end)) = self.close_on_backend(&[id]).await {
+                return Err(end);
+            }
+        }
+        self.note_cursors(gone.analysis.digest);
+        self.give_back();
+        Ok(())
+    }
+
+    /// COM_STMT_SEND_LONG_DATA: passed on as it arrives, no answer; what goes wrong is said at the execution.
+    pub(super) async fn long_data(&mut self, command: Incoming) -> Result<(), End> {
+        let id = self.named_statement_streamed();
+        let result = match id {
+            Some(id) => self.pass_long_data(command, id).await,
+            None => Ok(()),
+        };
+        match (result, id) {
+            (Err(Fault::End(end)), _) => return Err(end),
+            (Err(Fault::Error { text, .. }), Some(id)) => self.fail_long_data(id, String::from_utf8_lossy(&text).into_owned()),
+            (Err(Fault::Lost { text, .. }), Some(id)) => self.fail_long_data(id, text),
+            _ => {}
+        }
+        self.skip_frame(command).await
+    }
+
+    fn fail_long_data(&mut self, id: u32, why: String) {
+        if let Some(statement) = self.statements.get_mut(id) {
+            statement.failed = Some(why);
+        }
+    }
+
+    /// As [`Session::named_statement`], for a packet of which only the start is there.
+    fn named_statement_streamed(&self) -> Option<u32> {
+        let id = self.statements.resolve(stmt_id(self.input.filled().get(HEADER..)?).ok()?);
+        self.statements.get(id).map(|_| id)
+    }
+
+    async fn pass_long_data(&mut self, command: Incoming, id: u32) -> Result<(), Fault> {
+        self.obtain().await?;
+        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let ahead = self.sync(&analysis).await?;
+        self.send_statement(&ahead, super::relay::Outgoing::Bytes(&[])).await?;
+        let server_id = self.prepared_on_backend(id).await?;
+        if let Some(statement) = self.statements.get_mut(id) {
+            statement.long_data = true;
+        }
+        self.note_cursors(analysis.digest);
+        if command.joined {
+            // Over 16 MiB in one packet: all frames are in the input.
+            if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
+                let _ = put_stmt_id(payload, server_id);
+            }
+            return self.write_long_data(command.wire_len, true).await.map(|_| ());
+        }
+        if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
+            let _ = put_stmt_id(payload, server_id);
+        }
+        let mut left = command.wire_len;
+        let mut first = true;
+        while left > 0 {
+            let n = left.min(self.input.len());
+            if n > 0 {
+                self.write_long_data(n, first).await?;
+                first = false;
+                left -= n;
+                self.input.consume(n);
+                self.streamed += n;
+            } else if self.front.read(&mut self.input, &self.worker.buffers).await.map_err(End::ClientError)? == 0 {
+                return Err(End::ClientGone.into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_long_data(&mut self, n: usize, first: bool) -> Result<usize, Fault> {
+        let bytes = self.input.filled().get(..n).unwrap_or_default();
+        let Some(backend) = self.backend.as_mut() else { return Ok(0) };
+        if first {
+            backend.link.start_command();
+        }
+        match backend.link.write_all(bytes).await {
+            Ok(()) => Ok(n),
+            Err(e) => Err(self.lost_before(&e)),
+        }
+    }
+
+    /// Reads past what is left of a streamed command.
+    async fn skip_frame(&mut self, command: Incoming) -> Result<(), End> {
+        if command.joined {
+            return Ok(());
+        }
+        let mut left = command.wire_len - std::mem::take(&mut self.streamed).min(command.wire_len);
+        while left > 0 {
+            let n = left.min(self.input.len());
+            if n > 0 {
+                self.input.consume(n);
+                left -= n;
+            } else if self.front.read(&mut self.input, &self.worker.buffers).await.map_err(End::ClientError)? == 0 {
+                return Err(End::ClientGone);
+            }
+        }
+        self.infile_consumed = true;
+        Ok(())
+    }
+}

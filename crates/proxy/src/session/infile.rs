@@ -1,0 +1,106 @@
+//! LOAD DATA LOCAL INFILE: the client's file, streamed to the server.
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::end::End;
+use crate::reframe::Reframe;
+use std::future::poll_fn;
+use std::task::Poll;
+use wire::packet::{self, HEADER};
+
+enum Side {
+    Client(std::io::Result<usize>),
+    Server,
+}
+
+impl Session {
+    /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
+    /// The client's command is in the input before the file's packets.
+    pub(super) async fn send_clients_file(&mut self, reframe: &mut Reframe<'_>) -> Result<(), Fault> {
+        let Some(command_len) = packet::header(self.input.filled()).map(|(len, _)| HEADER + len) else {
+            return Err(End::ClientGone.into());
+        };
+        // The command is done with; what follows it in the input is the file.
+        self.input.consume(command_len.min(self.input.len()));
+        self.infile_consumed = true;
+        let shift = reframe.shift();
+        let mut skip = 0_usize;
+        let mut last = false;
+        while !last || skip > 0 {
+            let (n, ended) = self.pass_frames(shift, &mut skip);
+            last |= ended;
+            if n > 0 {
+                self.write_infile(n).await?;
+                self.input.consume(n);
+                continue;
+            }
+            if last && skip == 0 {
+                break;
+            }
+            self.read_file().await?;
+        }
+        reframe.infile_sent();
+        Ok(())
+    }
+
+    /// Looks over the frames at hand, renumbers them as the server counts; answers how many bytes may go, and whether
+    /// the empty packet is among them.
+    fn pass_frames(&mut self, shift: u8, skip: &mut usize) -> (usize, bool) {
+        let bytes = self.input.filled_mut();
+        let mut pos = 0;
+        loop {
+            let n = (*skip).min(bytes.len() - pos);
+            pos += n;
+            *skip -= n;
+            if *skip > 0 {
+                return (pos, false);
+            }
+            let Some((len, seq)) = bytes.get(pos..).and_then(packet::header) else { return (pos, false) };
+            if let Some(byte) = bytes.get_mut(pos + 3) {
+                *byte = seq.wrapping_sub(shift);
+            }
+            pos += HEADER;
+            *skip = len;
+            if len == 0 {
+                return (pos, true);
+            }
+        }
+    }
+
+    async fn write_infile(&mut self, n: usize) -> Result<(), Fault> {
+        let bytes = self.input.filled().get(..n).unwrap_or_default();
+        let Some(backend) = self.backend.as_mut() else { return Err(Fault::Lost { certainty: Certainty::Unknown, text: "no backend".into() }) };
+        match backend.link.write_all(bytes).await {
+            Ok(()) => Ok(()),
+            Err(e) => Err(self.lost_answering(&e)),
+        }
+    }
+
+    /// Reads more of the file. A server that answers early is dealt with when the client has sent its file.
+    async fn read_file(&mut self) -> Result<(), Fault> {
+        let Self { front, input, worker, entry, .. } = self;
+        input.reserve(input.len() + HEADER, &worker.buffers);
+        let side = poll_fn(|cx| {
+            if let Poll::Ready(result) = front.poll_read(cx, input, &worker.buffers) {
+                return Poll::Ready(Side::Client(result));
+            }
+            match entry.poll_signal(cx) {
+                Some(s) if s >= crate::entry::Signal::TransactionTimeout => Poll::Ready(Side::Server),
+                _ => Poll::Pending,
+            }
+        });
+        match side.await {
+            Side::Client(Ok(0)) => Err(End::ClientGone.into()),
+            Side::Client(Ok(_)) => Ok(()),
+            Side::Client(Err(e)) => Err(End::ClientError(e).into()),
+            Side::Server => Err(End::Killed.into()),
+        }
+    }
+
+    fn lost_answering(&mut self, e: &std::io::Error) -> Fault {
+        match self.lost_before(e) {
+            Fault::Lost { text, .. } => Fault::Lost { certainty: Certainty::Answering, text },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Statements that the proxy answers itself: a SET whose effect is known, warnings that were read before the backend
+//! was lent on, KILL of a session.
+
+use super::Session;
+use super::command::Incoming;
+use super::end::End;
+use super::facts::Diagnostics;
+use crate::mailbox::{KillKind, Mail};
+use crate::reframe::{Reframe, ReplyFacts};
+use crate::worker::Worker;
+use sql::{Analysis, Facts, Kill, KillTarget, Kind};
+use wire::flags::{Capabilities, StatusFlags};
+use wire::message::{OK, OkPacket};
+use wire::packet::{self, HEADER};
+use wire::reply::{Frame, ReplyKind, Step, Tracker};
+use wire::session_state::{self, Change};
+
+/// Which rows of the remembered warnings are asked for.
+struct Wanted {
+    errors_only: bool,
+    skip: u64,
+    count: u64,
+}
+
+impl Session {
+    /// Answers a COM_QUERY without a backend, if that is possible.
+    pub(super) async fn answered_here(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
+        match analysis.kind {
+            Kind::Kill => self.answer_kill(command, start).await,
+            Kind::Set if self.backend.is_none() => self.answer_set(command, start, analysis).await,
+            Kind::ShowWarnings | Kind::ShowErrors if self.backend.is_none() => self.answer_warnings(command, start, analysis).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// A SET statement that a server has accepted before, word for word: its effect is noted and goes out with the next
+    /// statement that needs a backend.
+    async fn answer_set(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
+        let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
+        if !plain || !self.state_is_ordinary() {
+            return Ok(false);
+        }
+        let effect = self.worker.memory.borrow().set_effect(self.sql_text(command, start));
+        let Some(effect) = effect else { return Ok(false) };
+        for (name, value) in effect.iter() {
+            self.note_learnt_variable(name, value);
+        }
+        self.facts.row_count = 0;
+        self.facts.warnings = 0;
+        self.facts.errors = 0;
+        self.facts.diagnostics = None;
+        let kept = self.told_changes(&effect);
+        let mut status = self.current_status();
+        status.set(StatusFlags::SESSION_STATE_CHANGED, !kept.is_empty());
+        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &kept };
+        let mut payload = Vec::with_capacity(16 + kept.len());
+        ok.write(&mut payload, OK, self.caps);
+        self.send_payload(&payload).await?;
+        Ok(true)
+    }
+
+    /// Settings under which the same SET text might mean something else.
+    pub(super) fn state_is_ordinary(&self) -> bool {
+        !self.lex.ansi_quotes && !self.lex.no_backslash_escapes && self.state.variables.get("default_collation_for_utf8mb4").is_none() && self.state.variables.get("character_set_collations").is_none()
+    }
+
+    fn told_changes(&self, effect: &[crate::memory::Change]) -> Vec<u8> {
+        let mut kept = Vec::new();
+        if let Some(filter) = &self.filter {
+            for (name, value) in effect.iter().filter(|(name, _)| &**name != "collation_connection") {
+                let change = Change::SystemVariable { name: name.as_bytes(), value };
+                if filter.wants(&change) {
+                    session_state::put_change(&mut kept, &change);
+                }
+            }
+            if filter.state_change {
+                session_state::put_change(&mut kept, &Change::StateChange(true));
+            }
+        }
+        kept
+    }
+
+    /// SHOW WARNINGS / SHOW ERRORS from what was read before the backend was lent on.
+    async fn answer_warnings(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
+        let Some(wanted) = wanted(self.sql_text(command, start), analysis.kind) else { return Ok(false) };
+        let Some(diagnostics) = self.facts.diagnostics.take() else { return Ok(false) };
+        let mut packets = choose_rows(&diagnostics, &wanted);
+        let caps = diagnostics.caps;
+        self.facts.diagnostics = Some(diagnostics);
+        let mut out = Vec::new();
+        let mut facts = ReplyFacts::default();
+        let mut reframe = Reframe::new(ReplyKind::Results, caps, self.caps, self.filter.as_deref(), self.current_status());
+        match reframe.process(&mut packets, &mut out, &mut facts) {
+            Ok(p) => {
+                let bytes = if p.direct { packets } else { out };
+                self.write_front(&bytes).await?;
+                Ok(true)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
+    async fn answer_kill(&mut self, command: Incoming, start: usize) -> Result<bool, End> {
+        let Some(kill) = sql::parse_kill(self.sql_text(command, start), self.lex) else { return Ok(false) };
+        let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
+        if id < crate::worker::FIRST_SESSION_ID / 2 || self.worker.shared.user_of(id).is_none() {
+            return Ok(false);
+        }
+        let kind = if matches!(kill.target, KillTarget::Query(_)) { KillKind::Query } else { KillKind::Connection };
+        self.kill_session(id, kind).await?;
+        Ok(true)
+    }
+
+    /// Kills a session of the same user and answers.
+    pub(super) async fn kill_session(&mut self, id: u64, kind: KillKind) -> Result<(), End> {
+        let Some(user) = self.worker.shared.user_of(id) else {
+            return self.send_error(1094, "HY000", &format!("Unknown thread id: {id}")).await;
+        };
+        if *user != *self.user.name {
+            return self.send_error(1095, "HY000", &format!("You are not owner of thread {id}")).await;
+        }
+        if id == self.entry.id {
+            self.send_error(1317, "70100", "Query execution was interrupted").await?;
+            return if kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) };
+        }
+        let mailboxes = &self.worker.shared.mailboxes;
+        if let Some(mailbox) = mailboxes.get(Worker::owner_of(id, mailboxes.len())) {
+            mailbox.send(Mail::Kill { id, kind });
+        }
+        self.send_ok().await
+    }
+}
+
+/// `SHOW WARNINGS [LIMIT [offset,] count]` and the same for ERRORS; None when it is put otherwise.
+fn wanted(sql: &[u8], kind: Kind) -> Option<Wanted> {
+    let text = std::str::from_utf8(sql).ok()?.to_ascii_uppercase().replace(',', " , ");
+    let words: Vec<&str> = text.trim().trim_end_matches(';').split_whitespace().collect();
+    let number = |w: &str| w.parse::<u64>().ok();
+    let (skip, count) = match words.as_slice() {
+        ["SHOW", "WARNINGS" | "ERRORS"] => (0, u64::MAX),
+        ["SHOW", _, "LIMIT", count] => (0, number(count)?),
+        ["SHOW", _, "LIMIT", skip, ",", count] | ["SHOW", _, "LIMIT", count, "OFFSET", skip] => (number(skip)?, number(count)?),
+        _ => return None,
+    };
+    Some(Wanted { errors_only: kind == Kind::ShowErrors, skip, count })
+}
+
+/// The remembered reply with the rows that are asked for, renumbered.
+fn choose_rows(diagnostics: &Diagnostics, wanted: &Wanted) -> Vec<u8> {
+    let mut tracker = Tracker::new(ReplyKind::Results, diagnostics.caps & !Capabilities::SESSION_TRACK);
+    let mut out = Vec::with_capacity(diagnostics.packets.len());
+    let mut rest = diagnostics.packets.as_slice();
+    let (mut seq, mut seen, mut kept) = (1, 0, 0);
+    while let Some((len, _)) = packet::header(rest) {
+        let Some(payload) = rest.get(HEADER..HEADER + len) else { break };
+        rest = rest.get(HEADER + len..).unwrap_or_default();
+        if let Ok(Step::Frame(Frame::Row)) = tracker.frame(len, payload) {
+            if wanted.errors_only && payload.get(1..6) != Some(b"Error") {
+                continue;
+            }
+            seen += 1;
+            if seen <= wanted.skip || kept >= wanted.count {
+                continue;
+            }
+            kept += 1;
+        }
+        packet::put_packet(&mut out, &mut seq, payload);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_forms_of_show_warnings() {
+        let w = wanted(b"show warnings limit 2, 5;", Kind::ShowWarnings).unwrap();
+        assert_eq!((w.skip, w.count, w.errors_only), (2, 5, false));
+        let w = wanted(b"SHOW ERRORS LIMIT 1 OFFSET 3", Kind::ShowErrors).unwrap();
+        assert_eq!((w.skip, w.count, w.errors_only), (3, 1, true));
+        assert!(wanted(b"SHOW /* x */ WARNINGS", Kind::ShowWarnings).is_none());
+    }
+}

@@ -1,0 +1,255 @@
+//! COM_STMT_PREPARE, and having a statement prepared on whatever backend serves its execution.
+
+use super::Session;
+use super::acquire::Fault;
+use super::command::Incoming;
+use super::end::End;
+use super::statements::ClientStatement;
+use crate::backend::{Collected, ServerError, put_command};
+use crate::memory::PrepareReply;
+use crate::pins::PinReason;
+use crate::reframe::{Reframe, ReplyFacts};
+use crate::state::Text;
+use crate::stmt_cache::StatementKey;
+use sql::{Analysis, Facts, Kind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::command::Command;
+use wire::flags::Capabilities;
+use wire::packet::HEADER;
+use wire::prepared::PrepareOk;
+use wire::reply::ReplyKind;
+
+/// Most statements a client may have prepared at once (a server's default `max_prepared_stmt_count`).
+const MAX_STATEMENTS: usize = 16382;
+/// Bytes of statement text kept prepared on one backend.
+const MAX_STATEMENT_BYTES: usize = 4 << 20;
+
+impl Session {
+    /// Serves COM_STMT_PREPARE.
+    pub(super) async fn prepare(&mut self, command: Incoming) -> Result<(), End> {
+        if self.statements.len() >= MAX_STATEMENTS {
+            let text = format!("Can't create more than max_prepared_stmt_count statements (current value: {MAX_STATEMENTS})");
+            return self.send_error(1461, "42000", &text).await;
+        }
+        let analysis = sql::analyze(self.body(command), self.lex);
+        let text = self.prepared_text(command, &analysis);
+        let fact = sql::single_fact_select(self.body(command), self.lex);
+        let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), text });
+        let statement = ClientStatement { key, analysis, params: 0, types: Vec::new(), fact, long_data: false, cursor: false, failed: None };
+        if self.pins.set().is_empty() {
+            if let Some((packets, caps, params)) = self.remembered(&statement.key) {
+                return self.answer_prepared(statement, packets, caps, params).await;
+            }
+        }
+        match self.prepare_afresh(&statement).await {
+            Ok(reply) => self.answer_prepare(statement, reply).await,
+            Err(fault) => self.report(fault).await,
+        }
+    }
+
+    /// The text as servers get it: what is constant for the session is put in.
+    fn prepared_text(&self, command: Incoming, analysis: &Analysis) -> Text {
+        let text = self.body(command);
+        let constant = analysis.facts.contains(Facts::CONNECTION_ID) && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
+        if constant && sql::single_fact_select(text, self.lex).is_none() {
+            return self.substituted(text).into();
+        }
+        text.into()
+    }
+
+    /// Settings that decide how a statement's text is read.
+    fn mode(&self) -> Text {
+        let mut mode = Vec::new();
+        for name in ["sql_mode", "character_set_client", "collation_connection"] {
+            mode.extend_from_slice(self.state.variables.get(name).map(|v| &**v).unwrap_or_default());
+            mode.push(0);
+        }
+        self.worker.memory.borrow_mut().intern_text(mode.into())
+    }
+
+    /// A server's fresh answer to the same PREPARE.
+    fn remembered(&self, key: &StatementKey) -> Option<(Vec<u8>, Capabilities, u16)> {
+        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        let memory = self.worker.memory.borrow();
+        let max_age = self.worker.snapshot.vars.prepared_metadata_max_age;
+        let known = memory.prepared(key, epoch, self.now_ms(), max_age)?;
+        Some((known.packets.clone(), known.caps, known.params))
+    }
+
+    /// Asks a backend, whatever is remembered.
+    async fn prepare_afresh(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
+        let mut tries = self.worker.snapshot.vars.query_retries_on_failure.saturating_add(1);
+        loop {
+            match self.try_prepare(statement).await {
+                // Preparing has no effect: it may be done again anywhere.
+                Err(Fault::Lost { .. }) if tries > 0 => tries -= 1,
+                result => return result,
+            }
+        }
+    }
+
+    async fn try_prepare(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
+        self.obtain().await?;
+        let plain = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };
+        let ahead = self.sync(&plain).await?;
+        self.send_statement(&ahead, super::relay::Outgoing::Bytes(&[])).await?;
+        if let Some(old) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&statement.key)) {
+            self.close_on_backend(&[old]).await?;
+        }
+        self.prepare_on_backend(&statement.key).await
+    }
+
+    /// Prepares on the held backend, in the state it is in.
+    async fn prepare_on_backend(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
+        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        let result = match self.backend.as_mut() {
+            Some(backend) => match backend.send(Command::StmtPrepare, &key.text).await {
+                Ok(()) => backend.collect(ReplyKind::Prepare, true, &self.worker.buffers).await,
+                Err(e) => Err(e),
+            },
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        };
+        let reply = result.map_err(|e| self.lost_before(&e))?;
+        if reply.error.is_some() {
+            return Ok(reply);
+        }
+        let Some(ok) = prepare_ok(&reply) else {
+            return Err(self.lost_before(&std::io::Error::other("malformed answer to COM_STMT_PREPARE")));
+        };
+        self.keep_prepared(key, &ok, &reply, epoch);
+        self.shrink_statements().await?;
+        Ok(reply)
+    }
+
+    fn keep_prepared(&mut self, key: &Arc<StatementKey>, ok: &PrepareOk, reply: &Collected, ddl_epoch: u64) {
+        let Some(backend) = self.backend.as_mut() else { return };
+        backend.core.statements.insert(Arc::clone(key), ok.stmt_id, ok.params);
+        if self.pins.set().contains(PinReason::TemporaryTable) {
+            return;
+        }
+        let reply = PrepareReply {
+            packets: reply.raw.clone(),
+            caps: backend.core.caps,
+            params: ok.params,
+            columns: ok.columns,
+            ddl_epoch,
+            at_ms: self.worker.clock.now_ms(),
+        };
+        let max = usize::try_from(self.worker.snapshot.vars.max_stmts_cache).unwrap_or(usize::MAX);
+        self.worker.memory.borrow_mut().learn_prepared(Arc::clone(key), reply, max);
+    }
+
+    async fn shrink_statements(&mut self) -> Result<(), Fault> {
+        let max = usize::try_from(self.worker.snapshot.vars.max_stmts_per_connection).unwrap_or(usize::MAX).max(1);
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let closed = backend.core.statements.shrink(max, MAX_STATEMENT_BYTES);
+        self.close_on_backend(&closed).await
+    }
+
+    pub(super) async fn close_on_backend(&mut self, ids: &[u32]) -> Result<(), Fault> {
+        let Some(backend) = self.backend.as_mut().filter(|_| !ids.is_empty()) else { return Ok(()) };
+        let mut out = Vec::with_capacity(ids.len() * 9);
+        for id in ids {
+            put_command(&mut out, Command::StmtClose, &id.to_le_bytes());
+        }
+        backend.link.start_command();
+        let result = backend.link.write_all(&out).await;
+        result.map_err(|e| self.lost_before(&e))
+    }
+
+    /// Passes a backend's answer to PREPARE on.
+    async fn answer_prepare(&mut self, statement: ClientStatement, reply: Collected) -> Result<(), End> {
+        let caps = self.backend.as_ref().map_or(Capabilities::default(), |b| b.core.caps);
+        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: statement.analysis.digest };
+        let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
+        match (&reply.error, prepare_ok(&reply)) {
+            (Some(ServerError { code, sqlstate, message }), _) => {
+                let state = String::from_utf8_lossy(sqlstate).into_owned();
+                self.send_error_at(1, *code, &state, message).await?;
+            }
+            (None, Some(ok)) => {
+                facts.warnings = ok.warnings;
+                self.answer_prepared(statement, reply.raw, caps, ok.params).await?;
+            }
+            (None, None) => return Err(End::BackendLost("malformed answer to COM_STMT_PREPARE".into())),
+        }
+        self.settle(&analysis, &facts, |_, _| true).await
+    }
+
+    /// Sends a server's answer to PREPARE under the session's own statement id.
+    async fn answer_prepared(&mut self, mut statement: ClientStatement, mut packets: Vec<u8>, caps: Capabilities, params: u16) -> Result<(), End> {
+        statement.params = params;
+        let id = self.statements.insert(statement);
+        if let Some(slot) = packets.get_mut(HEADER + 1..HEADER + 5) {
+            slot.copy_from_slice(&id.to_le_bytes());
+        }
+        let mut out = Vec::new();
+        let mut facts = ReplyFacts::default();
+        let mut reframe = Reframe::new(ReplyKind::Prepare, caps, self.caps, None, self.current_status());
+        match reframe.process(&mut packets, &mut out, &mut facts) {
+            Ok(p) => {
+                let bytes = if p.direct { packets } else { out };
+                self.write_front(&bytes).await
+            }
+            Err(e) => Err(End::BackendLost(e.to_string())),
+        }
+    }
+
+    /// Has the statement prepared on the held backend; answers the server's id.
+    pub(super) async fn prepared_on_backend(&mut self, id: u32) -> Result<u32, Fault> {
+        let Some(statement) = self.statements.get(id) else { return Err(unknown_statement(id, "EXECUTE")) };
+        let mut key = Arc::clone(&statement.key);
+        if let Some(found) = self.backend.as_mut().and_then(|b| b.core.statements.get(&key)) {
+            return Ok(found.id);
+        }
+        let mode = self.mode();
+        if *mode != *key.mode {
+            // Prepared anew under today's settings, it is another statement.
+            key = Arc::new(StatementKey { schema: key.schema.clone(), mode, text: key.text.clone() });
+            if let Some(statement) = self.statements.get_mut(id) {
+                statement.key = Arc::clone(&key);
+            }
+            if let Some(found) = self.backend.as_mut().and_then(|b| b.core.statements.get(&key)) {
+                return Ok(found.id);
+            }
+        }
+        let reply = self.prepare_in_schema(&key).await?;
+        match (reply.error.clone(), prepare_ok(&reply)) {
+            (Some(e), _) => {
+                if let Some(backend) = self.backend.as_mut() {
+                    backend.core.has_warnings = true;
+                }
+                Err(Fault::server(e))
+            }
+            (None, Some(ok)) => Ok(ok.stmt_id),
+            (None, None) => Err(unknown_statement(id, "EXECUTE")),
+        }
+    }
+
+    /// A statement keeps the schema it was prepared in, whatever the session uses since.
+    async fn prepare_in_schema(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
+        let now = self.backend.as_ref().and_then(|b| b.core.state.schema.clone());
+        if now == key.schema {
+            return self.prepare_on_backend(key).await;
+        }
+        if let Some(schema) = &key.schema {
+            self.sync_schema(schema).await?;
+        }
+        let reply = self.prepare_on_backend(key).await?;
+        if let Some(schema) = now {
+            self.sync_schema(&schema).await?;
+        }
+        Ok(reply)
+    }
+}
+
+fn prepare_ok(reply: &Collected) -> Option<PrepareOk> {
+    let (len, _) = wire::packet::header(&reply.raw)?;
+    PrepareOk::parse(reply.raw.get(HEADER..HEADER + len)?, Capabilities::default()).ok()
+}
+
+/// Error 1243, as servers put it.
+pub fn unknown_statement(id: u32, command: &str) -> Fault {
+    Fault::error(1243, b"HY000", format!("Unknown prepared statement handler ({id}) given to {command}"))
+}

@@ -1,0 +1,217 @@
+//! Sending a statement and passing its reply on, with a small fixed window.
+//!
+//! One task does both directions: while the client is slow the server is not read. INVARIANT: at most
+//! [`WINDOW`] bytes of a reply are held, but for a single packet that must be understood whole.
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::end::End;
+use super::sync::Ahead;
+use crate::buffer::WINDOW;
+use crate::entry::Signal;
+use crate::reframe::{Patch, Reframe, ReplyFacts};
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use wire::reply::ReplyKind;
+
+enum Event {
+    Backend(usize),
+    Signal(Signal),
+    ClientGone,
+}
+
+impl Session {
+    /// Sends the statement (`what` picks its bytes), with what goes ahead of it.
+    pub(super) async fn send_statement(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<(), Fault> {
+        let Some(backend) = self.backend.as_mut() else {
+            return Err(Fault::Lost { certainty: Certainty::NeverSent, text: "no backend".into() });
+        };
+        backend.link.start_command();
+        let statement = match what {
+            Outgoing::AsItCame(len) => self.input.filled().get(..len).unwrap_or_default(),
+            Outgoing::Bytes(bytes) => bytes,
+        };
+        let result = if ahead.packets.is_empty() {
+            backend.link.write_all(statement).await
+        } else {
+            let mut all = Vec::with_capacity(ahead.packets.len() + statement.len());
+            all.extend_from_slice(&ahead.packets);
+            all.extend_from_slice(statement);
+            backend.link.write_all(&all).await
+        };
+        // A short statement goes out in one system call: if that failed, nothing of it was sent.
+        let short = statement.len() + ahead.packets.len() <= WINDOW;
+        result.map_err(|e| self.lost(&e, if short { Certainty::NeverSent } else { Certainty::Unknown }))?;
+        self.collect_ahead(ahead).await
+    }
+
+    /// The replies to what was sent ahead.
+    async fn collect_ahead(&mut self, ahead: &Ahead) -> Result<(), Fault> {
+        for _ in 0..ahead.replies {
+            let Some(backend) = self.backend.as_mut() else { break };
+            match backend.collect(ReplyKind::Results, false, &self.worker.buffers).await {
+                Ok(reply) if reply.error.is_none() => {}
+                Ok(reply) => {
+                    // A value that was accepted before is refused now, and the statement runs without it.
+                    let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
+                    tracing::error!("session {}: a state change was refused: {error}; connection closed", self.entry.id);
+                    return Err(self.lost(&io::Error::other(error), Certainty::Unknown));
+                }
+                Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
+        match self.pinned_backend_lost(&e.to_string()) {
+            Fault::Lost { text, .. } => Fault::Lost { certainty, text },
+            other => other,
+        }
+    }
+
+    /// Passes the reply of `kind` on to the client; answers what it said.
+    pub(super) async fn relay(&mut self, kind: ReplyKind, patch: Option<Patch>) -> Result<ReplyFacts, Fault> {
+        let mut facts = ReplyFacts::default();
+        let mut out = Vec::new();
+        let mut began = false;
+        let filter = self.filter.take();
+        let result = self.relay_with(kind, patch, filter.as_deref(), &mut facts, &mut out, &mut began).await;
+        self.filter = filter;
+        match result {
+            Ok(()) => Ok(facts),
+            Err(Fault::Lost { text, .. }) if began => Err(Fault::Lost { certainty: Certainty::Answering, text }),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn relay_with(
+        &mut self,
+        kind: ReplyKind,
+        patch: Option<Patch>,
+        filter: Option<&crate::reframe::TrackFilter>,
+        facts: &mut ReplyFacts,
+        out: &mut Vec<u8>,
+        began: &mut bool,
+    ) -> Result<(), Fault> {
+        let from = match self.backend.as_ref() {
+            Some(backend) => backend.core.caps,
+            None => return Err(Fault::Lost { certainty: Certainty::NeverSent, text: "no backend".into() }),
+        };
+        let mut reframe = Reframe::new(kind, from, self.caps, filter, self.current_status()).with_patch(patch);
+        loop {
+            let needs = self.forward(&mut reframe, facts, out, began).await?;
+            if reframe.is_done() {
+                break;
+            }
+            if reframe.wants_infile() {
+                self.send_clients_file(&mut reframe).await?;
+                continue;
+            }
+            self.read_backend(needs).await?;
+        }
+        if let Some(backend) = self.backend.as_mut() {
+            backend.input.release(&self.worker.buffers);
+            if let Some(status) = facts.status {
+                backend.core.status = status;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on what the backend's input holds; answers how many bytes must be there to go on.
+    async fn forward(&mut self, reframe: &mut Reframe<'_>, facts: &mut ReplyFacts, out: &mut Vec<u8>, began: &mut bool) -> Result<usize, Fault> {
+        let Some(mut input) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return Ok(0) };
+        out.clear();
+        let processed = reframe.process(input.filled_mut(), out, facts);
+        let result = match processed {
+            Ok(p) => {
+                let direct = input.filled().get(..p.consumed).unwrap_or_default();
+                let bytes: &[u8] = if p.direct { direct } else { out };
+                *began |= !bytes.is_empty();
+                let written = if bytes.is_empty() { Ok(()) } else { self.write_front(bytes).await };
+                input.consume(p.consumed);
+                written.map(|()| p.needs).map_err(Fault::End)
+            }
+            Err(e) => Err(self.lost(&io::Error::new(io::ErrorKind::InvalidData, e), Certainty::Unknown)),
+        };
+        if let Some(backend) = self.backend.as_mut() {
+            backend.input = input;
+        }
+        result
+    }
+
+    /// Waits for more of the reply; meanwhile a client that leaves and a kill are noticed.
+    async fn read_backend(&mut self, needs: usize) -> Result<(), Fault> {
+        if let Some(backend) = self.backend.as_mut() {
+            backend.input.reserve(needs, &self.worker.buffers);
+        }
+        loop {
+            match self.next_event().await {
+                Ok(Event::Backend(0)) => return Err(self.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
+                Ok(Event::Backend(n)) => {
+                    if let Some(backend) = self.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < WINDOW && n > WINDOW / 8) {
+                        // A large reply: a larger window costs fewer system calls.
+                        backend.input.reserve(WINDOW, &self.worker.buffers);
+                    }
+                    return Ok(());
+                }
+                Ok(Event::ClientGone) => return Err(End::ClientGone.into()),
+                Ok(Event::Signal(signal)) => self.interrupt(signal)?,
+                Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
+            }
+        }
+    }
+
+    async fn next_event(&mut self) -> io::Result<Event> {
+        let Self { front, input, backend, worker, entry, .. } = self;
+        let Some(backend) = backend.as_mut() else { return Ok(Event::Backend(0)) };
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = backend.link.poll_read(cx, &mut backend.input, &worker.buffers) {
+                return Poll::Ready(result.map(Event::Backend));
+            }
+            if let Some(signal) = entry.poll_signal(cx) {
+                return Poll::Ready(Ok(Event::Signal(signal)));
+            }
+            // A client that pipelines is read as far as its buffer goes; then the kernel holds the rest.
+            while !input.is_full() && front.poll_readable(cx).is_ready() {
+                match front.poll_read(cx, input, &worker.buffers) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(Event::ClientGone)),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// A signal while the statement runs.
+    fn interrupt(&mut self, signal: Signal) -> Result<(), Fault> {
+        self.entry.clear_signal();
+        match signal {
+            Signal::KillQuery | Signal::QueryTimeout => {
+                if let Some(backend) = self.backend.as_ref() {
+                    // The server then answers the statement with its own error.
+                    super::settle::kill_statement(&self.worker, &self.pool, backend);
+                }
+                Ok(())
+            }
+            Signal::KillConnection => Err(End::Killed.into()),
+            Signal::TransactionTimeout => Err(End::TransactionTimeout.into()),
+            Signal::Stop => Err(End::Shutdown.into()),
+            // Looked at again when the session is idle.
+            Signal::Drain | Signal::IdleTimeout => Ok(()),
+        }
+    }
+}
+
+/// The bytes of a statement.
+#[derive(Clone, Copy)]
+pub enum Outgoing<'a> {
+    /// The first bytes of the session's input, as they came.
+    AsItCame(usize),
+    /// Rewritten.
+    Bytes(&'a [u8]),
+}

@@ -1,0 +1,100 @@
+//! Answers that the proxy makes itself.
+
+use super::Session;
+use super::end::End;
+use crate::entry::Signal;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use wire::flags::StatusFlags;
+use wire::message::{EOF, ErrPacket, OK, OkPacket, put_eof};
+use wire::packet;
+
+/// How long a client may refuse to take bytes, ms: as a server's `net_write_timeout`.
+const WRITE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+
+impl Session {
+    /// Sends an OK packet as the whole answer to a command.
+    pub(super) async fn send_ok(&mut self) -> Result<(), End> {
+        let status = self.current_status();
+        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: b"" };
+        let mut payload = Vec::with_capacity(16);
+        ok.write(&mut payload, OK, self.caps);
+        self.send_payload(&payload).await
+    }
+
+    /// Sends the EOF packet that answers COM_SET_OPTION.
+    pub(super) async fn send_eof(&mut self) -> Result<(), End> {
+        let mut payload = Vec::with_capacity(16);
+        if self.caps.contains(wire::flags::Capabilities::DEPRECATE_EOF) {
+            let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status: self.current_status(), warnings: 0, info: b"", session_state: b"" };
+            ok.write(&mut payload, EOF, self.caps);
+        } else {
+            put_eof(&mut payload, 0, self.current_status());
+        }
+        self.send_payload(&payload).await
+    }
+
+    /// Sends an error as the whole answer to a command; the session goes on.
+    pub(super) async fn send_error(&mut self, code: u16, sqlstate: &str, text: &str) -> Result<(), End> {
+        self.send_error_at(1, code, sqlstate, text.as_bytes()).await
+    }
+
+    /// As [`Session::send_error`], with the sequence id that is due (an answer had begun).
+    pub(super) async fn send_error_at(&mut self, mut seq: u8, code: u16, sqlstate: &str, text: &[u8]) -> Result<(), End> {
+        let mut state = ErrPacket::GENERAL;
+        if let Some(given) = sqlstate.as_bytes().first_chunk() {
+            state = *given;
+        }
+        let mut payload = Vec::with_capacity(text.len() + 16);
+        ErrPacket { code, sqlstate: state, message: text }.write(&mut payload, self.caps);
+        let mut out = Vec::with_capacity(payload.len() + 8);
+        packet::put_packet(&mut out, &mut seq, &payload);
+        self.write_front(&out).await
+    }
+
+    /// Sends one packet as the whole answer.
+    pub(super) async fn send_payload(&mut self, payload: &[u8]) -> Result<(), End> {
+        let mut out = Vec::with_capacity(payload.len() + 8);
+        let mut seq = 1;
+        packet::put_packet(&mut out, &mut seq, payload);
+        self.write_front(&out).await
+    }
+
+    /// Writes to the client; a kill or a client that does not read for long ends the wait.
+    pub(super) async fn write_front(&mut self, bytes: &[u8]) -> Result<(), End> {
+        let written = bytes.len() as u64;
+        let entry = &self.entry;
+        let mut write = pin!(self.front.write_all(bytes));
+        // Most writes finish at once; only one that has to wait arms a timer.
+        let first = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await;
+        let result = match first {
+            Poll::Ready(result) => result,
+            Poll::Pending => {
+                let interrupted = poll_fn(|cx| {
+                    if let Poll::Ready(result) = write.as_mut().poll(cx) {
+                        return Poll::Ready(Ok(result));
+                    }
+                    match entry.poll_signal(cx) {
+                        Some(Signal::KillConnection | Signal::Stop | Signal::TransactionTimeout) => Poll::Ready(Err(End::Killed)),
+                        _ => Poll::Pending,
+                    }
+                });
+                match tokio::time::timeout(WRITE_TIMEOUT, interrupted).await {
+                    Ok(result) => result?,
+                    Err(_) => return Err(End::WriteTimeout),
+                }
+            }
+        };
+        result.map_err(End::ClientError)?;
+        let counter = &self.worker.counters.bytes_to_clients;
+        counter.set(counter.get() + written);
+        Ok(())
+    }
+
+    /// Status flags for answers of our own: as the server's last ones, less what belonged to that reply.
+    pub(super) fn current_status(&self) -> StatusFlags {
+        let lasting = StatusFlags::IN_TRANS | StatusFlags::AUTOCOMMIT | StatusFlags::IN_TRANS_READONLY | StatusFlags::NO_BACKSLASH_ESCAPES;
+        self.status & lasting
+    }
+}

@@ -1,0 +1,90 @@
+//! The client's prepared statements: its ids, and what each stands for.
+
+use crate::stmt_cache::StatementKey;
+use sql::{Analysis, Fact};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// One statement as the client sees it.
+pub struct ClientStatement {
+    /// What it is the same as, on any backend.
+    pub key: Arc<StatementKey>,
+    /// What its text says.
+    pub analysis: Analysis,
+    /// Parameters.
+    pub params: u16,
+    /// Types the client bound last; servers that have not seen them are told.
+    pub types: Vec<u8>,
+    /// It is `SELECT` of just this fact, which the session knows.
+    pub fact: Option<Fact>,
+    /// COM_STMT_SEND_LONG_DATA was sent since the last execution.
+    pub long_data: bool,
+    /// Its cursor is open.
+    pub cursor: bool,
+    /// Why long data could not be passed on: said at the execution, as servers do.
+    pub failed: Option<String>,
+}
+
+/// The statements of a session; ids are never used twice.
+#[derive(Default)]
+pub struct Statements {
+    by_id: Option<Box<HashMap<u32, ClientStatement, foldhash::fast::FixedState>>>,
+    last: u32,
+}
+
+/// MariaDB: "the statement prepared last".
+const LAST_PREPARED: u32 = u32::MAX;
+
+impl Statements {
+    /// Adds a statement; answers the client's id.
+    pub fn insert(&mut self, statement: ClientStatement) -> u32 {
+        self.last = self.last.wrapping_add(1).max(1);
+        self.by_id.get_or_insert_default().insert(self.last, statement);
+        self.last
+    }
+
+    /// The id that the client means.
+    pub fn resolve(&self, id: u32) -> u32 {
+        if id == LAST_PREPARED { self.last } else { id }
+    }
+
+    /// The statement with this id.
+    pub fn get(&self, id: u32) -> Option<&ClientStatement> {
+        self.by_id.as_ref()?.get(&id)
+    }
+
+    /// The statement with this id, to change it.
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut ClientStatement> {
+        self.by_id.as_mut()?.get_mut(&id)
+    }
+
+    /// Forgets a statement.
+    pub fn remove(&mut self, id: u32) -> Option<ClientStatement> {
+        let map = self.by_id.as_mut()?;
+        let gone = map.remove(&id);
+        if map.is_empty() {
+            self.by_id = None;
+        }
+        gone
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.by_id = None;
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_id.as_ref().map_or(0, |m| m.len())
+    }
+
+    /// Is a cursor open?
+    pub fn any_cursor(&self) -> bool {
+        self.by_id.as_ref().is_some_and(|m| m.values().any(|s| s.cursor))
+    }
+
+    /// Has any statement long data waiting?
+    pub fn any_long_data(&self) -> bool {
+        self.by_id.as_ref().is_some_and(|m| m.values().any(|s| s.long_data))
+    }
+}

@@ -1,0 +1,187 @@
+//! Bringing the held backend to the session's state before a statement.
+//!
+//! What cannot fail travels in the same write as the statement; all else is answered first.
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::settle::{self, ResetError};
+use crate::backend::{Tracking, put_query};
+use crate::connect::OUR_TRACKING;
+use crate::counters::count;
+use crate::state::{Diff, diff};
+use sql::{Analysis, Facts, Kind};
+use wire::flags::Capabilities;
+
+/// What is to be sent ahead of the statement in the same write.
+#[derive(Default)]
+pub struct Ahead {
+    /// Whole packets.
+    pub packets: Vec<u8>,
+    /// How many replies to them come first.
+    pub replies: u32,
+}
+
+impl Ahead {
+    pub(super) fn push(&mut self, sql: &str, caps: Capabilities) {
+        put_query(&mut self.packets, sql.as_bytes(), caps);
+        self.replies += 1;
+    }
+}
+
+impl Session {
+    /// Brings the backend to the session's state for this statement.
+    pub(super) async fn sync(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
+        let mut ahead = Ahead::default();
+        self.sync_tracking(analysis).await?;
+        self.sync_state(&mut ahead).await?;
+        if self.needs_last_insert_id(analysis) {
+            let id = self.facts.last_insert_id;
+            if let Some(backend) = self.backend.as_mut().filter(|b| b.core.last_insert_id != Some(id)) {
+                ahead.push(&format!("SET @@session.last_insert_id={id}"), backend.core.caps);
+                backend.core.last_insert_id = Some(id);
+            }
+        }
+        if is_about_diagnostics(analysis) && self.pins.set().is_empty() {
+            // The backend's warnings are another session's: a statement without any comes between.
+            if let Some(backend) = self.backend.as_mut().filter(|b| b.core.has_warnings) {
+                ahead.push("DO 0", backend.core.caps);
+                backend.core.has_warnings = false;
+            }
+        }
+        Ok(ahead)
+    }
+
+    /// May the statement read LAST_INSERT_ID()? Stored code may, whatever its text says.
+    fn needs_last_insert_id(&self, analysis: &Analysis) -> bool {
+        if analysis.facts.intersects(Facts::LAST_INSERT_ID | Facts::UNKNOWN_FUNCTION) || analysis.kind == Kind::Call {
+            return self.pins.set().is_empty();
+        }
+        self.pins.set().is_empty() && !self.state.variables.is_empty() && self.state.variables.get("sql_auto_is_null").is_some()
+    }
+
+    async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
+        for _ in 0..3 {
+            let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+            match diff(&self.state, &backend.core.state) {
+                Diff::Identical => return Ok(()),
+                Diff::Reset { .. } if !self.pins.set().is_empty() => return Ok(()),
+                Diff::Reset { change_user } => self.reset_backend(change_user).await?,
+                Diff::Steps { schema, set, sure } => {
+                    count(&self.worker.counters.state_syncs);
+                    if let Some(schema) = schema {
+                        self.sync_schema(&schema).await?;
+                    }
+                    if let Some(set) = set {
+                        self.sync_set(&set, sure, ahead).await?;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        Err(self.pinned_backend_lost("the connection could not be brought to the session's state"))
+    }
+
+    async fn reset_backend(&mut self, change_user: bool) -> Result<(), Fault> {
+        let Some(mut backend) = self.backend.take() else { return Ok(()) };
+        count(&self.worker.counters.resets);
+        match settle::reset(&self.worker, &mut backend, change_user).await {
+            Ok(()) => {
+                self.backend = Some(backend);
+                Ok(())
+            }
+            // Another connection serves as well; this one is closed.
+            Err(ResetError::Unsupported | ResetError::Failed) => {
+                drop(backend);
+                self.obtain().await
+            }
+        }
+    }
+
+    /// The schema is never changed in the same write as the statement: if it is gone, the statement must not run.
+    pub(super) async fn sync_schema(&mut self, schema: &crate::state::Text) -> Result<(), Fault> {
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        match backend.init_db(schema, &self.worker.buffers).await {
+            Ok(reply) => match reply.error {
+                None => Ok(()),
+                Some(e) => {
+                    backend.core.has_warnings = true;
+                    Err(Fault::server(e))
+                }
+            },
+            Err(e) => Err(self.lost_before(&e)),
+        }
+    }
+
+    async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
+        let known = sure && self.worker.memory.borrow().is_accepted(set);
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        if known {
+            ahead.push(set, backend.core.caps);
+        } else {
+            match backend.query(set, &self.worker.buffers).await {
+                Ok(reply) => {
+                    if let Some(e) = reply.error {
+                        // Not known which of the assignments stand: the connection is of no use.
+                        self.backend = None;
+                        return Err(Fault::server(e));
+                    }
+                    self.worker.memory.borrow_mut().accept(set);
+                }
+                Err(e) => return Err(self.lost_before(&e)),
+            }
+        }
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.state.variables = self.state.variables.clone();
+            backend.core.state.user_variables = self.state.user_variables.clone();
+        }
+        Ok(())
+    }
+
+    /// Session tracking is the proxy's own, but for a statement that may show its settings.
+    async fn sync_tracking(&mut self, analysis: &Analysis) -> Result<(), Fault> {
+        let shows = analysis.facts.intersects(Facts::SESSION_TRACK | Facts::VARIABLES);
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let wanted = match backend.core.tracking {
+            Tracking::Ours if shows => Tracking::Clients,
+            Tracking::Clients if !shows => Tracking::Ours,
+            _ => return Ok(()),
+        };
+        let set = match wanted {
+            Tracking::Clients => self.clients_tracking(),
+            _ => OUR_TRACKING.to_owned(),
+        };
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        match backend.query(&set, &self.worker.buffers).await {
+            Ok(_) => {
+                backend.core.tracking = wanted;
+                Ok(())
+            }
+            Err(e) => Err(self.lost_before(&e)),
+        }
+    }
+
+    /// The SET that gives the backend the client's own tracking settings.
+    fn clients_tracking(&self) -> String {
+        let defaults = self.backend.as_ref().and_then(|b| b.core.server.track_defaults.get().cloned()).unwrap_or_default();
+        let (names, schema, state_change) = match self.tracking_wish.as_deref() {
+            Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
+            None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
+        };
+        let on = |b: bool| if b { "ON" } else { "OFF" };
+        let names = names.replace('\\', "").replace('\'', "");
+        format!("SET SESSION session_track_system_variables='{names}',session_track_schema={},session_track_state_change={}", on(schema), on(state_change))
+    }
+
+    /// The connection failed before the statement was sent.
+    pub(super) fn lost_before(&mut self, e: &std::io::Error) -> Fault {
+        match self.pinned_backend_lost(&e.to_string()) {
+            Fault::Lost { text, .. } => Fault::Lost { certainty: Certainty::NeverSent, text },
+            other => other,
+        }
+    }
+}
+
+/// Does the statement read the diagnostics area and leave it as it is?
+pub fn is_about_diagnostics(analysis: &Analysis) -> bool {
+    matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors | Kind::GetDiagnostics) || analysis.facts.contains(Facts::DIAGNOSTICS)
+}

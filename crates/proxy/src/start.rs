@@ -1,0 +1,155 @@
+//! Starting and stopping the data plane.
+
+use crate::listener;
+use crate::mailbox::Mail;
+use crate::shared::Shared;
+use crate::tls;
+use crate::worker::Worker;
+use model::Listen;
+use model::snapshot::Snapshot;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::auth::rsa::RsaKey;
+
+/// Why the data plane could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A listener could not be opened.
+    #[error("cannot listen on {listen}: {error}")]
+    Listen {
+        /// Which.
+        listen: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Certificates.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// Threads, keys.
+    #[error("{0}")]
+    System(String),
+}
+
+/// The running data plane.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    accepting: Vec<tokio::task::JoinHandle<()>>,
+    unix_sockets: Vec<std::path::PathBuf>,
+}
+
+impl Proxy {
+    /// Binds the listeners, starts the workers and accepts clients. Runs inside a tokio runtime, which accepts.
+    ///
+    /// # Errors
+    /// [`StartError`] names the listener, file or limit that is in the way; nothing keeps running then.
+    pub async fn start(snapshot: Arc<Snapshot>, datadir: &Path) -> Result<Self, StartError> {
+        let vars = &snapshot.vars;
+        let tls = match vars.have_ssl {
+            true => Some(tls::server(datadir).map_err(StartError::Tls)?),
+            false => None,
+        };
+        let rsa = RsaKey::generate().map_err(|e| StartError::System(e.to_string()))?;
+        let mut bound = Vec::new();
+        for listen in &snapshot.listen {
+            let one = listener::bind(listen).map_err(|error| StartError::Listen { listen: listen.to_string(), error })?;
+            bound.push((listen.clone(), one));
+        }
+        let threads = usize::try_from(vars.threads).unwrap_or(1).max(1);
+        let stack = usize::try_from(vars.stacksize).unwrap_or(1 << 20);
+        let shared = Arc::new(Shared::new(Arc::clone(&snapshot), threads, tls, Some(rsa)));
+        let mut proxy = Self { shared, workers: Vec::new(), accepting: Vec::new(), unix_sockets: Vec::new() };
+        for index in 0..threads {
+            proxy.spawn_worker(index, stack)?;
+        }
+        proxy.learn_servers().await;
+        let next_worker = Arc::new(AtomicUsize::new(0));
+        for (listen, one) in bound {
+            let (shared, next) = (Arc::clone(&proxy.shared), Arc::clone(&next_worker));
+            if let Listen::Unix(path) = &listen {
+                proxy.unix_sockets.push(path.clone());
+            }
+            proxy.accepting.push(tokio::spawn(async move {
+                if let Err(e) = listener::accept(one, shared, next).await {
+                    tracing::error!("a listener failed: {e}");
+                }
+            }));
+            tracing::info!("listening on {listen}");
+        }
+        Ok(proxy)
+    }
+
+    fn spawn_worker(&mut self, index: usize, stack: usize) -> Result<(), StartError> {
+        let shared = Arc::clone(&self.shared);
+        let spawned = std::thread::Builder::new().name(format!("worker-{index}")).stack_size(stack.max(1 << 20)).spawn(move || {
+            if let Err(e) = Worker::run(index, shared) {
+                tracing::error!("worker {index} could not start: {e}");
+            }
+        });
+        self.workers.push(spawned.map_err(|e| StartError::System(format!("thread for worker {index}: {e}")))?);
+        Ok(())
+    }
+
+    /// Waits a moment for the first server to say what it is: clients are then told the same.
+    async fn learn_servers(&self) {
+        let has_servers = self.shared.hostgroups.values().any(|h| !h.servers.is_empty());
+        if !has_servers {
+            return;
+        }
+        if let Some(mailbox) = self.shared.mailboxes.first() {
+            mailbox.send(Mail::Probe);
+        }
+        let limit = Duration::from_millis(self.shared.snapshot.vars.connect_timeout_server).min(Duration::from_secs(3));
+        let deadline = Instant::now() + limit;
+        while self.shared.info.get().is_none() && Instant::now() < deadline && !self.shared.probe_failed.load(Ordering::Acquire) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Stops: no new clients, sessions end when idle, all of them at the deadline. True when all ended by themselves.
+    pub async fn stop(mut self, drain: Duration) -> bool {
+        for task in self.accepting.drain(..) {
+            task.abort();
+        }
+        for path in &self.unix_sockets {
+            let _ = std::fs::remove_file(path);
+        }
+        self.shared.draining.store(true, Ordering::Release);
+        self.send_all(|| Mail::Drain);
+        let deadline = Instant::now() + drain;
+        while self.shared.frontends.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let left = self.shared.frontends.load(Ordering::Acquire);
+        if left > 0 {
+            tracing::warn!("{left} sessions did not end within the drain timeout of {} ms and are closed", drain.as_millis());
+        }
+        self.send_all(|| Mail::Stop);
+        for worker in self.workers.drain(..) {
+            // A worker that hangs must not keep the process: it is left behind after a moment.
+            let deadline = Instant::now() + Duration::from_secs(3);
+            while !worker.is_finished() && Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            if worker.is_finished() {
+                let _ = worker.join();
+            }
+        }
+        left == 0
+    }
+
+    /// Asks every worker to write what it does and knows to the log.
+    pub fn report(&self) {
+        self.send_all(|| Mail::Report);
+    }
+
+    fn send_all(&self, mail: impl Fn() -> Mail) {
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(mail());
+        }
+    }
+}

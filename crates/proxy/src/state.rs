@@ -1,0 +1,307 @@
+//! Session state as data: what a session wants, what a backend has, and the statements between the two.
+//!
+//! [`State`] has one shape for both sides. [`diff`] is pure. A variable that is not listed has the server's default;
+//! the values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Bytes shared between the sessions and backends that hold the same value.
+pub type Text = Arc<[u8]>;
+
+/// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
+#[derive(Clone, Default, Debug)]
+pub struct Variables(Option<Arc<Vec<(Arc<str>, Text)>>>);
+
+impl PartialEq for Variables {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Variables {
+    /// The entries in order of their names.
+    pub fn entries(&self) -> &[(Arc<str>, Text)] {
+        self.0.as_deref().map_or(&[], |v| v.as_slice())
+    }
+
+    /// True when every variable has its default.
+    pub fn is_empty(&self) -> bool {
+        self.entries().is_empty()
+    }
+
+    /// The value of `name`, when it differs from the default.
+    pub fn get(&self, name: &str) -> Option<&Text> {
+        let entries = self.entries();
+        entries.binary_search_by(|(n, _)| (**n).cmp(name)).ok().and_then(|i| entries.get(i)).map(|(_, v)| v)
+    }
+
+    /// Sets `name`, or (None) puts it back to its default.
+    pub fn set(&mut self, name: &str, value: Option<&[u8]>) {
+        if self.get(name).map(|v| &**v) == value {
+            return;
+        }
+        let entries = Arc::make_mut(self.0.get_or_insert_with(Arc::default));
+        match (entries.binary_search_by(|(n, _)| (**n).cmp(name)), value) {
+            (Ok(i), Some(value)) => {
+                if let Some(entry) = entries.get_mut(i) {
+                    entry.1 = value.into();
+                }
+            }
+            (Ok(i), None) => {
+                entries.remove(i);
+            }
+            (Err(i), Some(value)) => entries.insert(i, (name.into(), value.into())),
+            (Err(_), None) => {}
+        }
+        if entries.is_empty() {
+            self.0 = None;
+        }
+    }
+
+    /// How many entries differ from `other`'s.
+    fn distance(&self, other: &Self) -> usize {
+        if self == other {
+            return 0;
+        }
+        let missing = |a: &Self, b: &Self| a.entries().iter().filter(|(n, v)| b.get(n) != Some(v)).count();
+        missing(self, other) + missing(other, self)
+    }
+}
+
+/// What one session wants, or what one backend has.
+#[derive(Clone, Default, Debug, PartialEq)]
+pub struct State {
+    /// Current schema; None when none is chosen.
+    pub schema: Option<Text>,
+    /// Session variables.
+    pub variables: Variables,
+    /// User variables, as SQL literals.
+    pub user_variables: Variables,
+}
+
+/// What brings a backend from `have` to `want`.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Diff {
+    /// Nothing to do.
+    Identical,
+    /// These steps, in this order.
+    Steps {
+        /// `COM_INIT_DB` with this schema first.
+        schema: Option<Text>,
+        /// A `SET` statement with all assignments.
+        set: Option<String>,
+        /// True when the SET cannot fail on a server that accepted it before, so the statement may follow it in the
+        /// same write.
+        sure: bool,
+    },
+    /// Only a reset (and then steps from the fresh state) gets there.
+    Reset {
+        /// The schema must be unset too, which only COM_CHANGE_USER does.
+        change_user: bool,
+    },
+}
+
+/// Variables whose assignment needs no privilege and cannot fail once the server has accepted the value.
+const SURE: &[&str] = &[
+    "autocommit",
+    "character_set_client",
+    "character_set_connection",
+    "character_set_results",
+    "collation_connection",
+    "foreign_key_checks",
+    "group_concat_max_len",
+    "innodb_lock_wait_timeout",
+    "lock_wait_timeout",
+    "max_execution_time",
+    "max_statement_time",
+    "net_read_timeout",
+    "net_write_timeout",
+    "sql_auto_is_null",
+    "sql_mode",
+    "sql_safe_updates",
+    "sql_select_limit",
+    "time_zone",
+    "transaction_isolation",
+    "transaction_read_only",
+    "tx_isolation",
+    "tx_read_only",
+    "unique_checks",
+    "wait_timeout",
+];
+
+/// The order matters in one place: assigning a character set also sets the collation, so the collation comes last.
+fn assignment_rank(name: &str) -> u8 {
+    match name {
+        "collation_connection" => 1,
+        _ => 0,
+    }
+}
+
+/// The pure comparison; see [`Diff`].
+pub fn diff(want: &State, have: &State) -> Diff {
+    if want == have {
+        return Diff::Identical;
+    }
+    if want.schema.is_none() && have.schema.is_some() {
+        return Diff::Reset { change_user: true };
+    }
+    let left_over = have.user_variables.entries().iter().any(|(name, _)| want.user_variables.get(name).is_none());
+    if left_over {
+        return Diff::Reset { change_user: false };
+    }
+    let schema = if want.schema == have.schema { None } else { want.schema.clone() };
+    let (set, sure) = set_statement(want, have);
+    Diff::Steps { schema, set, sure }
+}
+
+/// A measure for choosing the nearest backend: 0 is identical, a reset is far.
+pub fn distance(want: &State, have: &State) -> usize {
+    if want == have {
+        return 0;
+    }
+    let schema = usize::from(want.schema != have.schema) * 2;
+    let variables = want.variables.distance(&have.variables);
+    let user_variables = want.user_variables.distance(&have.user_variables) * 8;
+    let unset = if want.schema.is_none() && have.schema.is_some() { 64 } else { 0 };
+    1 + schema + variables + user_variables + unset
+}
+
+fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
+    let mut sure = true;
+    let mut changes: Vec<(&str, Option<&[u8]>)> = Vec::new();
+    for (name, value) in want.variables.entries() {
+        if have.variables.get(name) != Some(value) {
+            changes.push((name, Some(value)));
+        }
+    }
+    for (name, _) in have.variables.entries() {
+        if want.variables.get(name).is_none() {
+            changes.push((name, None));
+        }
+    }
+    // A change of character set resets the collation on the server, so an unchanged collation is said again.
+    if changes.iter().any(|(name, _)| *name == "character_set_connection") && !changes.iter().any(|(name, _)| *name == "collation_connection") {
+        if let Some(value) = want.variables.get("collation_connection") {
+            changes.push(("collation_connection", Some(value)));
+        }
+    }
+    changes.sort_by_key(|(name, _)| assignment_rank(name));
+    let mut sql = String::new();
+    for (name, value) in changes {
+        sure &= SURE.contains(&name);
+        sql.push_str(if sql.is_empty() { "SET " } else { "," });
+        let _ = write!(sql, "@@session.{name}=");
+        match value {
+            Some(value) => push_value(&mut sql, name, value),
+            None => sql.push_str("DEFAULT"),
+        }
+    }
+    for (name, literal) in want.user_variables.entries() {
+        if have.user_variables.get(name) != Some(literal) {
+            sql.push_str(if sql.is_empty() { "SET " } else { "," });
+            let _ = write!(sql, "@`{}`={}", name.replace('`', "``"), String::from_utf8_lossy(literal));
+        }
+    }
+    if sql.is_empty() { (None, true) } else { (Some(sql), sure) }
+}
+
+/// Writes a variable's value as the server reported it, as an SQL literal that gives it back.
+fn push_value(sql: &mut String, name: &str, value: &[u8]) {
+    if value.is_empty() && name == "character_set_results" {
+        sql.push_str("NULL");
+    } else if is_number(value) {
+        sql.push_str(&String::from_utf8_lossy(value));
+    } else if value.iter().all(|b| matches!(b, b' '..=b'~') && !matches!(b, b'\'' | b'\\')) {
+        let _ = write!(sql, "'{}'", String::from_utf8_lossy(value));
+    } else {
+        // Hexadecimal is read alike under every sql_mode and character set.
+        sql.push_str("0x");
+        for b in value {
+            let _ = write!(sql, "{b:02x}");
+        }
+    }
+}
+
+fn is_number(value: &[u8]) -> bool {
+    let digits = value.strip_prefix(b"-").unwrap_or(value);
+    let dots = digits.iter().filter(|b| **b == b'.').count();
+    digits.first().is_some_and(u8::is_ascii_digit) && dots <= 1 && digits.iter().all(|b| b.is_ascii_digit() || *b == b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(schema: Option<&str>, variables: &[(&str, &str)], user: &[(&str, &str)]) -> State {
+        let mut s = State { schema: schema.map(|s| s.as_bytes().into()), ..State::default() };
+        for (n, v) in variables {
+            s.variables.set(n, Some(v.as_bytes()));
+        }
+        for (n, v) in user {
+            s.user_variables.set(n, Some(v.as_bytes()));
+        }
+        s
+    }
+
+    #[test]
+    fn equal_states_need_nothing() {
+        let a = state(Some("a"), &[("sql_mode", "ANSI")], &[]);
+        assert_eq!(diff(&a, &a.clone()), Diff::Identical);
+        assert_eq!(distance(&a, &a.clone()), 0);
+    }
+
+    #[test]
+    fn what_the_backend_has_too_much_goes_back_to_default() {
+        let want = state(Some("a"), &[("time_zone", "+02:00")], &[]);
+        let have = state(Some("b"), &[("sql_mode", "ANSI")], &[]);
+        let Diff::Steps { schema, set, sure } = diff(&want, &have) else { panic!() };
+        assert_eq!(schema.as_deref(), Some(&b"a"[..]));
+        assert_eq!(set.unwrap(), "SET @@session.time_zone='+02:00',@@session.sql_mode=DEFAULT");
+        assert!(sure);
+    }
+
+    #[test]
+    fn collation_follows_character_set() {
+        let want = state(None, &[("character_set_connection", "latin1"), ("collation_connection", "latin1_bin"), ("character_set_results", "")], &[]);
+        let have = state(None, &[("collation_connection", "latin1_bin")], &[]);
+        let Diff::Steps { set, .. } = diff(&want, &have) else { panic!() };
+        assert_eq!(
+            set.unwrap(),
+            "SET @@session.character_set_connection='latin1',@@session.character_set_results=NULL,@@session.collation_connection='latin1_bin'"
+        );
+    }
+
+    #[test]
+    fn user_variables_are_carried_and_never_left_behind() {
+        let want = state(None, &[], &[("a`b", "'x'")]);
+        let Diff::Steps { set, .. } = diff(&want, &State::default()) else { panic!() };
+        assert_eq!(set.unwrap(), "SET @`a``b`='x'");
+        assert_eq!(diff(&State::default(), &want), Diff::Reset { change_user: false });
+    }
+
+    #[test]
+    fn only_change_user_unsets_a_schema() {
+        assert_eq!(diff(&State::default(), &state(Some("a"), &[], &[])), Diff::Reset { change_user: true });
+    }
+
+    #[test]
+    fn odd_values_become_hexadecimal_and_numbers_stay_bare() {
+        let want = state(None, &[("init_connect", "it's"), ("max_join_size", "100"), ("sql_log_bin", "OFF")], &[]);
+        let Diff::Steps { set, sure, .. } = diff(&want, &State::default()) else { panic!() };
+        assert_eq!(set.unwrap(), "SET @@session.init_connect=0x69742773,@@session.max_join_size=100,@@session.sql_log_bin='OFF'");
+        assert!(!sure);
+    }
+
+    #[test]
+    fn nearer_is_smaller() {
+        let want = state(Some("a"), &[("sql_mode", "ANSI")], &[]);
+        let near = state(Some("a"), &[], &[]);
+        let far = state(Some("b"), &[], &[]);
+        assert!(distance(&want, &near) < distance(&want, &far));
+    }
+}

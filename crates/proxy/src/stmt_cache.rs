@@ -1,0 +1,121 @@
+//! Statements prepared on one backend: least recently used ones are closed when there are too many.
+
+use crate::state::Text;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a prepared statement is the same as: its text, in a schema, under settings that change its meaning.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StatementKey {
+    /// Current schema at PREPARE.
+    pub schema: Option<Text>,
+    /// Variables that change how the text is read (sql_mode and character sets), joined.
+    pub mode: Text,
+    /// The SQL text.
+    pub text: Text,
+}
+
+/// A statement on the server.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The server's id.
+    pub id: u32,
+    /// Number of parameters.
+    pub params: u16,
+    /// Parameter types sent last with an execution, as on the wire; empty before the first.
+    pub bound_types: Vec<u8>,
+    used: u64,
+}
+
+/// The statements of one backend.
+#[derive(Default)]
+pub struct StatementCache {
+    by_key: HashMap<Arc<StatementKey>, Prepared, foldhash::fast::FixedState>,
+    tick: u64,
+    bytes: usize,
+}
+
+impl StatementCache {
+    /// The statement, marked as used.
+    pub fn get(&mut self, key: &StatementKey) -> Option<&mut Prepared> {
+        self.tick += 1;
+        let tick = self.tick;
+        let found = self.by_key.get_mut(key)?;
+        found.used = tick;
+        Some(found)
+    }
+
+    /// Adds a statement.
+    pub fn insert(&mut self, key: Arc<StatementKey>, id: u32, params: u16) {
+        self.tick += 1;
+        self.bytes += key.text.len();
+        self.by_key.insert(key, Prepared { id, params, bound_types: Vec::new(), used: self.tick });
+    }
+
+    /// Forgets a statement; answers the server's id to close.
+    pub fn remove(&mut self, key: &StatementKey) -> Option<u32> {
+        let gone = self.by_key.remove(key)?;
+        self.bytes -= key.text.len().min(self.bytes);
+        Some(gone.id)
+    }
+
+    /// Takes out the least recently used statements until at most `max` (with at most `max_bytes` of text) are left;
+    /// answers the server's ids to close.
+    pub fn shrink(&mut self, max: usize, max_bytes: usize) -> Vec<u32> {
+        let mut closed = Vec::new();
+        while self.by_key.len() > max || (self.bytes > max_bytes && self.by_key.len() > 1) {
+            let Some(key) = self.by_key.iter().min_by_key(|(_, p)| p.used).map(|(k, _)| Arc::clone(k)) else { break };
+            closed.extend(self.remove(&key));
+        }
+        closed
+    }
+
+    /// The connection was reset: the server has forgotten all.
+    pub fn clear(&mut self) {
+        self.by_key.clear();
+        self.bytes = 0;
+    }
+
+    /// Statements held.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// True when none is held.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Arc<StatementKey> {
+        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), text: text.as_bytes().into() })
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let mut c = StatementCache::default();
+        for (i, t) in ["a", "b", "c"].iter().enumerate() {
+            c.insert(key(t), i as u32, 0);
+        }
+        c.get(&key("a"));
+        assert_eq!(c.shrink(2, 100), [1]);
+        assert_eq!(c.shrink(2, 100), []);
+        assert!(c.get(&key("b")).is_none());
+        assert_eq!(c.len(), 2);
+    }
+
+    #[test]
+    fn bytes_are_capped_but_one_statement_always_fits() {
+        let mut c = StatementCache::default();
+        c.insert(key("aaaa"), 1, 0);
+        c.insert(key("bbbb"), 2, 0);
+        assert_eq!(c.shrink(10, 5), [1]);
+        assert_eq!(c.shrink(10, 1), []);
+        c.clear();
+        assert!(c.is_empty());
+    }
+}

@@ -1,0 +1,302 @@
+//! One socket, TCP or Unix, in clear or under TLS, with polled reads and writes.
+//!
+//! Reads and writes are tried first and wait only when the socket would block. TLS is rustls driven by hand, so that a
+//! backend can move between workers ([`Stream::detach`]) and so that idle TLS clients own no more than rustls' state.
+
+use crate::buffer::{Buffer, BufferPool};
+use rustls::{ClientConnection, ServerConnection};
+use std::future::poll_fn;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// The plain socket under a stream.
+pub enum Socket {
+    /// TCP with TCP_NODELAY on.
+    Tcp(TcpStream),
+    /// A Unix stream socket.
+    Unix(UnixStream),
+}
+
+/// A socket that belongs to no runtime, on its way to another worker.
+pub enum DetachedSocket {
+    /// TCP.
+    Tcp(std::net::TcpStream),
+    /// Unix.
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// A stream that belongs to no runtime.
+pub struct DetachedStream {
+    socket: DetachedSocket,
+    tls: Option<Box<rustls::Connection>>,
+}
+
+/// A socket with optional TLS on it.
+pub struct Stream {
+    socket: Socket,
+    tls: Option<Box<rustls::Connection>>,
+}
+
+impl Socket {
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(s) => s.poll_read_ready(cx),
+            Self::Unix(s) => s.poll_read_ready(cx),
+        }
+    }
+
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(s) => s.poll_write_ready(cx),
+            Self::Unix(s) => s.poll_write_ready(cx),
+        }
+    }
+
+    /// Reads what is there. A short read also tells the runtime to wait for the next readiness event, which saves
+    /// the system call that would only say "would block".
+    fn poll_read(&mut self, cx: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(space);
+        ready!(match self {
+            Self::Tcp(s) => Pin::new(s).poll_read(cx, &mut buf),
+            Self::Unix(s) => Pin::new(s).poll_read(cx, &mut buf),
+        })?;
+        Poll::Ready(Ok(buf.filled().len()))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(s) => Pin::new(s).poll_write(cx, bytes),
+            Self::Unix(s) => Pin::new(s).poll_write(cx, bytes),
+        }
+    }
+
+    fn detach(self) -> io::Result<DetachedSocket> {
+        Ok(match self {
+            Self::Tcp(s) => DetachedSocket::Tcp(s.into_std()?),
+            Self::Unix(s) => DetachedSocket::Unix(s.into_std()?),
+        })
+    }
+}
+
+impl DetachedSocket {
+    /// Registers the socket with the runtime of the calling thread.
+    pub fn attach(self) -> io::Result<Socket> {
+        Ok(match self {
+            Self::Tcp(s) => {
+                s.set_nonblocking(true)?;
+                Socket::Tcp(TcpStream::from_std(s)?)
+            }
+            Self::Unix(s) => {
+                s.set_nonblocking(true)?;
+                Socket::Unix(UnixStream::from_std(s)?)
+            }
+        })
+    }
+}
+
+impl DetachedStream {
+    /// Registers the stream with the runtime of the calling thread.
+    pub fn attach(self) -> io::Result<Stream> {
+        Ok(Stream { socket: self.socket.attach()?, tls: self.tls })
+    }
+}
+
+/// Lets rustls, which reads and writes through `std::io`, use a readiness-driven socket.
+struct NonBlocking<'a>(&'a Socket);
+
+impl Read for NonBlocking<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self.0 {
+            Socket::Tcp(s) => s.try_read(buf),
+            Socket::Unix(s) => s.try_read(buf),
+        }
+    }
+}
+
+impl Write for NonBlocking<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self.0 {
+            Socket::Tcp(s) => s.try_write(buf),
+            Socket::Unix(s) => s.try_write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// A stream in clear.
+    pub fn new(socket: Socket) -> Self {
+        Self { socket, tls: None }
+    }
+
+    /// True under TLS or on a Unix socket: a password may pass in clear.
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some() || matches!(self.socket, Socket::Unix(_))
+    }
+
+    /// The TLS session, if any.
+    pub fn tls(&self) -> Option<&rustls::Connection> {
+        self.tls.as_deref()
+    }
+
+    /// The peer's address, None on Unix sockets.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(s) => s.peer_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Takes the stream from this thread's runtime.
+    pub fn detach(self) -> io::Result<DetachedStream> {
+        Ok(DetachedStream { socket: self.socket.detach()?, tls: self.tls })
+    }
+
+    /// Accepts TLS from the client; `early` holds bytes that came in the same segment as the SSLRequest.
+    pub async fn accept_tls(&mut self, connection: ServerConnection, early: &[u8]) -> io::Result<()> {
+        self.handshake(rustls::Connection::Server(connection), early).await
+    }
+
+    /// Opens TLS towards a server.
+    pub async fn connect_tls(&mut self, connection: ClientConnection) -> io::Result<()> {
+        self.handshake(rustls::Connection::Client(connection), &[]).await
+    }
+
+    async fn handshake(&mut self, connection: rustls::Connection, mut early: &[u8]) -> io::Result<()> {
+        let mut tls = Box::new(connection);
+        while !early.is_empty() {
+            tls.read_tls(&mut early)?;
+            tls.process_new_packets().map_err(invalid)?;
+        }
+        self.tls = Some(tls);
+        loop {
+            self.flush().await?;
+            let Some(tls) = self.tls.as_mut() else { return Ok(()) };
+            if !tls.is_handshaking() {
+                return Ok(());
+            }
+            let socket = &self.socket;
+            poll_fn(|cx| fill_tls(socket, tls, cx)).await?;
+        }
+    }
+
+    /// True when bytes (or the end of the stream) are known to wait, without a system call.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.tls.as_mut().is_some_and(|tls| !tls.wants_read()) {
+            return Poll::Ready(());
+        }
+        self.socket.poll_read_ready(cx).map(|_| ())
+    }
+
+    /// Reads into `buffer`'s space; 0 is the end of the stream.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, pool: &BufferPool) -> Poll<io::Result<usize>> {
+        let Some(tls) = self.tls.as_mut() else {
+            let n = ready!(self.socket.poll_read(cx, buffer.space(pool)))?;
+            buffer.advance(n);
+            return Poll::Ready(Ok(n));
+        };
+        loop {
+            match tls.reader().read(buffer.space(pool)) {
+                Ok(n) => {
+                    buffer.advance(n);
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                // A peer that closes without close_notify: the end, as for a plain socket.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+            if ready!(fill_tls(&self.socket, tls, cx))? == 0 {
+                return Poll::Ready(Ok(0));
+            }
+        }
+    }
+
+    /// Reads into `buffer`'s space; 0 is the end of the stream.
+    pub async fn read(&mut self, buffer: &mut Buffer, pool: &BufferPool) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read(cx, buffer, pool)).await
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(tls) = self.tls.as_mut() else {
+            return self.socket.poll_write(cx, bytes);
+        };
+        loop {
+            let n = tls.writer().write(bytes)?;
+            if n > 0 {
+                return Poll::Ready(Ok(n));
+            }
+            ready!(drain_tls(&self.socket, tls, cx))?;
+        }
+    }
+
+    /// Writes all of `bytes`, waiting for room as needed.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let n = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
+            if n == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            bytes = bytes.get(n..).unwrap_or_default();
+        }
+        self.flush().await
+    }
+
+    /// Sends what TLS holds back; nothing to do in clear.
+    async fn flush(&mut self) -> io::Result<()> {
+        let socket = &self.socket;
+        match self.tls.as_mut() {
+            Some(tls) => poll_fn(|cx| drain_tls(socket, tls, cx)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Says goodbye to the TLS peer as far as that goes without waiting.
+    pub fn close_notify(&mut self) {
+        if let Some(tls) = self.tls.as_mut() {
+            tls.send_close_notify();
+            let _ = tls.write_tls(&mut NonBlocking(&self.socket));
+        }
+    }
+}
+
+/// Reads TLS records from the socket into rustls; 0 is the end of the stream.
+fn fill_tls(socket: &Socket, tls: &mut rustls::Connection, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(socket.poll_read_ready(cx))?;
+        match tls.read_tls(&mut NonBlocking(socket)) {
+            Ok(n) => {
+                if let Err(e) = tls.process_new_packets() {
+                    // The peer should learn which alert ended the connection.
+                    let _ = tls.write_tls(&mut NonBlocking(socket));
+                    return Poll::Ready(Err(invalid(e)));
+                }
+                return Poll::Ready(Ok(n));
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Poll::Ready(Err(e)),
+        }
+    }
+}
+
+fn drain_tls(socket: &Socket, tls: &mut rustls::Connection, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    while tls.wants_write() {
+        match tls.write_tls(&mut NonBlocking(socket)) {
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready!(socket.poll_write_ready(cx))?,
+            Err(e) => return Poll::Ready(Err(e)),
+        }
+    }
+    Poll::Ready(Ok(()))
+}
+
+fn invalid(e: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, e)
+}
