@@ -4,7 +4,7 @@ use crate::backend::{Backend, ServerError, Tracking, invalid};
 use crate::buffer::{Buffer, BufferPool};
 use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
-use crate::shared::{ServerInfo, ServerShared, Slot, TrackDefaults};
+use crate::shared::{ServerInfo, ServerShared, ServerTracking, Slot, TrackDefaults};
 use crate::stream::{Socket, Stream};
 use crate::tls;
 use crate::worker::Worker;
@@ -310,8 +310,8 @@ fn refusal(error: ServerError) -> ConnectError {
 /// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`.
 pub async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
     if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
-        learn_track_defaults(worker, backend).await?;
-        let reply = backend.query(OUR_TRACKING, &worker.buffers).await?;
+        let set = our_tracking(worker, backend).await?;
+        let reply = backend.query(&set, &worker.buffers).await?;
         backend.core.tracking = if reply.error.is_none() { Tracking::Ours } else { Tracking::None };
     }
     let hostgroup = worker.snapshot.hostgroup(backend.core.lane.hostgroup);
@@ -324,13 +324,45 @@ pub async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<(), Conne
     Ok(())
 }
 
-/// The session tracker tells everything that changes.
-pub const OUR_TRACKING: &str = "SET SESSION session_track_system_variables='*',session_track_schema=ON,session_track_state_change=ON";
-
-async fn learn_track_defaults(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
-    if backend.core.server.track_defaults.get().is_some() {
-        return Ok(());
+/// The SET that makes the session tracker tell everything that changes; worked out once for each server.
+pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Arc<str>> {
+    if let Some(tracking) = backend.core.server.tracking.get() {
+        return Ok(Arc::clone(&tracking.ours));
     }
+    let defaults = read_track_defaults(worker, backend).await?;
+    let names = match backend.core.info.flavor {
+        Flavor::MariaDb => "*".to_owned(),
+        Flavor::MySql => changeable_variables(worker, backend).await?,
+    };
+    let ours = format!("SET SESSION session_track_system_variables='{names}',session_track_schema=ON,session_track_state_change=ON");
+    let tracking = ServerTracking { defaults, ours: ours.into() };
+    let ours = Arc::clone(&tracking.ours);
+    let _ = backend.core.server.tracking.set(tracking);
+    Ok(ours)
+}
+
+/// Variables that no session changes, or (`statement_id`) that change with each statement: told of them, MySQL would add
+/// to every single reply.
+fn is_of_no_session(name: &str) -> bool {
+    const PREFIXES: [&str; 12] =
+        ["performance_schema_", "replica_", "slave_", "rpl_", "ssl_", "tls_", "admin_", "caching_sha2_", "sha256_", "temptable_", "report_", "relay_"];
+    name == "statement_id" || PREFIXES.iter().any(|p| name.starts_with(p))
+}
+
+/// MySQL's variables by name: its `*` would also name those that change with each statement.
+async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io::Result<String> {
+    let reply = backend.query("SHOW SESSION VARIABLES", &worker.buffers).await?;
+    let mut names: Vec<String> = Vec::new();
+    for row in &reply.rows {
+        if let Ok(name) = wire::codec::Reader::new(row).lenenc_bytes() {
+            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    names.retain(|n| !is_of_no_session(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.'));
+    Ok(names.join(","))
+}
+
+async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io::Result<TrackDefaults> {
     let sql = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change";
     let reply = backend.query(sql, &worker.buffers).await?;
     let mut defaults = TrackDefaults::default();
@@ -340,6 +372,5 @@ async fn learn_track_defaults(worker: &Worker, backend: &mut Backend) -> Result<
         defaults.schema = r.lenenc_bytes().is_ok_and(|v| v == b"1");
         defaults.state_change = r.lenenc_bytes().is_ok_and(|v| v == b"1");
     }
-    let _ = backend.core.server.track_defaults.set(defaults);
-    Ok(())
+    Ok(defaults)
 }

@@ -21,6 +21,10 @@ pub struct TrackFilter {
     pub schema: bool,
     /// `session_track_state_change`.
     pub state_change: bool,
+    /// `session_track_gtids` is not OFF.
+    pub gtids: bool,
+    /// `session_track_transaction_info` is not OFF.
+    pub transaction_info: bool,
 }
 
 impl TrackFilter {
@@ -30,8 +34,9 @@ impl TrackFilter {
             Change::SystemVariable { name, .. } => self.system_variables.iter().any(|v| v == "*" || v.as_bytes().eq_ignore_ascii_case(name)),
             Change::Schema(_) => self.schema,
             Change::StateChange(_) => self.state_change,
-            // These are off on backends unless the client switched them on.
-            _ => true,
+            Change::Gtids(_) => self.gtids,
+            Change::TransactionCharacteristics(_) | Change::TransactionState(_) => self.transaction_info,
+            Change::Other { .. } => true,
         }
     }
 }

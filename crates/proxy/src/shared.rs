@@ -40,6 +40,15 @@ pub struct TrackDefaults {
     pub state_change: bool,
 }
 
+/// How a server's session tracker is used.
+#[derive(Clone, Debug)]
+pub struct ServerTracking {
+    /// As it stands without us.
+    pub defaults: TrackDefaults,
+    /// The SET that makes it tell all.
+    pub ours: Arc<str>,
+}
+
 /// One server of one hostgroup, for all workers.
 pub struct ServerShared {
     /// Its configuration.
@@ -52,8 +61,8 @@ pub struct ServerShared {
     retry_at_ms: AtomicU64,
     failures: AtomicU32,
     last_error: Mutex<Option<String>>,
-    /// Session tracking as it stands on this server without us.
-    pub track_defaults: OnceLock<TrackDefaults>,
+    /// Session tracking on this server, once the first connection has asked.
+    pub tracking: OnceLock<ServerTracking>,
 }
 
 /// The right to hold one connection to a server; gives itself back.
@@ -89,7 +98,7 @@ impl ServerShared {
             retry_at_ms: AtomicU64::new(0),
             failures: AtomicU32::new(0),
             last_error: Mutex::new(None),
-            track_defaults: OnceLock::new(),
+            tracking: OnceLock::new(),
         }
     }
 

@@ -75,7 +75,9 @@ impl Session {
                 backend.core.state.schema = schema;
             }
         }
-        for (name, value) in &reply.variables {
+        // `SET STATEMENT x=1 FOR ...` tells of values that are gone again when it is over.
+        let passing = analysis.kind == Kind::SetStatement;
+        for (name, value) in reply.variables.iter().filter(|_| !passing) {
             self.note_variable(name, value, sql, analysis);
         }
         if reply.variables.iter().any(|(n, _)| n.starts_with("character_set_") || n.starts_with("collation_")) && self.has_text_variables() {
@@ -99,6 +101,13 @@ impl Session {
                 }
             }
             "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
+            "session_track_transaction_info" | "session_track_gtids" => {
+                self.set_variable(name, Some(value));
+                if let Some(filter) = self.filter.as_mut() {
+                    let on = !value.eq_ignore_ascii_case(b"OFF");
+                    if name == "session_track_gtids" { filter.gtids = on } else { filter.transaction_info = on }
+                }
+            }
             "gtid_next" if value.eq_ignore_ascii_case(b"AUTOMATIC") => {}
             "profiling" if value.eq_ignore_ascii_case(b"OFF") => {}
             name if UNCARRIED.contains(&name) => self.pin(PinReason::SessionState, analysis),
@@ -157,7 +166,13 @@ impl Session {
             Target::Names { .. } | Target::CharacterSet(_) | Target::TransactionSession { .. } => true,
             Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
         };
-        let repeatable = sql::parse_set(sql, self.lex).is_some_and(|all| all.iter().all(|a| known(&a.target) && constant(&a.value)));
+        let Some(all) = sql::parse_set(sql, self.lex) else { return };
+        // Whatever else the server tells of (the end of an earlier SET STATEMENT) is not this statement's doing.
+        let own = |name: &str| {
+            name.starts_with("character_set_") || name.starts_with("collation_") || name.starts_with("tx_") || name.starts_with("transaction_")
+                || all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == name))
+        };
+        let repeatable = all.iter().all(|a| known(&a.target) && constant(&a.value)) && effect.iter().all(|(name, _)| own(name));
         if plain && repeatable && reply.warnings == 0 && self.state_is_ordinary() {
             self.worker.memory.borrow_mut().learn_set(sql, effect.into());
         }
@@ -196,22 +211,24 @@ impl Session {
             "session_track_state_change" => wish.state_change = on,
             _ => wish.system_variables = variable_list(value),
         }
-        if self.filter.is_some() {
-            self.filter = Some(wish.clone());
+        if let Some(filter) = self.filter.as_mut() {
+            (wish.gtids, wish.transaction_info) = (filter.gtids, filter.transaction_info);
+            filter.clone_from(&wish);
         }
         self.tracking_wish = Some(wish);
     }
 
     /// What a client is told that never asked for anything else: the server's own defaults.
     pub(super) fn default_filter(&self) -> TrackFilter {
-        let known = self.pool.shared.servers.iter().find_map(|s| s.track_defaults.get());
+        let known = self.pool.shared.servers.iter().find_map(|s| s.tracking.get()).map(|t| &t.defaults);
         match known {
             Some(defaults) => TrackFilter {
                 system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
                 schema: defaults.schema,
                 state_change: defaults.state_change,
+                ..TrackFilter::default()
             },
-            None => TrackFilter { system_variables: variable_list(COMMON_DEFAULT), schema: true, state_change: false },
+            None => TrackFilter { system_variables: variable_list(COMMON_DEFAULT), schema: true, ..TrackFilter::default() },
         }
     }
 

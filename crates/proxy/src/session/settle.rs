@@ -6,7 +6,7 @@ use super::end::End;
 use super::facts::Diagnostics;
 use super::sync::is_about_diagnostics;
 use crate::backend::{Backend, Tracking, put_query};
-use crate::connect::{self, OUR_TRACKING};
+use crate::connect;
 use crate::lane::Lane;
 use crate::pins::{PinReason, PinSet};
 use crate::pool::HostgroupPool;
@@ -168,11 +168,14 @@ impl Session {
     }
 
     async fn restore_tracking(&mut self) {
-        if let Some(backend) = self.backend.as_mut() {
-            match backend.query(OUR_TRACKING, &self.worker.buffers).await {
-                Ok(reply) if reply.error.is_none() => backend.core.tracking = Tracking::Ours,
-                _ => self.backend = None,
-            }
+        let Some(backend) = self.backend.as_mut() else { return };
+        let Ok(set) = connect::our_tracking(&self.worker, backend).await else {
+            self.backend = None;
+            return;
+        };
+        match backend.query(&set, &self.worker.buffers).await {
+            Ok(reply) if reply.error.is_none() => backend.core.tracking = Tracking::Ours,
+            _ => self.backend = None,
         }
     }
 }

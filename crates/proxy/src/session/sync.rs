@@ -6,7 +6,6 @@ use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::settle::{self, ResetError};
 use crate::backend::{Tracking, put_query};
-use crate::connect::OUR_TRACKING;
 use crate::counters::count;
 use crate::state::{Diff, diff};
 use sql::{Analysis, Facts, Kind};
@@ -146,9 +145,14 @@ impl Session {
             Tracking::Clients if !shows => Tracking::Ours,
             _ => return Ok(()),
         };
+        let clients = self.clients_tracking();
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         let set = match wanted {
-            Tracking::Clients => self.clients_tracking(),
-            _ => OUR_TRACKING.to_owned(),
+            Tracking::Clients => clients,
+            _ => match crate::connect::our_tracking(&self.worker, backend).await {
+                Ok(ours) => ours.to_string(),
+                Err(e) => return Err(self.lost_before(&e)),
+            },
         };
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         match backend.query(&set, &self.worker.buffers).await {
@@ -162,7 +166,7 @@ impl Session {
 
     /// The SET that gives the backend the client's own tracking settings.
     fn clients_tracking(&self) -> String {
-        let defaults = self.backend.as_ref().and_then(|b| b.core.server.track_defaults.get().cloned()).unwrap_or_default();
+        let defaults = self.backend.as_ref().and_then(|b| b.core.server.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
         let (names, schema, state_change) = match self.tracking_wish.as_deref() {
             Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
             None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
