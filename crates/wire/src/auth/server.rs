@@ -171,8 +171,9 @@ impl ServerAuth {
         let sealed = self.channel == Channel::Secure || account.key.is_some();
         match (plugin, account.stored) {
             (Plugin::Ed25519, _) => false,
-            (_, Stored::Empty) => true,
+            // Also for an account without password: the client may have one to give away.
             (Plugin::Clear, _) => self.channel == Channel::Secure,
+            (_, Stored::Empty) => true,
             (Plugin::Native, Stored::CachingSha2(_)) => false,
             (Plugin::Native, _) | (Plugin::CachingSha2, Stored::Clear(_)) => true,
             (Plugin::CachingSha2, _) => sealed || account.fast.is_some(),

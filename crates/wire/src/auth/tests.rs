@@ -164,3 +164,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn clear_text_is_not_asked_for_over_a_plain_channel() {
+    // Even when there is no password to prove: the user may type one.
+    let account = Account { stored: Stored::Empty, fast: None, key: Some(key()) };
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::Clear, Channel::Plain);
+    assert_eq!(server.start(&account, Some(b"dialog"), b"x"), Ok(Step::Switch(Plugin::CachingSha2)));
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::Clear, Channel::Secure);
+    assert_eq!(server.start(&account, Some(b"dialog"), b"x"), Ok(Step::Switch(Plugin::Clear)));
+}
