@@ -298,7 +298,9 @@ impl<'a> Writer<'a> {
     fn number(&mut self) {
         let len = self.out.len();
         let names_variable = !self.space && len > self.base && self.out.last() == Some(&b'@');
-        if names_variable || self.joining_dot == Some(len) {
+        // `a. .5`: the second dot begins a number, whatever the first one joins.
+        let joined = self.joining_dot == Some(len) && self.sql.get(self.pos) != Some(&b'.');
+        if names_variable || joined {
             return self.word(name_end(self.sql, self.pos));
         }
         match number(self.sql, self.pos) {

@@ -28,6 +28,7 @@ fn default_options() {
         ),
         ("SELECT * FROM 2024_sales", "SELECT * FROM 2024_sales"),
         ("SELECT NULL", "SELECT NULL"),
+        ("SELECT a. .5, a. 5", "SELECT a. ?,a. 5"),
         (
             "SELECT a FROM t WHERE b = -5 AND c=+3",
             "SELECT a FROM t WHERE b = ? AND c=?",
