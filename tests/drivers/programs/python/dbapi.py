@@ -450,12 +450,19 @@ class Suite:
             self.table(c, "crowd_ids", "i INT PRIMARY KEY AUTO_INCREMENT")
         return self.crowd(lambda n: "INSERT INTO crowd_ids VALUES ()", "SELECT LAST_INSERT_ID()")
 
-    def test_crowd_found_rows(self):
+    def test_found_rows(self):
         with self.connection() as c:
-            self.table(c, "crowd_rows", "i INT")
-            self.execute(c, "INSERT INTO crowd_rows VALUES (1), (2), (3), (4), (5)")
+            self.table(c, "counted", "i INT")
+            self.execute(c, "INSERT INTO counted VALUES (1), (2), (3), (4), (5)")
             c.commit()
-        return self.crowd(lambda n: f"SELECT SQL_CALC_FOUND_ROWS i FROM crowd_rows WHERE i <= {n % 5 + 1} LIMIT 1", "SELECT 1")
+        with self.connection(autocommit=True) as a, self.connection(autocommit=True) as b:
+            answers = []
+            for number, c in enumerate((a, b)):
+                self.execute(c, f"SELECT SQL_CALC_FOUND_ROWS i FROM counted WHERE i > {number} LIMIT 1")
+            answers += [self.execute(c, "SELECT FOUND_ROWS()") for c in (b, a)]
+            for c in (a, b):
+                self.execute(c, f"SELECT i FROM counted LIMIT {3 if c is a else 2}")
+            return answers + [self.execute(c, "SELECT FOUND_ROWS()") for c in (b, a)]
 
     def test_crowd_isolation(self):
         levels = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "READ UNCOMMITTED"]
