@@ -31,7 +31,9 @@ impl TrackFilter {
     /// True when the client is told of this change.
     pub fn wants(&self, change: &Change<'_>) -> bool {
         match change {
-            Change::SystemVariable { name, .. } => self.system_variables.iter().any(|v| v == "*" || v.as_bytes().eq_ignore_ascii_case(name)),
+            Change::SystemVariable { name, .. } => {
+                self.system_variables.iter().any(|v| v == "*" || v.as_bytes().eq_ignore_ascii_case(name))
+            }
             Change::Schema(_) => self.schema,
             Change::StateChange(_) => self.state_change,
             Change::Gtids(_) => self.gtids,

@@ -27,6 +27,8 @@ pub struct SessionFacts {
     pub errors: u16,
     /// What SHOW WARNINGS shows; None when there is nothing to show.
     pub diagnostics: Option<Box<Diagnostics>>,
+    /// The statement that just ran leaves older warnings standing (MariaDB, no table read).
+    pub keeps_warnings: bool,
     /// LAST_INSERT_ID() changed while the session was pinned: the backend knows it.
     pub insert_id_with_backend: bool,
     /// Statements left before `auto_increment_delay_multiplex` ends.

@@ -65,6 +65,9 @@ impl Session {
             let sql = self.sql_text(command, start).to_vec();
             Box::pin(self.learn_set(&sql, &analysis, &reply)).await;
         }
+        if self.facts.diagnostics.is_some() {
+            self.facts.keeps_warnings = self.leaves_warnings(&analysis, self.sql_text(command, start));
+        }
         self.settle(&analysis, &reply, |session, id| {
             let body = session.body(command);
             sql::insert_id_is_certain(body.get(start..).unwrap_or_default(), session.lex, id)
@@ -141,9 +144,18 @@ impl Session {
     }
 
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
-    fn substitute(&mut self, command: Incoming, start: usize, plan: &mut Plan) {
+    fn substitute(&self, command: Incoming, start: usize, plan: &mut Plan) {
         let own = Facts::CONNECTION_ID | Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
-        if !plan.analysis.facts.intersects(own) {
+        if !plan.analysis.facts.intersects(own) && !matches!(plan.analysis.kind, Kind::ShowCountWarnings | Kind::ShowCountErrors) {
+            return;
+        }
+        let counted = match plan.analysis.kind {
+            Kind::ShowCountWarnings => Some(sql::Fact::WarningCount),
+            Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
+            _ => None,
+        };
+        if let Some(fact) = counted.filter(|_| self.pins.set().is_empty()) {
+            plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: false });
             return;
         }
         let sql = self.sql_text(command, start);

@@ -18,6 +18,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
+use wire::charset::Flavor;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::reply::ReplyKind;
@@ -76,8 +77,9 @@ impl Session {
     /// Notes the facts of a reply that later statements may ask for.
     fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> Unread {
         let mut unread = Unread::default();
-        if !is_about_diagnostics(analysis) {
-            let failed = reply.error.is_some();
+        let failed = reply.error.is_some();
+        let kept = std::mem::take(&mut self.facts.keeps_warnings) && !failed && reply.warnings == 0;
+        if !is_about_diagnostics(analysis) && !kept {
             self.facts.warnings = if failed { 1 } else { reply.warnings };
             self.facts.errors = u16::from(failed);
             self.facts.diagnostics = None;
@@ -96,6 +98,14 @@ impl Session {
         }
         unread.last_insert_id = self.remember_insert_id(analysis, reply, certain);
         unread
+    }
+
+    /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
+    pub(super) fn leaves_warnings(&self, analysis: &Analysis, sql: &[u8]) -> bool {
+        let mariadb = self.worker.shared.info.get().is_some_and(|i| i.flavor == Flavor::MariaDb);
+        let tableless = matches!(analysis.kind, Kind::Set | Kind::Commit | Kind::Begin | Kind::Rollback | Kind::Do | Kind::Use | Kind::UnlockTables | Kind::Select);
+        let reads_table = || sql.to_ascii_lowercase().windows(5).any(|w| w == b"from ");
+        mariadb && tableless && self.facts.diagnostics.is_some() && !reads_table()
     }
 
     /// Notes LAST_INSERT_ID(); true when it must be asked for because the reply does not prove it.

@@ -43,7 +43,7 @@ impl Session {
         if is_about_diagnostics(analysis) && self.pins.set().is_empty() {
             // The backend's warnings are another session's: a statement without any comes between.
             if let Some(backend) = self.backend.as_mut().filter(|b| b.core.has_warnings) {
-                ahead.push("DO 0", backend.core.caps);
+                ahead.push(CLEAR_WARNINGS, backend.core.caps);
                 backend.core.has_warnings = false;
             }
         }
@@ -184,6 +184,9 @@ impl Session {
         }
     }
 }
+
+/// A statement without effect that has no warnings. MariaDB forgets old ones only when a table is read.
+const CLEAR_WARNINGS: &str = "DO (SELECT 1 FROM (SELECT 1) tidegate)";
 
 /// Does the statement read the diagnostics area and leave it as it is?
 pub fn is_about_diagnostics(analysis: &Analysis) -> bool {
