@@ -55,7 +55,9 @@ fn key_decides(left: &[u8], right: &[u8]) {
         assert_eq!(
             String::from_utf8_lossy(&digest(left, &options)),
             String::from_utf8_lossy(&digest(right, &options)),
-            "{:?} and {:?} have one key", String::from_utf8_lossy(left), String::from_utf8_lossy(right)
+            "{:?} and {:?} have one key",
+            String::from_utf8_lossy(left),
+            String::from_utf8_lossy(right)
         );
     }
 }
