@@ -25,13 +25,13 @@ class Comparison:
 
 
 def load_expected(path):
-    """Known differences: `{driver: {test: reason}}`; a test's name may end in `*`."""
+    """Known differences: `{driver: {test: reason}}`; the driver `*` is every driver, a test's name may end in `*`."""
     return json.loads(path.read_text())
 
 
 def reason_for(expected, driver, test):
     """Why this test may differ, if that is known."""
-    known = expected.get(driver, {})
+    known = {**expected.get("*", {}), **expected.get(driver, {})}
     for name, reason in known.items():
         if test == name or (name.endswith("*") and test.startswith(name[:-1])):
             return reason

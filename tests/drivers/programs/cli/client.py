@@ -27,7 +27,7 @@ def mysql_program(name):
 
 def address(user="root", password=""):
     """Options of every client; none of the machine's own option files is read."""
-    return ["--no-defaults", f"-h{HOST}", f"-P{PORT}", "--protocol=tcp", f"-u{user}", f"--password={password}"]
+    return ["--no-defaults", f"-h{HOST}", f"-P{PORT}", "--protocol=tcp", f"-u{user}", *([f"--password={password}"] if password else ["--skip-password"])]
 
 
 def shell(command, text="", limit=LIMIT):

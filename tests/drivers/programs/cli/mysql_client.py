@@ -17,7 +17,7 @@ def tls(mode):
 
 def algorithms(names):
     def test():
-        code, out, err = shell([*MYSQL, *address(), f"--compression-algorithms={names}", "test"], "SELECT REPEAT('abc', 50000);\nSHOW STATUS LIKE 'Compression';")
+        code, out, err = shell([*MYSQL, *address(), f"--compression-algorithms={names}", "test"], "SELECT REPEAT('abc', 50000);")
         assert code == 0, err
         return len(out)
 

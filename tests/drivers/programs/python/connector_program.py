@@ -1,12 +1,8 @@
-"""mysql-connector-python, pure Python or its C extension (`DRIVERS_PURE=0`)."""
-
-import os
+"""mysql-connector-python, its pure Python form."""
 
 import dbapi
 import mysql.connector
 from common import DATABASE, HOST, PASSWORD, PORT, USER
-
-PURE = os.environ.get("DRIVERS_PURE", "1") == "1"
 
 
 class Connector(dbapi.Driver):
@@ -16,7 +12,7 @@ class Connector(dbapi.Driver):
         options = {"database": database} if database else {}
         connection = mysql.connector.connect(
             host=HOST, port=PORT, user=USER, password=password, charset="utf8mb4", ssl_disabled=not tls, compress=compress,
-            allow_local_infile=local_infile, autocommit=autocommit, use_pure=PURE, **options)
+            allow_local_infile=local_infile, autocommit=autocommit, use_pure=True, **options)
         return connection
 
     def code(self, error):

@@ -517,7 +517,8 @@ class Suite:
             return self.execute(c, "SELECT @mine, @@time_zone, DATABASE()")
 
     def test_change_user(self):
-        with self.connection() as c:
+        # Over TLS, for the sake of caching_sha2_password.
+        with self.connection(tls=True) as c:
             self.execute(c, "SET @mine = 1, time_zone = '+05:00'")
             self.driver.change_user(c)
             return self.execute(c, "SELECT @mine, @@time_zone, CURRENT_USER(), DATABASE()")
