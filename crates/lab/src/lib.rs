@@ -3,6 +3,7 @@
 //! Everything listens on loopback, takes free ports, lives in a memory file system, and ends with the process that
 //! started it. Nothing here sleeps to wait for something it could observe.
 
+pub mod bench;
 pub mod certs;
 pub mod client;
 pub mod dirs;

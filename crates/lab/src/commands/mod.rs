@@ -1,5 +1,6 @@
 //! One module a subcommand: its arguments and its work. To add one: a module, a variant, a line in `run`.
 
+mod bench;
 mod demo;
 mod serve;
 
@@ -9,6 +10,8 @@ use lab::LabError;
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Processor time, rates and memory of direct connections, HAProxy and Tidegate side by side.
+    Bench(bench::Args),
     /// A primary, two replicas and the proxy before them, until Ctrl-C.
     Demo(demo::Args),
     /// One server, and the proxy before it when asked for, for other programs to use.
@@ -18,6 +21,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(&self) -> Result<(), LabError> {
         match self {
+            Command::Bench(args) => bench::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Serve(args) => serve::run(args),
         }

@@ -1,0 +1,67 @@
+//! The report as JSON, for comparing runs.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::idle::Idle;
+use super::runner::{Outcome, PointOutcome};
+use super::summary::Figures;
+
+/// All of an outcome. Times are in microseconds, memory in bytes.
+pub fn document(outcome: &Outcome) -> Value {
+    let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    json!({
+        "unix_time": when,
+        "plan": outcome.plan,
+        "repeats": outcome.repeats,
+        "seconds": outcome.seconds,
+        "processors": std::thread::available_parallelism().map_or(0, |count| count.get()),
+        "load_average_before": outcome.load_before,
+        "versions": outcome.versions,
+        "points": outcome.points.iter().map(point).collect::<Vec<_>>(),
+        "idle": outcome.idle.iter().map(idle).collect::<Vec<_>>(),
+        "not_measured": outcome.not_measured,
+    })
+}
+
+fn point(outcome: &PointOutcome) -> Value {
+    let peers = outcome.peers.iter().map(|(kind, result)| {
+        let value = match result {
+            Ok(measured) => figures(measured),
+            Err(reason) => json!({ "failed": reason }),
+        };
+        (kind.name().to_owned(), value)
+    });
+    json!({
+        "load": outcome.point.name,
+        "clients": outcome.point.clients,
+        "unit": outcome.point.unit.name(),
+        "peers": peers.collect::<Map<_, _>>(),
+        "cpu_tidegate_to_haproxy": outcome.ratio(),
+        "load_average": outcome.load_average,
+    })
+}
+
+fn figures(figures: &Figures) -> Value {
+    json!({
+        "cpu_us": figures.cpu_us,
+        "user_us": figures.user_us,
+        "switches": figures.switches,
+        "per_second": figures.per_second,
+        "p50_us": figures.p50_us,
+        "p99_us": figures.p99_us,
+        "slowest_to_mean": figures.fairness,
+    })
+}
+
+fn idle(idle: &Idle) -> Value {
+    json!({
+        "peer": idle.kind.name(),
+        "security": idle.security.name(),
+        "clients": idle.clients,
+        "bytes": idle.bytes,
+        "bytes_after_query": idle.bytes_after_query,
+        "login_us": idle.login_us,
+    })
+}

@@ -1,0 +1,28 @@
+//! The benchmark: the same load sent directly to a server, through HAProxy in TCP mode, and through Tidegate.
+//!
+//! Owns the load generator ([`fleet`], one thread, no decoding of rows), the peers it is pointed at ([`peer`]), what a
+//! process costs ([`usage`]) and the report. The figure to compare is the proxy's own processor time for each query: it
+//! moves least with whatever else the machine does. HAProxy copies bytes and looks at nothing, so it is the floor.
+//!
+//! INVARIANT: peers take turns within each repeat (A B C A B C ...), so that a slow minute of the machine hits all alike;
+//! every reply is checked for completeness, and point selects also for being the row that was asked for.
+//! Nothing here fails because something was slow.
+
+pub mod connection;
+pub mod fleet;
+pub mod histogram;
+pub mod idle;
+pub mod json;
+pub mod login;
+pub mod peer;
+pub mod plan;
+pub mod profile;
+pub mod reply;
+pub mod report;
+pub mod runner;
+pub mod summary;
+pub mod usage;
+pub mod work;
+
+pub use plan::Plan;
+pub use runner::{Outcome, run};

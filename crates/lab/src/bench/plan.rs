@@ -1,0 +1,138 @@
+//! What is measured, how long, how often. Data only.
+
+use std::time::Duration;
+
+use super::work::Work;
+
+/// Client numbers of the point selects.
+const CLIENTS: [usize; 5] = [1, 16, 64, 256, 1024];
+/// Commands a second of the paced load: well below what two cores can do.
+const PACE: u32 = 8_000;
+
+/// What one unit of work is, for costs and rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A query.
+    Query,
+    /// A connection with one query.
+    Connection,
+    /// A million bytes of rows.
+    Megabyte,
+}
+
+impl Unit {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Query => "query",
+            Unit::Connection => "connection",
+            Unit::Megabyte => "MB",
+        }
+    }
+}
+
+/// One load, to be put on all peers in turn.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Number of clients.
+    pub clients: usize,
+    /// What they do.
+    pub work: Work,
+    /// Commands a second, when not as many as go.
+    pub pace: Option<u32>,
+    /// What costs are told for.
+    pub unit: Unit,
+    /// Time before each measurement, for pools and caches to fill.
+    pub warm_up: Duration,
+    /// Time of each measurement.
+    pub window: Duration,
+}
+
+/// All of a run of the benchmark.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// `quick` or `full`.
+    pub name: &'static str,
+    /// The loads, in order.
+    pub points: Vec<Point>,
+    /// Measurements of each point on each peer, of which the median is told.
+    pub repeats: usize,
+    /// Idle clients whose memory is measured.
+    pub idle_clients: usize,
+}
+
+impl Plan {
+    /// Under fifteen minutes: every point three times.
+    pub fn full() -> Plan {
+        let (warm_up, window) = (Duration::from_millis(500), Duration::from_secs(4));
+        let point = |name, work: &Work, clients| Point::new(name, work, clients, warm_up, window);
+        let mut points = Vec::new();
+        points.extend(CLIENTS.map(|clients| point("point select, text", &Work::PointText, clients)));
+        points.push(point("point select, text, paced", &Work::PointText, 64).paced(PACE));
+        points.extend(CLIENTS.map(|clients| point("point select, prepared", &Work::PointPrepared, clients)));
+        points.extend([16, 64].map(|clients| point("connect, query, close", &Work::Connect, clients)));
+        points.extend(large(Duration::from_millis(2000)));
+        Plan { name: "full", points, repeats: 3, idle_clients: 10_000 }
+    }
+
+    /// Under two minutes: fewer points, shorter, twice.
+    pub fn quick() -> Plan {
+        let (warm_up, window) = (Duration::from_millis(300), Duration::from_secs(1));
+        let point = |name, work: &Work, clients| Point::new(name, work, clients, warm_up, window);
+        let mut points = Vec::new();
+        points.extend(CLIENTS.map(|clients| point("point select, text", &Work::PointText, clients)));
+        points.push(point("point select, text, paced", &Work::PointText, 64).paced(PACE));
+        points.push(point("point select, prepared", &Work::PointPrepared, 64));
+        points.push(point("connect, query, close", &Work::Connect, 16));
+        points.extend(large(Duration::from_millis(500)));
+        Plan { name: "quick", points, repeats: 2, idle_clients: 2_000 }
+    }
+
+    /// Only the points whose name contains `part`.
+    pub fn only(mut self, part: &str) -> Plan {
+        self.points.retain(|point| point.name.contains(part));
+        self
+    }
+}
+
+impl Point {
+    fn new(name: &'static str, work: &Work, clients: usize, warm_up: Duration, window: Duration) -> Point {
+        let unit = match work {
+            Work::PointText | Work::PointPrepared => Unit::Query,
+            Work::Connect => Unit::Connection,
+            Work::Large { .. } => Unit::Megabyte,
+        };
+        Point { name, clients, work: work.clone(), pace: None, unit, warm_up, window }
+    }
+
+    fn paced(mut self, per_second: u32) -> Point {
+        self.pace = Some(per_second);
+        self
+    }
+}
+
+/// Results of 1 MB and of 100 MB, one client. A window holds at least one.
+fn large(window: Duration) -> [Point; 2] {
+    let point = |name, rows, window| Point::new(name, &Work::Large { rows }, 1, Duration::from_millis(50), window);
+    [point("result of 1 MB", 1_000, window), point("result of 100 MB", 100_000, window)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds that the windows and warm-ups take on three peers.
+    fn seconds(plan: &Plan) -> f64 {
+        let each: f64 = plan.points.iter().map(|point| (point.warm_up + point.window).as_secs_f64()).sum();
+        each * 3.0 * plan.repeats as f64
+    }
+
+    #[test]
+    fn plans_fit_their_time() {
+        assert!(seconds(&Plan::quick()) < 80.0, "{}", seconds(&Plan::quick()));
+        assert!(seconds(&Plan::full()) < 700.0, "{}", seconds(&Plan::full()));
+        assert_eq!(Plan::full().only("MB").points.len(), 2);
+    }
+}

@@ -1,0 +1,68 @@
+//! The report as text: one line for each peer under each load.
+
+use super::idle::Idle;
+use super::peer::Kind;
+use super::runner::{Outcome, PointOutcome};
+use super::summary::Figures;
+
+/// The heading of the lines that [`point`] makes.
+pub const HEADING: &str = "load                            clients  peer      CPU us/unit  (user)  x HAProxy  switches     units/s     p50 ms     p99 ms  slowest/mean";
+
+/// One load: a line a peer.
+pub fn point(outcome: &PointOutcome) -> String {
+    let lines = outcome.peers.iter().map(|(kind, result)| {
+        let unit = outcome.point.unit.name();
+        let start = format!("{:<31} {:>7}  {:<9}", format!("{} [{unit}]", outcome.point.name), outcome.point.clients, kind.name());
+        match result {
+            Ok(figures) => format!("{start} {}", figures_text(*kind, figures, outcome)),
+            Err(_) => format!("{start} FAILED: see below"),
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn figures_text(kind: Kind, figures: &Figures, outcome: &PointOutcome) -> String {
+    let cost = if kind == Kind::Direct {
+        format!("{:>11}  {:>6}  {:>9}  {:>8}", "-", "-", "-", "-")
+    } else {
+        let floor = outcome.figures(Kind::Haproxy).map_or(0.0, |floor| floor.cpu_us);
+        let ratio = if floor > 0.0 { format!("{:.2}", figures.cpu_us / floor) } else { "-".to_owned() };
+        format!("{:>11.1}  {:>6.1}  {ratio:>9}  {:>8.2}", figures.cpu_us, figures.user_us, figures.switches)
+    };
+    let (p50, p99) = (figures.p50_us / 1000.0, figures.p99_us / 1000.0);
+    // Among one, the slowest is the mean.
+    let fairness = if outcome.point.clients > 1 { format!("{:.2}", figures.fairness) } else { "-".to_owned() };
+    format!("{cost}  {:>10.0}  {p50:>9.3}  {p99:>9.3}  {fairness:>12}", figures.per_second)
+}
+
+/// One measurement of memory.
+pub fn idle(idle: &Idle) -> String {
+    format!(
+        "{} idle clients, {} x {}: {:.1} KB each after login, {:.1} KB after a query; {:.0} us CPU to log in",
+        idle.kind.name(),
+        idle.clients,
+        idle.security.name(),
+        idle.bytes / 1000.0,
+        idle.bytes_after_query / 1000.0,
+        idle.login_us
+    )
+}
+
+/// What is only known at the end: ratios, what was not measured, how busy the machine was.
+pub fn ending(outcome: &Outcome) -> String {
+    let mut lines = vec![String::new(), "CPU time of Tidegate as a multiple of HAProxy's:".to_owned()];
+    for point in &outcome.points {
+        if let Some(ratio) = point.ratio() {
+            lines.push(format!("  {ratio:>5.2}  {}, {} clients", point.point.name, point.point.clients));
+        }
+    }
+    lines.push("not measured:".to_owned());
+    lines.extend(outcome.not_measured.iter().map(|note| format!("  {}", note.replace('\n', "\n    "))));
+    lines.push(format!("versions: {}", outcome.versions.join("; ")));
+    let after = outcome.points.last().map_or("", |point| point.load_average.as_str());
+    lines.push(format!(
+        "load average before {}, after {after}; medians of {}; {:.0} s in all",
+        outcome.load_before, outcome.repeats, outcome.seconds
+    ));
+    lines.join("\n")
+}

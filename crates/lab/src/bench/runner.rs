@@ -1,0 +1,202 @@
+//! Runs a plan: starts the server and the peers, puts every load on them in turn, gathers figures and failures.
+//!
+//! A peer that fails under a load has failed there, with the reason in the report; the rest goes on. A proxy that died
+//! is started again for the next load.
+
+use std::time::Instant;
+
+use super::fleet::{Fleet, Load};
+use super::idle::{self, Idle, Security};
+use super::peer::{self, Kind, Peer};
+use super::plan::{Plan, Point};
+use super::summary::Figures;
+use super::usage;
+use crate::error::LabError;
+use crate::server::Server;
+
+/// Lines of a proxy's log shown with a failure.
+const LOG_LINES: usize = 5;
+
+/// What came of one load: for each peer its medians, or what was wrong.
+#[derive(Clone, Debug)]
+pub struct PointOutcome {
+    /// The load.
+    pub point: Point,
+    /// The peers in the order in which they took turns.
+    pub peers: Vec<(Kind, Result<Figures, String>)>,
+    /// The machine's load averages when it was done.
+    pub load_average: String,
+}
+
+impl PointOutcome {
+    /// A peer's figures, when it has any.
+    pub fn figures(&self, kind: Kind) -> Option<&Figures> {
+        self.peers.iter().find(|(peer, _)| *peer == kind).and_then(|(_, result)| result.as_ref().ok())
+    }
+
+    /// Tidegate's cost as a multiple of HAProxy's.
+    pub fn ratio(&self) -> Option<f64> {
+        let (ours, floor) = (self.figures(Kind::Tidegate)?, self.figures(Kind::Haproxy)?);
+        (floor.cpu_us > 0.0).then(|| ours.cpu_us / floor.cpu_us)
+    }
+}
+
+/// What came of a whole run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The plan's name.
+    pub plan: &'static str,
+    /// Repeats of each measurement.
+    pub repeats: usize,
+    /// The loads.
+    pub points: Vec<PointOutcome>,
+    /// Memory of idle clients.
+    pub idle: Vec<Idle>,
+    /// What was not measured, and why; failures too.
+    pub not_measured: Vec<String>,
+    /// Versions of what was measured.
+    pub versions: Vec<String>,
+    /// Load averages before the first measurement.
+    pub load_before: String,
+    /// Seconds that all of it took.
+    pub seconds: f64,
+}
+
+/// Something to show as soon as it is known.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// Work begins on this.
+    Begins(&'a str),
+    /// A load is done.
+    Point(&'a PointOutcome),
+    /// A measurement of memory is done.
+    Idle(&'a Idle),
+}
+
+/// Runs `plan` on `kinds`. An error is only what makes all of it impossible, such as no server.
+pub fn run(plan: &Plan, kinds: &[Kind], tell: &mut dyn FnMut(News<'_>)) -> Result<Outcome, LabError> {
+    let began = Instant::now();
+    peer::raise_open_files()?;
+    tell(News::Begins("the server"));
+    let server = peer::start_server()?;
+    let mut runner = Runner { server, plan, peers: Vec::new(), outcome: Outcome::default() };
+    runner.outcome.plan = plan.name;
+    runner.outcome.repeats = plan.repeats;
+    runner.outcome.versions = runner.versions()?;
+    runner.outcome.load_before = usage::load_average();
+    runner.leave_out(kinds);
+    runner.start_peers(kinds);
+    for point in &plan.points {
+        let outcome = runner.point(point);
+        tell(News::Point(&outcome));
+        runner.outcome.points.push(outcome);
+    }
+    runner.idle(kinds, tell);
+    runner.outcome.seconds = began.elapsed().as_secs_f64();
+    Ok(runner.outcome)
+}
+
+struct Runner<'a> {
+    server: Server,
+    plan: &'a Plan,
+    peers: Vec<Peer>,
+    outcome: Outcome,
+}
+
+impl Runner<'_> {
+    fn versions(&self) -> Result<Vec<String>, LabError> {
+        let server = self.server.scalar("SELECT VERSION()")?.unwrap_or_default();
+        let haproxy = peer::haproxy_version().unwrap_or_else(|| "no HAProxy".to_owned());
+        Ok(vec![format!("server {server}"), haproxy, format!("tidegate {}", env!("CARGO_PKG_VERSION"))])
+    }
+
+    /// Notes what nobody asked for or nobody can measure here.
+    fn leave_out(&mut self, kinds: &[Kind]) {
+        let missing = Kind::ALL.iter().filter(|kind| !kinds.contains(kind));
+        self.outcome.not_measured.extend(missing.map(|kind| format!("{}: left out by request", kind.name())));
+        let proxysql = "ProxySQL: not installed on this machine, not measured";
+        self.outcome.not_measured.push(proxysql.to_owned());
+    }
+
+    fn start_peers(&mut self, kinds: &[Kind]) {
+        for kind in kinds {
+            match Peer::start(*kind, &self.server) {
+                Ok(peer) => self.peers.push(peer),
+                Err(error) => self.outcome.not_measured.push(format!("{}: did not start: {error}", kind.name())),
+            }
+        }
+    }
+
+    /// All repeats of one load on all peers, taking turns.
+    fn point(&mut self, point: &Point) -> PointOutcome {
+        let mut measured: Vec<Result<Vec<Figures>, String>> = self.peers.iter().map(|_| Ok(Vec::new())).collect();
+        for _ in 0..self.plan.repeats {
+            for (peer, so_far) in self.peers.iter_mut().zip(&mut measured) {
+                let Ok(figures) = so_far else { continue };
+                match measure(peer, point) {
+                    Ok(more) => figures.push(more),
+                    Err(error) => *so_far = Err(failed(peer, &error, &self.server)),
+                }
+            }
+        }
+        let peers = self.peers.iter().zip(measured);
+        let peers: Vec<_> = peers.map(|(peer, all)| (peer.kind(), all.map(|all| Figures::median(&all)))).collect();
+        for (kind, result) in &peers {
+            if let Err(reason) = result {
+                let note = format!("{}: {}, {} clients: {reason}", kind.name(), point.name, point.clients);
+                self.outcome.not_measured.push(note);
+            }
+        }
+        PointOutcome { point: point.clone(), peers, load_average: usage::load_average() }
+    }
+
+    /// Memory of idle clients, each on a peer of its own that has seen no load yet.
+    fn idle(&mut self, kinds: &[Kind], tell: &mut dyn FnMut(News<'_>)) {
+        self.peers.clear();
+        let wanted = self.plan.idle_clients;
+        let cases = [(Kind::Haproxy, Security::Plain), (Kind::Tidegate, Security::Plain), (Kind::Tidegate, Security::Tls)];
+        for (kind, security) in cases.into_iter().filter(|(kind, _)| wanted > 0 && kinds.contains(kind)) {
+            let name = format!("{} idle clients, {}", kind.name(), security.name());
+            tell(News::Begins(&name));
+            let clients = kind.idle_clients(wanted);
+            if clients < wanted {
+                let note = format!("{name}: {clients} instead of {wanted}: {} open files are allowed", peer::open_files());
+                self.outcome.not_measured.push(note);
+            }
+            match idle::measure(kind, &self.server, security, clients) {
+                Ok(idle) => {
+                    tell(News::Idle(&idle));
+                    self.outcome.idle.push(idle);
+                }
+                Err(error) => self.outcome.not_measured.push(format!("{name}: {error}")),
+            }
+        }
+    }
+}
+
+/// One measurement: connect, warm up, measure, close.
+pub(super) fn measure(peer: &Peer, point: &Point) -> Result<Figures, LabError> {
+    let load = Load { address: peer.address(), clients: point.clients, work: point.work.clone(), pace: point.pace };
+    let mut fleet = Fleet::open(&load)?;
+    fleet.run(point.warm_up)?;
+    let before = peer.usage()?;
+    let run = fleet.run(point.window)?;
+    let usage = peer.usage()?.since(&before);
+    Ok(Figures::of(point, &run, &usage))
+}
+
+/// What to tell of a failure; a proxy that died is replaced.
+fn failed(peer: &mut Peer, error: &LabError, server: &Server) -> String {
+    let mut reason = error.to_string();
+    let log = peer.log_tail(LOG_LINES);
+    if !log.is_empty() {
+        reason.push_str(&format!("; its log ends with:\n{log}"));
+    }
+    if peer.usage().is_err() {
+        reason.push_str("\n(the process had died)");
+        if let Ok(fresh) = Peer::start(peer.kind(), server) {
+            *peer = fresh;
+        }
+    }
+    reason
+}

@@ -1,0 +1,80 @@
+//! `lab bench`: measures direct, HAProxy and Tidegate side by side; prints a table and writes JSON.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lab::LabError;
+use lab::bench::peer::Kind;
+use lab::bench::runner::News;
+use lab::bench::{Outcome, Plan, json, profile, report, run as measure};
+
+/// Arguments of `lab bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Fewer and shorter measurements: under two minutes instead of under fifteen.
+    #[arg(long)]
+    quick: bool,
+    /// Only loads whose name contains this; `none` leaves only the memory of idle clients.
+    #[arg(long)]
+    only: Option<String>,
+    /// How many idle clients to measure the memory of; 0 for no such measurement.
+    #[arg(long)]
+    idle: Option<usize>,
+    /// Leave out this peer: direct, haproxy or tidegate. May be given again.
+    #[arg(long, value_parser = ["direct", "haproxy", "tidegate"])]
+    without: Vec<String>,
+    /// Instead of measuring, profile the proxies with perf under 64 clients.
+    #[arg(long)]
+    profile: bool,
+    /// Where to write the figures.
+    #[arg(long, default_value = "docs/bench/latest.json")]
+    json: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), LabError> {
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !args.without.iter().any(|name| name == kind.name())).collect();
+    if args.profile {
+        return profiles(&kinds);
+    }
+    println!("{}", report::HEADING);
+    let outcome = measure(&plan(args), &kinds, &mut |news| match news {
+        News::Begins(what) => eprintln!("... {what}"),
+        News::Point(point) => println!("{}", report::point(point)),
+        News::Idle(idle) => println!("{}", report::idle(idle)),
+    })?;
+    println!("{}", report::ending(&outcome));
+    write(&args.json, &outcome)?;
+    complete(&outcome, &kinds)
+}
+
+fn plan(args: &Args) -> Plan {
+    let mut plan = if args.quick { Plan::quick() } else { Plan::full() };
+    if let Some(part) = &args.only {
+        plan = plan.only(part);
+    }
+    plan.idle_clients = args.idle.unwrap_or(plan.idle_clients);
+    plan
+}
+
+fn profiles(kinds: &[Kind]) -> Result<(), LabError> {
+    for kind in kinds.iter().filter(|kind| **kind != Kind::Direct) {
+        println!("{}", profile::profile(*kind)?);
+    }
+    Ok(())
+}
+
+fn write(path: &Path, outcome: &Outcome) -> Result<(), LabError> {
+    let failed = |source| LabError::Io { what: format!("write {}", path.display()), source };
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(failed)?;
+    }
+    fs::write(path, format!("{:#}\n", json::document(outcome))).map_err(failed)?;
+    println!("figures: {}", path.display());
+    Ok(())
+}
+
+/// Fails when a peer that was asked for gave no figures at some load.
+fn complete(outcome: &Outcome, kinds: &[Kind]) -> Result<(), LabError> {
+    let whole = outcome.points.iter().all(|point| kinds.iter().all(|kind| point.figures(*kind).is_some()));
+    if whole { Ok(()) } else { Err(LabError::Protocol("some loads could not be measured: see above".to_owned())) }
+}
