@@ -141,7 +141,7 @@ fn users_have_two_halves() {
         snapshot.backend_user(b"halves").unwrap().password,
         Password::Clear(Secret::from("back"))
     );
-    assert_eq!(snapshot.default_schema(front), "information_schema");
+    assert_eq!(snapshot.default_schema(front), "");
     assert!(snapshot.frontend_user(b"off").is_none() && snapshot.frontend_user(b"\xff").is_none());
     let isolation = &snapshot
         .frontend_user(b"iso")

@@ -123,6 +123,11 @@ impl Link {
         Ok(())
     }
 
+    /// With compression, the sequence id of the next frame sent: packets inside it count on from there.
+    pub fn frame_seq(&self) -> Option<u8> {
+        self.compression.as_ref().map(|c| c.compressor.next_seq())
+    }
+
     /// A new command begins: compressed sequence ids start again at 0.
     pub fn start_command(&mut self) {
         if let Some(c) = self.compression.as_mut() {

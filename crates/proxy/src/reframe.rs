@@ -106,18 +106,20 @@ pub struct Reframe<'f> {
     to: Capabilities,
     filter: Option<&'f TrackFilter>,
     patch: Option<Patch>,
-    shift: u8,
     skip: usize,
     eof_due: bool,
     /// Status for the EOF packets we make between definitions and rows.
     status: StatusFlags,
+    /// Sequence id of the next packet to the client: counted here, whatever the server's are.
     next_seq: u8,
+    /// The server's sequence id that follows its last packet.
+    server_seq: u8,
 }
 
 impl<'f> Reframe<'f> {
     /// For one reply. `filter` is None for clients without CLIENT_SESSION_TRACK.
     pub fn new(kind: ReplyKind, from: Capabilities, to: Capabilities, filter: Option<&'f TrackFilter>, status: StatusFlags) -> Self {
-        Self { tracker: Tracker::new(kind, from), from, to, filter, patch: None, shift: 0, skip: 0, eof_due: false, status, next_seq: 1 }
+        Self { tracker: Tracker::new(kind, from), from, to, filter, patch: None, skip: 0, eof_due: false, status, next_seq: 1, server_seq: 1 }
     }
 
     /// Puts `patch` into every row.
@@ -136,19 +138,25 @@ impl<'f> Reframe<'f> {
         self.tracker.wants_infile() && self.skip == 0
     }
 
-    /// The client's file was sent; `seq` is the sequence id the server's answer carries, and must carry to the client.
-    pub fn infile_sent(&mut self) {
+    /// The client's file was sent; the client's next packet from us has this sequence id.
+    pub fn infile_sent(&mut self, next_seq: u8) {
         self.tracker.infile_sent();
+        self.next_seq = next_seq;
     }
 
-    /// How much is added to sequence ids on the way to the client (modulo 256).
+    /// What is taken off the client's sequence ids for the server to count right (modulo 256).
     pub fn shift(&self) -> u8 {
-        self.shift
+        self.next_seq.wrapping_sub(self.server_seq)
     }
 
     /// Sequence id of the next packet to the client.
     pub fn next_seq(&self) -> u8 {
         self.next_seq
+    }
+
+    /// Goes on with this sequence id: the compressed protocol counts its own frames, and packets follow.
+    pub fn set_next_seq(&mut self, seq: u8) {
+        self.next_seq = seq;
     }
 
     /// Deals with as many whole frames (and parts of rows) of `input` as it can.
@@ -196,31 +204,30 @@ impl<'f> Reframe<'f> {
                 }
                 Step::Frame(frame) => frame,
             };
-            self.next_seq = seq.wrapping_add(self.shift);
+            self.server_seq = seq.wrapping_add(1);
             if self.eof_due && self.tracker.kind() != ReplyKind::Prepare {
                 // A cursor was opened: the one EOF after the definitions is also the end, and comes below.
                 self.eof_due = false;
                 if frame != Frame::ResultEnd || !self.tracker.status().contains(StatusFlags::CURSOR_EXISTS) {
                     self.flush(input, &mut run, pos, out, &mut direct);
                     self.insert_eof(out);
-                    self.next_seq = seq.wrapping_add(self.shift);
                 }
             }
             let body = input.get(pos + HEADER..pos + HEADER + at_hand).unwrap_or_default();
             let replaced = self.replace(frame, body, facts);
             if let Some(replacement) = replaced {
                 self.flush(input, &mut run, pos, out, &mut direct);
-                self.put(replacement, out);
+                self.put(&replacement, out);
                 pos += HEADER + len;
                 run = pos;
                 continue;
             }
-            if self.shift != 0 {
+            if self.next_seq != seq {
                 if let Some(byte) = input.get_mut(pos + 3) {
-                    *byte = seq.wrapping_add(self.shift);
+                    *byte = self.next_seq;
                 }
             }
-            self.next_seq = seq.wrapping_add(self.shift).wrapping_add(1);
+            self.next_seq = self.next_seq.wrapping_add(1);
             self.eof_due = self.tracker.group_ended() && self.adds_eof();
             pos += HEADER + at_hand;
             self.skip = len - at_hand;
@@ -246,19 +253,16 @@ impl<'f> Reframe<'f> {
     }
 
     /// Writes a packet in place of the one at hand; an empty one means that nothing takes its place.
-    fn put(&mut self, payload: Vec<u8>, out: &mut Vec<u8>) {
-        if payload.is_empty() {
-            self.shift = self.shift.wrapping_sub(1);
-            return;
+    fn put(&mut self, payload: &[u8], out: &mut Vec<u8>) {
+        if !payload.is_empty() {
+            packet::put_packet(out, &mut self.next_seq, payload);
         }
-        packet::put_packet(out, &mut self.next_seq, &payload);
     }
 
     fn insert_eof(&mut self, out: &mut Vec<u8>) {
         let mut payload = Vec::with_capacity(5);
         put_eof(&mut payload, 0, self.status);
         packet::put_packet(out, &mut self.next_seq, &payload);
-        self.shift = self.shift.wrapping_add(1);
         self.eof_due = false;
     }
 

@@ -71,7 +71,13 @@ impl Compressor {
         self.next_seq = 0;
     }
 
-    /// The next frame's sequence id. To answer, set it to [`Decompressor::next_seq`].
+    /// The next frame's sequence id.
+    #[must_use]
+    pub fn next_seq(&self) -> u8 {
+        self.next_seq
+    }
+
+    /// Sets the next frame's sequence id. To answer, set it to [`Decompressor::next_seq`].
     pub fn set_seq(&mut self, next_seq: u8) {
         self.next_seq = next_seq;
     }

@@ -67,7 +67,7 @@ settings! {
     server_version: String = "", TEXT, Live, "Version that the greeting announces; empty means the one that the backends announce.";
     server_capabilities: u64 = 569_867, count(11, 4_294_967_295), NoEffect("the greeting announces what the proxy can do"), "Capability bits that the greeting announces.";
     default_authentication_plugin: AuthPlugin = AuthPlugin::MysqlNativePassword, AuthPlugin::KIND, Live, "Authentication plugin that the greeting announces.";
-    default_schema: String = "information_schema", TEXT, Live, "Schema of a session when neither the client nor its user names one.";
+    default_schema: String = "", TEXT, Live, "Schema of a session when neither the client nor its user names one.";
     default_charset: String = "utf8", TEXT, Live, "Character set that the greeting announces.";
     default_collation_connection: String = "utf8_general_ci", TEXT, Live, "Collation that the greeting announces; must belong to default_charset.";
     handle_unknown_charset: u64 = 1, count(0, 3), NotYet, "For a client collation that the backend does not know: 0 disconnect, 1 use the default and log, 2 use the default.";
@@ -82,7 +82,7 @@ settings! {
     client_host_error_counts: u64 = 0, count(0, 1_048_576), NotYet, "Failed logins after which connections from an address are closed at once.";
     throttle_max_bytes_per_second_to_client: u64 = 0, bytes(0, 2_147_483_647), NotYet, "Result bytes a second to each client; 0 means no limit.";
     throttle_ratio_server_to_client: u64 = 0, PERCENT, NotYet, "While a client is throttled: how far reading from the backend is slowed too.";
-    enable_load_data_local_infile: bool = false, BOOL, Live, "Allow LOAD DATA LOCAL INFILE. The client's own file is streamed; the proxy's disk is never read.";
+    enable_load_data_local_infile: bool = true, BOOL, Live, "Allow LOAD DATA LOCAL INFILE. The client's own file is streamed; the proxy's disk is never read.";
 
     // Backends: connecting
     connect_timeout_server: u64 = 1_000, ms(10, 120_000), Live, "Longest that one connect to a backend, or one reset of a connection, may take.";

@@ -65,6 +65,7 @@ impl Session {
                 return self.report(fault).await;
             }
         }
+        self.facts.row_count = 0;
         self.send_ok().await
     }
 

@@ -26,8 +26,9 @@ impl Session {
         let shift = reframe.shift();
         let mut skip = 0_usize;
         let mut last = false;
+        let mut next_seq = reframe.next_seq();
         while !last || skip > 0 {
-            let (n, ended) = self.pass_frames(shift, &mut skip);
+            let (n, ended) = self.pass_frames(shift, &mut skip, &mut next_seq);
             last |= ended;
             if n > 0 {
                 self.write_infile(n).await?;
@@ -39,13 +40,13 @@ impl Session {
             }
             self.read_file().await?;
         }
-        reframe.infile_sent();
+        reframe.infile_sent(next_seq);
         Ok(())
     }
 
     /// Looks over the frames at hand, renumbers them as the server counts; answers how many bytes may go, and whether
     /// the empty packet is among them.
-    fn pass_frames(&mut self, shift: u8, skip: &mut usize) -> (usize, bool) {
+    fn pass_frames(&mut self, shift: u8, skip: &mut usize, next_seq: &mut u8) -> (usize, bool) {
         let bytes = self.input.filled_mut();
         let mut pos = 0;
         loop {
@@ -59,6 +60,7 @@ impl Session {
             if let Some(byte) = bytes.get_mut(pos + 3) {
                 *byte = seq.wrapping_sub(shift);
             }
+            *next_seq = seq.wrapping_add(1);
             pos += HEADER;
             *skip = len;
             if len == 0 {

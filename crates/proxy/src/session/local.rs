@@ -90,6 +90,7 @@ impl Session {
         let mut out = Vec::new();
         let mut facts = ReplyFacts::default();
         let mut reframe = Reframe::new(ReplyKind::Results, caps, self.caps, self.filter.as_deref(), self.current_status());
+        reframe.set_next_seq(self.answer_seq());
         match reframe.process(&mut packets, &mut out, &mut facts) {
             Ok(p) => {
                 let bytes = if p.direct { packets } else { out };

@@ -156,6 +156,7 @@ impl Login {
         offered.set(Capabilities::LONG_PASSWORD, !is_mariadb);
         offered.set(Capabilities::MULTI_STATEMENTS, vars.client_multi_statements);
         offered.set(Capabilities::DEPRECATE_EOF, vars.enable_client_deprecate_eof);
+        offered.set(Capabilities::LOCAL_FILES, vars.enable_load_data_local_infile);
         offered.set(Capabilities::COMPRESS, vars.have_compress);
         offered.set(Capabilities::ZSTD_COMPRESSION, vars.have_compress && !is_mariadb);
         offered.set(Capabilities::SSL, self.worker.shared.tls.is_some());

@@ -166,7 +166,7 @@ impl Session {
         match (&reply.error, prepare_ok(&reply)) {
             (Some(ServerError { code, sqlstate, message }), _) => {
                 let state = String::from_utf8_lossy(sqlstate).into_owned();
-                self.send_error_at(1, *code, &state, message).await?;
+                self.send_error_at(self.answer_seq(), *code, &state, message).await?;
             }
             (None, Some(ok)) => {
                 facts.warnings = ok.warnings;
@@ -187,6 +187,7 @@ impl Session {
         let mut out = Vec::new();
         let mut facts = ReplyFacts::default();
         let mut reframe = Reframe::new(ReplyKind::Prepare, caps, self.caps, None, self.current_status());
+        reframe.set_next_seq(self.answer_seq());
         match reframe.process(&mut packets, &mut out, &mut facts) {
             Ok(p) => {
                 let bytes = if p.direct { packets } else { out };

@@ -124,6 +124,9 @@ impl Session {
     async fn forward(&mut self, reframe: &mut Reframe<'_>, facts: &mut ReplyFacts, out: &mut Vec<u8>, began: &mut bool) -> Result<usize, Fault> {
         let Some(mut input) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return Ok(0) };
         out.clear();
+        if let Some(seq) = self.front.frame_seq() {
+            reframe.set_next_seq(seq);
+        }
         let processed = reframe.process(input.filled_mut(), out, facts);
         let result = match processed {
             Ok(p) => {

@@ -37,7 +37,7 @@ impl Session {
 
     /// Sends an error as the whole answer to a command; the session goes on.
     pub(super) async fn send_error(&mut self, code: u16, sqlstate: &str, text: &str) -> Result<(), End> {
-        self.send_error_at(1, code, sqlstate, text.as_bytes()).await
+        self.send_error_at(self.answer_seq(), code, sqlstate, text.as_bytes()).await
     }
 
     /// As [`Session::send_error`], with the sequence id that is due (an answer had begun).
@@ -56,9 +56,14 @@ impl Session {
     /// Sends one packet as the whole answer.
     pub(super) async fn send_payload(&mut self, payload: &[u8]) -> Result<(), End> {
         let mut out = Vec::with_capacity(payload.len() + 8);
-        let mut seq = 1;
+        let mut seq = self.answer_seq();
         packet::put_packet(&mut out, &mut seq, payload);
         self.write_front(&out).await
+    }
+
+    /// Sequence id of the first packet of an answer: 1, or what the compressed frames have come to.
+    pub(super) fn answer_seq(&self) -> u8 {
+        self.front.frame_seq().unwrap_or(1)
     }
 
     /// Writes to the client; a kill or a client that does not read for long ends the wait.

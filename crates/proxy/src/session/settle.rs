@@ -92,7 +92,9 @@ impl Session {
             (Some(_), _) => self.facts.row_count = -1,
             (None, Some(rows)) => {
                 self.facts.row_count = -1;
-                self.facts.found_rows = rows;
+                if !is_about_diagnostics(analysis) {
+                    self.facts.found_rows = rows;
+                }
             }
             (None, None) => self.facts.row_count = i64::try_from(reply.affected_rows).unwrap_or(i64::MAX),
         }
