@@ -1,21 +1,21 @@
 //! Where a proxy's time goes under one load: system calls a query and a sampled profile, with `perf` where it works.
 
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use super::fleet::{Fleet, Load, Run};
+use super::fleet::{Fleet, Load};
 use super::peer::{self, Kind, Peer};
 use super::work::Work;
 use crate::dirs;
 use crate::error::{IoContext, LabError};
 
-/// Clients of the profiled load.
-const CLIENTS: usize = 64;
 /// How long each of the two parts is watched.
 const WATCH: Duration = Duration::from_secs(4);
-/// The load runs this much longer than it is watched.
-const MARGIN: Duration = Duration::from_millis(1500);
+/// The load runs in slices of this length until `perf` is done, so that both see the same time but for its start.
+const SLICE: Duration = Duration::from_millis(500);
+/// Kernel functions shown.
+const KERNEL_LINES: usize = 15;
 /// System calls that a proxy makes for traffic.
 const CALLS: &[&str] = &[
     "read",
@@ -33,17 +33,17 @@ const CALLS: &[&str] = &[
     "madvise",
 ];
 
-/// A profile of `kind` under 64 clients with text point selects, as text.
-pub fn profile(kind: Kind) -> Result<String, LabError> {
+/// A profile of `kind` under `clients` clients with text point selects, as text.
+pub fn profile(kind: Kind, clients: usize) -> Result<String, LabError> {
     peer::raise_open_files()?;
     let server = peer::start_server()?;
     let peer = Peer::start(kind, &server)?;
     let pid = peer.pid().ok_or_else(|| LabError::Protocol("only a proxy can be profiled".to_owned()))?;
-    let mut fleet = Fleet::open(&Load { address: peer.address(), clients: CLIENTS, work: Work::PointText, pace: None })?;
+    let mut fleet = Fleet::open(&Load { address: peer.address(), clients, work: Work::PointText, pace: None })?;
     fleet.run(Duration::from_secs(1))?;
     let calls = system_calls(pid, &mut fleet)?;
     let samples = samples(pid, &mut fleet)?;
-    Ok(format!("{}: {CLIENTS} clients, text point selects\n\n{calls}\n{samples}", kind.name()))
+    Ok(format!("{}: {clients} clients, text point selects\n\n{calls}\n{samples}", kind.name()))
 }
 
 /// Calls and context switches for each query.
@@ -52,8 +52,8 @@ fn system_calls(pid: u32, fleet: &mut Fleet) -> Result<String, LabError> {
     let events = format!("context-switches,raw_syscalls:sys_enter,{}", events.join(","));
     let mut perf = Command::new("perf");
     perf.args(["stat", "-x", ",", "-e", &events, "-p", &pid.to_string(), "--", "sleep", &WATCH.as_secs().to_string()]);
-    let (output, run) = watched(perf, fleet)?;
-    let queries = per_second(&run) * WATCH.as_secs_f64();
+    let (output, per_second) = watched(perf, fleet)?;
+    let queries = per_second * WATCH.as_secs_f64();
     let mut text = "for each query:\n".to_owned();
     for line in String::from_utf8_lossy(&output.stderr).lines() {
         let fields: Vec<&str> = line.split(',').collect();
@@ -71,10 +71,12 @@ fn samples(pid: u32, fleet: &mut Fleet) -> Result<String, LabError> {
     let mut perf = Command::new("perf");
     perf.args(["record", "-q", "-e", "cpu-clock", "-F", "1999", "-p", &pid.to_string(), "-o"]).arg(&data);
     perf.args(["--", "sleep", &WATCH.as_secs().to_string()]);
-    let (_, run) = watched(perf, fleet)?;
-    let user = report(&data, &["--sort", "dso"])?;
-    let symbols = report(&data, &["--sort", "dso,symbol", "--percent-limit", "0.4"])?;
-    Ok(format!("{:.0} queries/s while sampled\n{user}\n{symbols}", per_second(&run)))
+    let (_, per_second) = watched(perf, fleet)?;
+    let files = report(&data, &["--sort", "dso"])?;
+    let symbols = report(&data, &["--sort", "dso,symbol", "--percent-limit", "0.3"])?;
+    let (kernel, user): (Vec<&str>, Vec<&str>) = symbols.lines().partition(|line| line.contains("[kernel"));
+    let kernel = kernel.into_iter().take(KERNEL_LINES).collect::<Vec<_>>().join("\n");
+    Ok(format!("{per_second:.0} queries/s while sampled\n{files}\n{}\n\n{kernel}\n", user.join("\n")))
 }
 
 fn report(data: &Path, more: &[&str]) -> Result<String, LabError> {
@@ -82,25 +84,23 @@ fn report(data: &Path, more: &[&str]) -> Result<String, LabError> {
     perf.args(["report", "--stdio", "--no-children", "-q", "-i"]).arg(data).args(more).stdin(Stdio::null());
     let output = perf.output().context(|| "start perf".to_owned())?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(text.lines().filter(|line| !line.trim().is_empty()).map(|line| format!("{}\n", line.trim_end())).collect())
+    Ok(text.lines().map(|line| line.trim_end_matches([' ', '-'])).filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect())
 }
 
-/// Runs the load while `perf` watches.
-fn watched(mut perf: Command, fleet: &mut Fleet) -> Result<(Output, Run), LabError> {
+/// Runs the load while `perf` watches; gives the queries a second as well.
+fn watched(mut perf: Command, fleet: &mut Fleet) -> Result<(Output, f64), LabError> {
     perf.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child: Child = perf.spawn().context(|| "start perf".to_owned())?;
-    let run = fleet.run(WATCH + MARGIN);
-    let output = child.wait_with_output().context(|| "wait for perf".to_owned())?;
-    if !output.status.success() {
-        return Err(LabError::Exited {
-            name: "perf".to_owned(),
-            status: output.status.to_string(),
-            log_tail: String::from_utf8_lossy(&output.stderr).into_owned(),
-        });
+    let mut child = perf.spawn().context(|| "start perf".to_owned())?;
+    let (mut queries, mut seconds) = (0, 0.0);
+    while child.try_wait().context(|| "wait for perf".to_owned())?.is_none() {
+        let run = fleet.run(SLICE)?;
+        queries += run.completed;
+        seconds += run.elapsed.as_secs_f64();
     }
-    Ok((output, run?))
-}
-
-fn per_second(run: &Run) -> f64 {
-    run.completed as f64 / run.elapsed.as_secs_f64()
+    let output = child.wait_with_output().context(|| "wait for perf".to_owned())?;
+    if output.status.success() {
+        return Ok((output, queries as f64 / seconds));
+    }
+    let (status, log_tail) = (output.status.to_string(), String::from_utf8_lossy(&output.stderr).into_owned());
+    Err(LabError::Exited { name: "perf".to_owned(), status, log_tail })
 }

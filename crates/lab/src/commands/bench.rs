@@ -23,9 +23,9 @@ pub(crate) struct Args {
     /// Leave out this peer: direct, haproxy or tidegate. May be given again.
     #[arg(long, value_parser = ["direct", "haproxy", "tidegate"])]
     without: Vec<String>,
-    /// Instead of measuring, profile the proxies with perf under 64 clients.
-    #[arg(long)]
-    profile: bool,
+    /// Instead of measuring, profile the proxies with perf under this many clients (64 when no number is given).
+    #[arg(long, num_args = 0..=1, default_missing_value = "64")]
+    profile: Option<usize>,
     /// Where to write the figures.
     #[arg(long, default_value = "docs/bench/latest.json")]
     json: PathBuf,
@@ -33,8 +33,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !args.without.iter().any(|name| name == kind.name())).collect();
-    if args.profile {
-        return profiles(&kinds);
+    if let Some(clients) = args.profile {
+        return profiles(&kinds, clients);
     }
     println!("{}", report::HEADING);
     let outcome = measure(&plan(args), &kinds, &mut |news| match news {
@@ -56,9 +56,9 @@ fn plan(args: &Args) -> Plan {
     plan
 }
 
-fn profiles(kinds: &[Kind]) -> Result<(), LabError> {
+fn profiles(kinds: &[Kind], clients: usize) -> Result<(), LabError> {
     for kind in kinds.iter().filter(|kind| **kind != Kind::Direct) {
-        println!("{}", profile::profile(*kind)?);
+        println!("{}", profile::profile(*kind, clients)?);
     }
     Ok(())
 }
