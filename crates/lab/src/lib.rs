@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod certs;
 pub mod client;
+pub mod differential;
 pub mod dirs;
 pub mod error;
 pub mod flavor;

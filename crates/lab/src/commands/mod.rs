@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod differential;
 mod serve;
 
 use clap::Subcommand;
@@ -14,6 +15,8 @@ pub(crate) enum Command {
     Bench(bench::Args),
     /// A primary, two replicas and the proxy before them, until Ctrl-C.
     Demo(demo::Args),
+    /// Session scripts, direct and through the proxy, compared field by field.
+    Differential(differential::Args),
     /// One server, and the proxy before it when asked for, for other programs to use.
     Serve(serve::Args),
 }
@@ -23,6 +26,7 @@ impl Command {
         match self {
             Command::Bench(args) => bench::run(args),
             Command::Demo(args) => demo::run(args),
+            Command::Differential(args) => differential::run(args),
             Command::Serve(args) => serve::run(args),
         }
     }

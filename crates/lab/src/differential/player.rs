@@ -1,0 +1,160 @@
+//! One session: a client, the prepared statements it holds, and the steps it is told to take.
+
+use std::collections::HashMap;
+
+use wire::Command;
+
+use super::seen::{prepared_lines, put_set, reply_lines, status_line};
+use super::step::{Login, Step};
+use crate::client::{Client, ConnectOptions, Encoding, Execution, Param, Prepared};
+use crate::error::LabError;
+
+/// A fetch loop ends here, whatever the server says.
+const MOST_FETCHES: usize = 1000;
+
+/// A logged-in client that takes steps.
+#[derive(Debug)]
+pub struct Player {
+    client: Client,
+    options: ConnectOptions,
+    statements: HashMap<u8, Prepared>,
+}
+
+impl Player {
+    /// Logs in; gives the player and what the login showed.
+    pub fn login(base: &ConnectOptions, login: &Login) -> Result<(Player, Vec<String>), LabError> {
+        let client = Client::connect(&login.options(base))?;
+        // Whether the first OK packet tells of the schema is a server's own matter: here only what follows is compared.
+        let lines = vec![format!("logged in, {} warnings", client.login_status().warnings)];
+        Ok((Player { client, options: base.clone(), statements: HashMap::new() }, lines))
+    }
+
+    /// Takes a step and gives what it showed. A lost connection or broken protocol is shown too: the other run has to
+    /// show the same.
+    pub fn take(&mut self, step: &Step) -> Vec<String> {
+        match self.try_take(step) {
+            Ok(lines) => lines,
+            Err(LabError::Server { code, sqlstate, message }) => vec![format!("error {code} ({sqlstate}) {message}")],
+            Err(error) => vec![format!("broken: {error}")],
+        }
+    }
+
+    fn try_take(&mut self, step: &Step) -> Result<Vec<String>, LabError> {
+        match step {
+            Step::Query(sql) => self.client.query(sql).map(|reply| reply_lines(&reply)),
+            Step::Prepare(slot, sql) => self.prepare(*slot, sql),
+            Step::Execute(slot, params) => self.execute(*slot, params),
+            Step::Cursor(slot, params, rows) => self.cursor(*slot, params, *rows),
+            Step::LongData(slot, param, data) => {
+                let statement = self.statement(*slot);
+                self.client.send_long_data(&statement, *param, data.as_bytes())?;
+                Ok(Vec::new())
+            }
+            Step::ResetStatement(slot) => {
+                self.command(Command::StmtReset, &self.statement(*slot).id.to_le_bytes())
+            }
+            Step::CloseStatement(slot) => {
+                let statement = self.statement(*slot);
+                self.client.close_statement(&statement)?;
+                Ok(Vec::new())
+            }
+            Step::InitDb(schema) => self.command(Command::InitDb, schema.as_bytes()),
+            Step::Ping => self.command(Command::Ping, b""),
+            Step::SetOption(option) => self.command(Command::SetOption, &option.to_le_bytes()),
+            Step::FieldList(table) => self.field_list(table),
+            Step::ResetConnection => self.command(Command::ResetConnection, b""),
+            Step::ChangeUser(login) => self.change_user(login),
+        }
+    }
+
+    fn command(&mut self, command: Command, body: &[u8]) -> Result<Vec<String>, LabError> {
+        self.client.command(command, body).map(|reply| reply_lines(&reply))
+    }
+
+    fn prepare(&mut self, slot: u8, sql: &str) -> Result<Vec<String>, LabError> {
+        let prepared = self.client.prepare(sql)?;
+        let lines = prepared_lines(&prepared);
+        self.statements.insert(slot, prepared);
+        Ok(lines)
+    }
+
+    /// The statement in a slot; for an empty slot one that no server has.
+    fn statement(&self, slot: u8) -> Prepared {
+        let unknown = || Prepared { id: 0x7fff_0000, raw: Vec::new(), warnings: 0, params: Vec::new(), columns: Vec::new() };
+        self.statements.get(&slot).cloned().unwrap_or_else(unknown)
+    }
+
+    fn execute(&mut self, slot: u8, params: &[Param]) -> Result<Vec<String>, LabError> {
+        let statement = self.statement(slot);
+        self.client.execute(&statement, params).map(|reply| reply_lines(&reply))
+    }
+
+    fn cursor(&mut self, slot: u8, params: &[Param], rows: u32) -> Result<Vec<String>, LabError> {
+        let statement = self.statement(slot);
+        let how = Execution { cursor: true, reuse_types: false };
+        let opened = self.client.execute_with(&statement, params, how)?;
+        let mut lines = reply_lines(&opened);
+        let Ok(set) = opened.rows() else { return Ok(lines) };
+        let open = |set: &crate::client::ResultSet| {
+            set.end.as_ref().is_ok_and(|end| {
+                end.status.contains(wire::StatusFlags::CURSOR_EXISTS) && !end.status.contains(wire::StatusFlags::LAST_ROW_SENT)
+            })
+        };
+        let mut more = open(set);
+        for _ in 0..MOST_FETCHES {
+            if !more {
+                break;
+            }
+            let part = self.client.fetch(&statement, &set.columns, rows)?;
+            more = open(&part);
+            put_set(&mut lines, &crate::client::ResultSet { columns: Vec::new(), ..part });
+        }
+        Ok(lines)
+    }
+
+    /// COM_FIELD_LIST: definitions, then an EOF (or OK) without a column count before them.
+    fn field_list(&mut self, table: &str) -> Result<Vec<String>, LabError> {
+        let mut body = table.as_bytes().to_vec();
+        body.push(0);
+        self.client.send_command(Command::FieldList, &body)?;
+        let mut lines = Vec::new();
+        loop {
+            let packet = self.client.recv_packet()?;
+            let last = matches!(packet.first(), Some(0xfe | 0xff));
+            lines.push(format!("field {packet:02x?}"));
+            if last {
+                return Ok(lines);
+            }
+        }
+    }
+
+    fn change_user(&mut self, login: &Login) -> Result<Vec<String>, LabError> {
+        self.statements.clear();
+        let status = self.client.change_user(&login.options(&self.options))?;
+        Ok(vec![status_line("changed user", &status)])
+    }
+
+    /// Runs SQL in either encoding: a text query, or prepared, executed and closed. What a server cannot prepare is sent
+    /// as text.
+    pub fn run_as(&mut self, encoding: Encoding, sql: &str) -> Vec<String> {
+        const SLOT: u8 = 255;
+        if encoding == Encoding::Text {
+            return self.take(&Step::Query(sql.to_owned()));
+        }
+        let prepared = self.take(&Step::Prepare(SLOT, sql.to_owned()));
+        if prepared.first().is_some_and(|line| line.starts_with("error 1295 ")) {
+            return self.take(&Step::Query(sql.to_owned()));
+        }
+        if prepared.first().is_some_and(|line| line.starts_with("error ") || line.starts_with("broken")) {
+            return prepared;
+        }
+        let lines = self.take(&Step::Execute(SLOT, Vec::new()));
+        self.take(&Step::CloseStatement(SLOT));
+        lines
+    }
+
+    /// The client, for what a step does not say.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
