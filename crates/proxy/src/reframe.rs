@@ -335,7 +335,12 @@ impl<'f> Reframe<'f> {
         }
         let mut kept = Vec::new();
         let mut all = true;
-        for change in session_state::changes(ok.session_state).flatten() {
+        for change in session_state::changes(ok.session_state) {
+            // What cannot be read is not passed on.
+            let Ok(change) = change else {
+                all = false;
+                break;
+            };
             facts.note(&change);
             if self.filter.is_some_and(|f| f.wants(&change)) {
                 session_state::put_change(&mut kept, &change);

@@ -4,7 +4,7 @@
 //! SYSTEM_VARIABLES entry; both shapes read as one [`Change`] a variable.
 
 use crate::codec::{Reader, put_lenenc_bytes};
-use crate::error::Result;
+use crate::error::{Result, WireError};
 
 /// One thing that changed in the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ fn entry(kind: u8, data: &[u8]) -> Result<Change<'_>> {
     let mut reader = Reader::new(data);
     Ok(match kind {
         SCHEMA => Change::Schema(reader.lenenc_bytes()?),
-        STATE_CHANGE => Change::StateChange(reader.lenenc_bytes()? == b"1"),
+        STATE_CHANGE => Change::StateChange(state_changed(data)?),
         GTIDS => {
             reader.u8()?; // encoding specification: 0, text, is the only one
             Change::Gtids(reader.lenenc_bytes()?)
@@ -100,6 +100,14 @@ fn entry(kind: u8, data: &[u8]) -> Result<Change<'_>> {
         TRANSACTION_STATE => Change::TransactionState(reader.lenenc_bytes()?),
         kind => Change::Other { kind, data },
     })
+}
+
+/// The protocol page shows a length-encoded string here; servers (MySQL 5.7 to 9.7, MariaDB) send the bare digit.
+fn state_changed(data: &[u8]) -> Result<bool> {
+    match data {
+        [digit] | [1, digit] => Ok(*digit == b'1'),
+        _ => Err(WireError::Malformed("state change entry")),
+    }
 }
 
 /// Appends one entry, in MySQL's shape (one variable an entry).
@@ -112,7 +120,10 @@ pub fn put_change(out: &mut Vec<u8>, change: &Change<'_>) {
             SYSTEM_VARIABLES
         }
         Change::Schema(name) => put_text(&mut data, name, SCHEMA),
-        Change::StateChange(changed) => put_text(&mut data, if *changed { b"1" } else { b"0" }, STATE_CHANGE),
+        Change::StateChange(changed) => {
+            data.push(if *changed { b'1' } else { b'0' });
+            STATE_CHANGE
+        }
         Change::Gtids(gtids) => {
             data.push(0);
             put_text(&mut data, gtids, GTIDS)
@@ -153,6 +164,12 @@ mod tests {
         let mut out = Vec::new();
         all.iter().for_each(|change| put_change(&mut out, change));
         assert_eq!(changes(&out).collect::<Result<Vec<_>>>().unwrap(), all);
+    }
+
+    #[test]
+    fn a_reply_of_mariadb_10_11_to_init_db() {
+        let got = changes(b"\x01\x05\x04test\x02\x011").collect::<Result<Vec<_>>>().unwrap();
+        assert_eq!(got, [Change::Schema(b"test"), Change::StateChange(true)]);
     }
 
     #[test]

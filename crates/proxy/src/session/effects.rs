@@ -100,6 +100,8 @@ impl Session {
                     }
                 }
             }
+            // MariaDB tells of the proxy's own settings once more with the next reply.
+            name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {}
             "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
             "session_track_transaction_info" | "session_track_gtids" => {
                 self.set_variable(name, Some(value));

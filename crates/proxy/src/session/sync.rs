@@ -31,8 +31,8 @@ impl Session {
     /// Brings the backend to the session's state for this statement.
     pub(super) async fn sync(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
         let mut ahead = Ahead::default();
-        self.sync_tracking(analysis).await?;
         self.sync_state(&mut ahead).await?;
+        self.sync_tracking(analysis).await?;
         if self.needs_last_insert_id(analysis) {
             let id = self.facts.last_insert_id;
             if let Some(backend) = self.backend.as_mut().filter(|b| b.core.last_insert_id != Some(id)) {
