@@ -60,7 +60,8 @@ impl Setting {
                     assert!(input.len() < processed.needs, "has {}, needs {}", input.len(), processed.needs);
                     break;
                 }
-                reframe.infile_sent();
+                // The client's empty packet takes one sequence id.
+                reframe.infile_sent(reframe.next_seq().wrapping_add(1));
             }
         }
         Ok((client, format!("{facts:?} and more to come")))
