@@ -1,0 +1,427 @@
+//! No session sees another's state, though all share one backend.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+mod common;
+
+use std::sync::mpsc::{TryRecvError, channel};
+use std::thread;
+
+use common::{LIMIT, Peer, World};
+use lab::client::{Encoding, Param};
+use lab::wait;
+
+each_flavor!(
+    current_schema,
+    login_collation,
+    set_names,
+    autocommit,
+    session_variables,
+    less_common_variables,
+    isolation_level,
+    next_transaction_only,
+    user_variables,
+    computed_user_variables,
+    temporary_tables,
+    named_locks,
+    locked_tables,
+    transactions,
+    transaction_of_a_lost_client,
+    locks_of_a_lost_client,
+    prepared_statements,
+    text_prepared_statements,
+    reset_connection,
+    change_user,
+    rows_stay_with_their_session,
+    waiting_ends_with_an_error,
+);
+
+/// Both sessions show their own value again and again while they take turns.
+fn each_keeps(a: &mut Peer, b: &mut Peer, query: &str, in_a: &str, in_b: &str) {
+    for _ in 0..3 {
+        assert_eq!(a.row(query), in_a, "first session: {query}");
+        assert_eq!(b.row(query), in_b, "second session: {query}");
+    }
+}
+
+/// `first` holds the only backend after `begin`; `second` waits until `end` and then gets its answer.
+fn holds_until(world: &World, begin: &[&str], during: &str, end: &[&str]) {
+    let (mut first, mut second) = world.pair();
+    first.exec_all(begin);
+    let (sender, answers) = channel();
+    let asking = thread::spawn(move || {
+        sender.send(second.get("SELECT 'answered'")).unwrap();
+        second
+    });
+    for _ in 0..10 {
+        first.exec(during);
+        if world.proxy.is_some() {
+            assert_eq!(answers.try_recv(), Err(TryRecvError::Empty), "the other session did not wait: {begin:?}");
+        }
+    }
+    first.exec_all(end);
+    assert_eq!(answers.recv_timeout(LIMIT).unwrap(), "answered", "after {end:?}");
+    let mut second = asking.join().unwrap();
+    for _ in 0..3 {
+        first.disturb();
+        second.disturb();
+    }
+}
+
+fn current_schema(world: &World) {
+    let other = format!("{}_other", world.schema);
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&[&format!("DROP DATABASE IF EXISTS {other}"), &format!("CREATE DATABASE {other}"), "CREATE TABLE t(s VARCHAR(10))", "INSERT INTO t VALUES('first')"]);
+    b.exec(&format!("USE {other}"));
+    b.exec_all(&["CREATE TABLE t(s VARCHAR(10))", "INSERT INTO t VALUES('second')"]);
+    each_keeps(&mut a, &mut b, "SELECT DATABASE()", &world.schema, &other);
+    each_keeps(&mut a, &mut b, "SELECT s FROM t", "first", "second");
+    b.init_db(&world.schema).unwrap().ok().unwrap();
+    a.init_db(&other).unwrap().ok().unwrap();
+    each_keeps(&mut a, &mut b, "SELECT DATABASE(), s FROM t", &format!("{other} second"), &format!("{} first", world.schema));
+    let mut options = world.options();
+    options.database = None;
+    let mut c = world.connect_with(&options);
+    for _ in 0..2 {
+        assert_eq!(c.get("SELECT DATABASE()"), "NULL");
+        assert_eq!(c.fails("SELECT s FROM t"), 1046);
+        assert_eq!(a.get("SELECT DATABASE()"), other);
+    }
+    a.exec(&format!("DROP DATABASE {other}"));
+    each_keeps(&mut a, &mut b, "SELECT DATABASE()", "NULL", &world.schema);
+}
+
+fn login_collation(world: &World) {
+    const STATE: &str = "SELECT @@character_set_client, @@character_set_connection, @@character_set_results, @@collation_connection";
+    let mut latin = world.connect_with(&world.options().charset(8));
+    let mut wide = world.connect_with(&world.options().charset(45));
+    let mut bin = world.connect_with(&world.options().charset(46));
+    each_keeps(&mut latin, &mut wide, STATE, "latin1 latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4 utf8mb4_general_ci");
+    each_keeps(&mut bin, &mut latin, STATE, "utf8mb4 utf8mb4 utf8mb4 utf8mb4_bin", "latin1 latin1 latin1 latin1_swedish_ci");
+    each_keeps(&mut wide, &mut bin, "SELECT 'a' = 'A'", "1", "0");
+    each_keeps(&mut latin, &mut wide, "SELECT CHAR_LENGTH('ä')", "2", "1");
+    // The bytes of a result are in the session's character set.
+    let reply = latin.exec("SELECT CONVERT(_utf8mb4 x'c3a4' USING utf8mb4)");
+    assert_eq!(reply.rows().unwrap().rows[0].values[0], lab::client::Value::Bytes(vec![0xe4]));
+    assert_eq!(wide.get("SELECT _utf8mb4 x'c3a4'"), "ä");
+}
+
+fn set_names(world: &World) {
+    const STATE: &str = "SELECT @@character_set_client, @@character_set_results, @@collation_connection";
+    let (mut a, mut b) = world.pair();
+    a.exec("SET NAMES latin1");
+    each_keeps(&mut a, &mut b, STATE, "latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4_general_ci");
+    b.exec("SET NAMES 'utf8mb4' COLLATE 'utf8mb4_bin'");
+    each_keeps(&mut a, &mut b, STATE, "latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4_bin");
+    a.exec_all(&["SET NAMES utf8mb4", "SET character_set_results = NULL"]);
+    each_keeps(&mut a, &mut b, "SELECT @@character_set_results", "NULL", "utf8mb4");
+    a.exec("SET collation_connection = utf8mb4_unicode_ci");
+    each_keeps(&mut a, &mut b, "SELECT @@collation_connection", "utf8mb4_unicode_ci", "utf8mb4_bin");
+}
+
+fn autocommit(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec("SET autocommit = 0");
+    each_keeps(&mut a, &mut b, "SELECT @@autocommit", "0", "1");
+    a.exec("SET autocommit = 1");
+    b.exec("SET SESSION autocommit = OFF");
+    each_keeps(&mut a, &mut b, "SELECT @@autocommit", "1", "0");
+    let status = |peer: &mut Peer| peer.exec("DO 1").status().unwrap().status;
+    assert!(status(&mut a).contains(wire::StatusFlags::AUTOCOMMIT));
+    assert!(!status(&mut b).contains(wire::StatusFlags::AUTOCOMMIT));
+}
+
+/// Sets each variable in one session only; the other keeps what it had.
+fn keeps_variables(world: &World, variables: &[(&str, &str, &str)]) {
+    let (mut a, mut b) = world.pair();
+    for (name, assigned, shown) in variables {
+        let query = format!("SELECT @@{name}");
+        let before = b.get(&query);
+        a.exec(&format!("SET SESSION {name} = {assigned}"));
+        each_keeps(&mut a, &mut b, &query, shown, &before);
+    }
+    // All of them together, for a third session that comes later.
+    let mut c = world.connect();
+    for (name, _, shown) in variables {
+        assert_eq!(a.get(&format!("SELECT @@{name}")), *shown);
+        let query = format!("SELECT @@{name}");
+        let fresh = c.get(&query);
+        assert_eq!(b.get(&query), fresh, "{name}");
+    }
+}
+
+fn session_variables(world: &World) {
+    keeps_variables(
+        world,
+        &[
+            ("sql_mode", "'ANSI_QUOTES'", "ANSI_QUOTES"),
+            ("time_zone", "'+05:30'", "+05:30"),
+            ("foreign_key_checks", "0", "0"),
+            ("unique_checks", "OFF", "0"),
+            ("sql_select_limit", "3", "3"),
+            ("sql_safe_updates", "1", "1"),
+            ("group_concat_max_len", "77", "77"),
+            ("wait_timeout", "1234", "1234"),
+            ("lock_wait_timeout", "12", "12"),
+            ("innodb_lock_wait_timeout", "13", "13"),
+        ],
+    );
+}
+
+fn less_common_variables(world: &World) {
+    keeps_variables(
+        world,
+        &[
+            ("lc_time_names", "'de_DE'", "de_DE"),
+            ("div_precision_increment", "2", "2"),
+            ("sql_notes", "0", "0"),
+            ("auto_increment_increment", "7", "7"),
+            ("default_week_format", "3", "3"),
+            ("sort_buffer_size", "65536", "65536"),
+            ("net_write_timeout", "61", "61"),
+            ("low_priority_updates", "1", "1"),
+        ],
+    );
+    let (mut a, mut b) = world.pair();
+    a.exec("SET timestamp = 1700000000");
+    let now = a.get("SELECT UNIX_TIMESTAMP(NOW())");
+    assert_eq!(now, "1700000000");
+    assert_ne!(b.get("SELECT UNIX_TIMESTAMP(NOW())"), now);
+    assert_eq!(a.get("SELECT UNIX_TIMESTAMP(NOW())"), now);
+}
+
+fn isolation_level(world: &World) {
+    let name = if world.is_mysql() { "transaction_isolation" } else { "tx_isolation" };
+    let (mut a, mut b) = world.pair();
+    let query = format!("SELECT @@{name}");
+    a.exec("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED");
+    each_keeps(&mut a, &mut b, &query, "READ-COMMITTED", "REPEATABLE-READ");
+    b.exec("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+    each_keeps(&mut a, &mut b, &query, "READ-COMMITTED", "SERIALIZABLE");
+    b.exec(&format!("SET {name} = 'REPEATABLE-READ'"));
+    b.exec("SET SESSION TRANSACTION READ ONLY");
+    a.exec("CREATE TABLE t(i INT)");
+    a.exec("INSERT INTO t VALUES(1)");
+    assert_eq!(b.fails("INSERT INTO t VALUES(2)"), 1792);
+    a.exec("INSERT INTO t VALUES(3)");
+}
+
+fn next_transaction_only(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec("CREATE TABLE t(i INT)");
+    a.exec("SET TRANSACTION READ ONLY");
+    a.exec("BEGIN");
+    assert_eq!(a.fails("INSERT INTO t VALUES(1)"), 1792);
+    a.exec("COMMIT");
+    b.exec("INSERT INTO t VALUES(2)");
+    a.exec("INSERT INTO t VALUES(3)");
+    if world.encoding == Encoding::Text {
+        holds_until(world, &["SET TRANSACTION READ ONLY"], "SET @x = 1", &["BEGIN", "COMMIT"]);
+    }
+}
+
+fn user_variables(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec("SET @v = 'mine', @n = 5");
+    each_keeps(&mut a, &mut b, "SELECT @v, @n", "mine 5", "NULL NULL");
+    b.exec("SET @v := 2.50");
+    each_keeps(&mut a, &mut b, "SELECT @v", "mine", "2.50");
+    a.exec("SET @V = NULL");
+    each_keeps(&mut a, &mut b, "SELECT @v", "NULL", "2.50");
+    a.exec("SET @`odd name` = x'4142'");
+    each_keeps(&mut a, &mut b, "SELECT @`odd name`", "AB", "NULL");
+}
+
+fn computed_user_variables(world: &World) {
+    let (mut a, mut b) = world.pair();
+    b.exec("SELECT 1");
+    a.exec("CREATE TABLE t(i INT)");
+    a.exec("INSERT INTO t VALUES(7), (8)");
+    a.exec("SELECT MAX(i) INTO @m FROM t");
+    a.exec("SET @s = CONCAT('x', (SELECT COUNT(*) FROM t))");
+    assert_eq!(a.row("SELECT @m, @s"), "8 x2");
+    a.reset_connection().unwrap().ok().unwrap();
+    assert_eq!(b.row("SELECT @m, @s"), "NULL NULL");
+    assert_eq!(a.row("SELECT @m, @s"), "NULL NULL");
+}
+
+fn temporary_tables(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&["CREATE TEMPORARY TABLE tmp(i INT)", "INSERT INTO tmp VALUES(1)"]);
+    assert_eq!(a.get("SELECT i FROM tmp"), "1");
+    a.exec("DROP TEMPORARY TABLE tmp");
+    assert_eq!(b.fails("SELECT i FROM tmp"), 1146);
+    holds_until(world, &["CREATE TEMPORARY TABLE tmp(i INT)"], "INSERT INTO tmp VALUES(1)", &["DROP TABLE tmp"]);
+    // The table of a session that ends is gone.
+    a.exec("CREATE TEMPORARY TABLE tmp(i INT)");
+    a.into_client().quit().unwrap();
+    assert_eq!(b.fails("SELECT i FROM tmp"), 1146);
+}
+
+fn named_locks(world: &World) {
+    let name = &world.schema;
+    holds_until(
+        world,
+        &[&format!("SELECT GET_LOCK('{name}', 0)")],
+        &format!("SELECT IS_USED_LOCK('{name}')"),
+        &[&format!("SELECT RELEASE_LOCK('{name}')")],
+    );
+    let mut c = world.connect();
+    assert_eq!(c.get(&format!("SELECT IS_FREE_LOCK('{name}')")), "1");
+    holds_until(world, &[&format!("DO GET_LOCK('{name}', 0), GET_LOCK('{name}2', 0)")], "DO 1", &["SELECT RELEASE_ALL_LOCKS()"]);
+    assert_eq!(c.get(&format!("SELECT IS_FREE_LOCK('{name}2')")), "1");
+}
+
+fn locked_tables(world: &World) {
+    world.connect().exec("CREATE TABLE t(i INT)");
+    holds_until(world, &["LOCK TABLES t WRITE"], "INSERT INTO t VALUES(1)", &["UNLOCK TABLES"]);
+    world.connect().exec("INSERT INTO t VALUES(1)");
+}
+
+fn transactions(world: &World) {
+    world.connect().exec("CREATE TABLE t(i INT)");
+    for (begin, end) in [("BEGIN", "COMMIT"), ("START TRANSACTION", "ROLLBACK"), ("SET autocommit = 0", "SET autocommit = 1")] {
+        holds_until(world, &[begin, "INSERT INTO t VALUES(1)"], "SELECT COUNT(*) FROM t", &[end]);
+    }
+    // An implicit commit ends it too.
+    holds_until(world, &["BEGIN", "INSERT INTO t VALUES(1)"], "SELECT COUNT(*) FROM t", &["CREATE TABLE u(i INT)"]);
+    assert_eq!(world.connect().get("SELECT COUNT(*) FROM t"), "3");
+}
+
+fn no_open_transaction(world: &World) {
+    let mut root = world.server.root().unwrap();
+    wait::until("the transaction to end", LIMIT, || {
+        let count = root.scalar(format!(
+            "SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id \
+             WHERE p.db = '{}'",
+            world.schema
+        ));
+        (count.unwrap().as_deref() == Some("0")).then_some(())
+    })
+    .unwrap();
+}
+
+fn transaction_of_a_lost_client(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec("CREATE TABLE t(i INT PRIMARY KEY, n INT)");
+    a.exec("INSERT INTO t VALUES(1, 0)");
+    a.exec_all(&["BEGIN", "UPDATE t SET n = 1 WHERE i = 1"]);
+    a.cut();
+    // Its lock is gone and its change undone.
+    wait::until("the row to be free", LIMIT, || b.ask("UPDATE t SET n = n + 10 WHERE i = 1").err().is_none().then_some(())).unwrap();
+    assert_eq!(b.get("SELECT n FROM t"), "10");
+    no_open_transaction(world);
+    let mut c = world.connect();
+    c.exec_all(&["BEGIN", "UPDATE t SET n = 5 WHERE i = 1"]);
+    c.into_client().quit().unwrap();
+    assert_eq!(b.get("SELECT n FROM t"), "10");
+    let status = b.exec("DO 1").status().unwrap().status;
+    assert!(!status.contains(wire::StatusFlags::IN_TRANS));
+}
+
+fn locks_of_a_lost_client(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let name = &world.schema;
+    a.exec(&format!("DO GET_LOCK('{name}', 0)"));
+    a.exec("SET @left = 'behind'");
+    a.exec("CREATE TEMPORARY TABLE tmp(i INT)");
+    a.cut();
+    let free = format!("SELECT IS_FREE_LOCK('{name}')");
+    wait::until("the lock to be free", LIMIT, || (b.get(&free) == "1").then_some(())).unwrap();
+    assert_eq!(b.get("SELECT @left"), "NULL");
+    assert_eq!(b.fails("SELECT * FROM tmp"), 1146);
+}
+
+fn prepared_statements(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let mine = a.prepare("SELECT 'a', ? AS x").unwrap();
+    let theirs = b.prepare("SELECT 'b', ? AS x, 2 AS y").unwrap();
+    for i in 0..3 {
+        let row = |reply: lab::client::Reply| reply.table().unwrap()[0].iter().flatten().cloned().collect::<Vec<_>>().join(" ");
+        assert_eq!(row(a.execute(&mine, &[Param::Int(i)]).unwrap()), format!("a {i}"));
+        assert_eq!(row(b.execute(&theirs, &[Param::Int(i)]).unwrap()), format!("b {i} 2"));
+    }
+    a.close_statement(&mine).unwrap();
+    assert_eq!(a.execute(&mine, &[Param::Int(1)]).unwrap().err().unwrap().code, 1243);
+    assert!(b.execute(&theirs, &[Param::Int(1)]).unwrap().err().is_none());
+    // The state of the session counts at execution, not that of the session that prepared the same text.
+    let other = format!("{}_p", world.schema);
+    a.exec_all(&[&format!("CREATE DATABASE {other}"), "CREATE TABLE t(i INT)", "INSERT INTO t VALUES(1)"]);
+    b.exec(&format!("USE {other}"));
+    b.exec_all(&["CREATE TABLE t(i INT, j INT)", "INSERT INTO t VALUES(2, 3)"]);
+    let (first, second) = (a.prepare("SELECT * FROM t").unwrap(), b.prepare("SELECT * FROM t").unwrap());
+    assert_eq!((first.columns.len(), second.columns.len()), (1, 2));
+    for _ in 0..2 {
+        assert_eq!(a.execute(&first, &[]).unwrap().scalar().unwrap().as_deref(), Some("1"));
+        assert_eq!(b.execute(&second, &[]).unwrap().scalar().unwrap().as_deref(), Some("2"));
+    }
+    b.exec(&format!("DROP DATABASE {other}"));
+}
+
+fn text_prepared_statements(world: &World) {
+    if world.encoding == Encoding::Binary {
+        return; // PREPARE cannot be prepared
+    }
+    let mut b = world.connect();
+    holds_until(world, &["PREPARE p FROM 'SELECT 5'"], "EXECUTE p", &["DEALLOCATE PREPARE p"]);
+    assert_eq!(b.fails("EXECUTE p"), 1243);
+}
+
+const CHANGED: &[&str] =
+    &["SET time_zone = '+07:00'", "SET NAMES latin1", "SET @v = 1", "SET autocommit = 0", "SET sql_mode = ''", "CREATE TEMPORARY TABLE tmp(i INT)"];
+const SHOWN: &str = "SELECT @@time_zone, @@character_set_client, @v, @@autocommit, LAST_INSERT_ID(), DATABASE()";
+
+fn reset_connection(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let fresh = b.row(SHOWN);
+    a.exec_all(CHANGED);
+    a.reset_connection().unwrap().ok().unwrap();
+    assert_eq!(a.row(SHOWN), fresh);
+    assert_eq!(a.fails("SELECT * FROM tmp"), 1146);
+    assert_eq!(b.row(SHOWN), fresh);
+}
+
+fn change_user(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let fresh = b.row(SHOWN);
+    a.exec_all(CHANGED);
+    let statement = a.prepare("SELECT 1").unwrap();
+    a.change_user(&world.options()).unwrap();
+    assert_eq!(a.row(SHOWN), fresh);
+    assert_eq!(a.fails("SELECT * FROM tmp"), 1146);
+    assert_eq!(a.execute(&statement, &[]).unwrap().err().unwrap().code, 1243);
+    assert_eq!(b.row(SHOWN), fresh);
+    let wrong = world.options_for("app", "wrong");
+    assert_eq!(a.change_user(&wrong).unwrap_err().code(), Some(1045));
+}
+
+/// Many sessions at a time, each with values of its own.
+fn rows_stay_with_their_session(world: &World) {
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let mut peer = world.connect();
+            scope.spawn(move || {
+                peer.exec(&format!("SET @me = {n}"));
+                peer.exec(&format!("SET SESSION group_concat_max_len = {}", 1000 + n));
+                for i in 0..40 {
+                    let row = peer.row(&format!("SELECT {n}, {i}, @me, @@group_concat_max_len"));
+                    assert_eq!(row, format!("{n} {i} {n} {}", 1000 + n));
+                }
+            });
+        }
+    });
+}
+
+fn waiting_ends_with_an_error(world: &World) {
+    let flavor = world.flavor();
+    if world.proxy.is_none() || world.encoding == Encoding::Binary {
+        return;
+    }
+    let world = World::proxied(flavor, 1, |builder| builder.variable("connect_timeout_server_max", 200));
+    let (mut a, mut b) = world.pair();
+    a.exec("BEGIN");
+    a.exec("SELECT 1");
+    assert_eq!(b.fails("SELECT 1"), 9001);
+    a.exec("COMMIT");
+    b.exec("SELECT 1");
+}
