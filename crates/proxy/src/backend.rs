@@ -1,7 +1,6 @@
 //! One connection to a server, and what we know it to hold.
 
 use crate::buffer::{Buffer, BufferPool};
-use crate::class::Class;
 use crate::lane::LaneKey;
 use crate::link::{DetachedLink, Link};
 use crate::shared::{ServerInfo, ServerShared, Slot};
@@ -89,10 +88,6 @@ pub struct OkReply {
     pub last_insert_id: u64,
     /// Status flags.
     pub status: StatusFlags,
-    /// Warnings.
-    pub warnings: u16,
-    /// Session tracker entries, raw.
-    pub session_state: Vec<u8>,
 }
 
 /// A whole reply to a statement of our own.
@@ -145,11 +140,6 @@ impl Backend {
             _slot: slot,
         };
         Self { link, input: Buffer::default(), core: Box::new(core) }
-    }
-
-    /// The class of sessions it may serve.
-    pub fn class(&self) -> Class {
-        self.core.lane.class
     }
 
     /// Takes the backend from this worker. Refused (with the backend lost) only when the kernel refuses.
@@ -242,12 +232,11 @@ impl Backend {
 impl OkReply {
     /// Reads an OK (or end-of-rows) packet; what a plain EOF does not say stays zero.
     pub fn read(payload: &[u8], tracker: &Tracker, caps: Capabilities) -> Self {
-        let mut reply = Self { status: tracker.status(), warnings: tracker.warnings(), ..Self::default() };
+        let mut reply = Self { status: tracker.status(), ..Self::default() };
         let plain_eof = payload.first() == Some(&wire::message::EOF) && payload.len() < 7;
         if let (false, Ok(ok)) = (plain_eof, OkPacket::parse(payload, caps)) {
             reply.affected_rows = ok.affected_rows;
             reply.last_insert_id = ok.last_insert_id;
-            reply.session_state = ok.session_state.to_vec();
         }
         reply
     }

@@ -83,11 +83,6 @@ impl Entry {
         }
     }
 
-    /// What the session does, and since when (ms).
-    pub fn activity(&self) -> (Activity, u64) {
-        (self.activity.get(), self.since_ms.get())
-    }
-
     /// The session does something else now.
     pub fn set_activity(&self, activity: Activity, now_ms: u64) {
         self.activity.set(activity);

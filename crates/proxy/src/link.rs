@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 use crate::backend::invalid;
-use wire::compress::{Compressor, Decompressor, Method};
+use wire::compress::{Compressor, Decompressor, FRAME_HEADER, Method};
 
 /// Compression state of one link; boxed, for most links have none.
 pub struct Compression {
@@ -17,7 +17,9 @@ pub struct Compression {
     /// True towards clients: frames of an answer go on with the question's numbers.
     answers: bool,
     raw: Buffer,
+    /// Unpacked and not yet read: from `plain_at` on.
     plain: Vec<u8>,
+    plain_at: usize,
     out: Vec<u8>,
 }
 
@@ -25,7 +27,49 @@ impl Compression {
     /// Fresh state, for use right after the authentication's OK.
     pub fn new(method: Method, answers: bool) -> Box<Self> {
         let (compressor, decompressor) = (Compressor::new(method), Decompressor::new(method));
-        Box::new(Self { compressor, decompressor, answers, raw: Buffer::default(), plain: Vec::new(), out: Vec::new() })
+        Box::new(Self { compressor, decompressor, answers, raw: Buffer::default(), plain: Vec::new(), plain_at: 0, out: Vec::new() })
+    }
+}
+
+impl Compression {
+    /// Length of the frame at the front of what was received, header included.
+    fn frame_len(&self) -> Option<usize> {
+        let [low, middle, high] = *self.raw.filled().first_chunk::<3>()?;
+        Some(FRAME_HEADER + (usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16))
+    }
+
+    fn has_plain(&self) -> bool {
+        self.plain_at < self.plain.len()
+    }
+
+    /// Moves as much of what is unpacked as fits the buffer; the rest stays for the next read.
+    fn move_plain(&mut self, buffer: &mut Buffer, pool: &BufferPool) -> usize {
+        let from = self.plain.get(self.plain_at..).unwrap_or_default();
+        let space = buffer.space(pool);
+        let n = from.len().min(space.len());
+        for (to, from) in space.iter_mut().zip(from) {
+            *to = *from;
+        }
+        buffer.advance(n);
+        self.plain_at += n;
+        if !self.has_plain() {
+            self.plain_at = 0;
+            self.plain = Vec::new();
+        }
+        n
+    }
+
+    /// Unpacks one frame, if all of it is there: never more, so that a little data cannot become a lot of memory.
+    fn unpack_frame(&mut self) -> Result<bool, wire::WireError> {
+        let frame = self.frame_len().and_then(|len| self.raw.filled().get(..len));
+        let Some(frame) = frame.filter(|f| f.len() >= FRAME_HEADER) else { return Ok(false) };
+        self.decompressor.feed(frame, &mut self.plain)?;
+        let len = frame.len();
+        self.raw.consume(len);
+        if self.answers {
+            self.compressor.set_seq(self.decompressor.next_seq());
+        }
+        Ok(true)
     }
 }
 
@@ -76,7 +120,7 @@ impl Link {
 
     /// True when bytes (or the end of the stream) are known to wait.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.compression.as_ref().is_some_and(|c| !c.plain.is_empty()) {
+        if self.compression.as_ref().is_some_and(|c| c.has_plain() || !c.raw.is_empty() && c.frame_len().is_some_and(|n| c.raw.len() >= n)) {
             return Poll::Ready(());
         }
         self.stream.poll_readable(cx)
@@ -88,18 +132,17 @@ impl Link {
             return self.stream.poll_read(cx, buffer, pool);
         };
         loop {
-            if !c.plain.is_empty() {
-                return Poll::Ready(Ok(move_plain(&mut c.plain, buffer, pool)));
+            if c.has_plain() {
+                return Poll::Ready(Ok(c.move_plain(buffer, pool)));
             }
-            let n = ready!(self.stream.poll_read(cx, &mut c.raw, pool))?;
-            if n == 0 {
+            if c.unpack_frame().map_err(invalid)? {
+                c.raw.release(pool);
+                continue;
+            }
+            let wanted = c.frame_len().unwrap_or(FRAME_HEADER);
+            c.raw.reserve(wanted, pool);
+            if ready!(self.stream.poll_read(cx, &mut c.raw, pool))? == 0 {
                 return Poll::Ready(Ok(0));
-            }
-            c.decompressor.feed(c.raw.filled(), &mut c.plain).map_err(invalid)?;
-            c.raw.consume(n);
-            c.raw.release(pool);
-            if c.answers {
-                c.compressor.set_seq(c.decompressor.next_seq());
             }
         }
     }
@@ -135,16 +178,4 @@ impl Link {
             c.decompressor.reset();
         }
     }
-}
-
-/// Moves as much of `plain` as fits a window; the rest stays for the next read.
-fn move_plain(plain: &mut Vec<u8>, buffer: &mut Buffer, pool: &BufferPool) -> usize {
-    let space = buffer.space(pool);
-    let n = plain.len().min(space.len());
-    if let (Some(to), Some(from)) = (space.get_mut(..n), plain.get(..n)) {
-        to.copy_from_slice(from);
-    }
-    buffer.advance(n);
-    plain.drain(..n);
-    n
 }

@@ -23,8 +23,6 @@ pub struct PrepareReply {
     pub caps: wire::flags::Capabilities,
     /// Parameters.
     pub params: u16,
-    /// Columns.
-    pub columns: u16,
     /// The process's DDL epoch when it was asked for.
     pub ddl_epoch: u64,
     /// Worker clock (ms) when it was asked for.

@@ -119,7 +119,18 @@ pub struct Reframe<'f> {
 impl<'f> Reframe<'f> {
     /// For one reply. `filter` is None for clients without CLIENT_SESSION_TRACK.
     pub fn new(kind: ReplyKind, from: Capabilities, to: Capabilities, filter: Option<&'f TrackFilter>, status: StatusFlags) -> Self {
-        Self { tracker: Tracker::new(kind, from), from, to, filter, patch: None, skip: 0, eof_due: false, status, next_seq: 1, server_seq: 1 }
+        Self {
+            tracker: Tracker::new(kind, from),
+            from,
+            to,
+            filter,
+            patch: None,
+            skip: 0,
+            eof_due: false,
+            status,
+            next_seq: 1,
+            server_seq: 1,
+        }
     }
 
     /// Puts `patch` into every row.

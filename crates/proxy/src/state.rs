@@ -63,6 +63,17 @@ impl Variables {
         }
     }
 
+    /// Takes the equal `other`'s copy for its own.
+    pub fn share(&mut self, other: &Self) {
+        let same = match (&self.0, &other.0) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => true,
+        };
+        if !same {
+            self.0.clone_from(&other.0);
+        }
+    }
+
     /// How many entries differ from `other`'s.
     fn distance(&self, other: &Self) -> usize {
         if self == other {

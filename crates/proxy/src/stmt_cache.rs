@@ -20,8 +20,6 @@ pub struct StatementKey {
 pub struct Prepared {
     /// The server's id.
     pub id: u32,
-    /// Number of parameters.
-    pub params: u16,
     /// Parameter types sent last with an execution, as on the wire; empty before the first.
     pub bound_types: Vec<u8>,
     used: u64,
@@ -46,10 +44,10 @@ impl StatementCache {
     }
 
     /// Adds a statement.
-    pub fn insert(&mut self, key: Arc<StatementKey>, id: u32, params: u16) {
+    pub fn insert(&mut self, key: Arc<StatementKey>, id: u32) {
         self.tick += 1;
         self.bytes += key.text.len();
-        self.by_key.insert(key, Prepared { id, params, bound_types: Vec::new(), used: self.tick });
+        self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), used: self.tick });
     }
 
     /// Forgets a statement; answers the server's id to close.
@@ -75,16 +73,6 @@ impl StatementCache {
         self.by_key.clear();
         self.bytes = 0;
     }
-
-    /// Statements held.
-    pub fn len(&self) -> usize {
-        self.by_key.len()
-    }
-
-    /// True when none is held.
-    pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -99,23 +87,23 @@ mod tests {
     fn the_least_recently_used_goes_first() {
         let mut c = StatementCache::default();
         for (i, t) in ["a", "b", "c"].iter().enumerate() {
-            c.insert(key(t), i as u32, 0);
+            c.insert(key(t), i as u32);
         }
         c.get(&key("a"));
         assert_eq!(c.shrink(2, 100), [1]);
-        assert_eq!(c.shrink(2, 100), []);
+        assert!(c.shrink(2, 100).is_empty());
         assert!(c.get(&key("b")).is_none());
-        assert_eq!(c.len(), 2);
+        assert_eq!(c.by_key.len(), 2);
     }
 
     #[test]
     fn bytes_are_capped_but_one_statement_always_fits() {
         let mut c = StatementCache::default();
-        c.insert(key("aaaa"), 1, 0);
-        c.insert(key("bbbb"), 2, 0);
+        c.insert(key("aaaa"), 1);
+        c.insert(key("bbbb"), 2);
         assert_eq!(c.shrink(10, 5), [1]);
-        assert_eq!(c.shrink(10, 1), []);
+        assert!(c.shrink(10, 1).is_empty());
         c.clear();
-        assert!(c.is_empty());
+        assert!(c.by_key.is_empty());
     }
 }

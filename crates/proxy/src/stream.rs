@@ -7,7 +7,6 @@ use crate::buffer::{Buffer, BufferPool};
 use rustls::{ClientConnection, ServerConnection};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -146,14 +145,6 @@ impl Stream {
         self.tls.as_deref()
     }
 
-    /// The peer's address, None on Unix sockets.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        match &self.socket {
-            Socket::Tcp(s) => s.peer_addr().ok(),
-            Socket::Unix(_) => None,
-        }
-    }
-
     /// Takes the stream from this thread's runtime.
     pub fn detach(self) -> io::Result<DetachedStream> {
         Ok(DetachedStream { socket: self.socket.detach()?, tls: self.tls })
@@ -217,11 +208,6 @@ impl Stream {
                 return Poll::Ready(Ok(0));
             }
         }
-    }
-
-    /// Reads into `buffer`'s space; 0 is the end of the stream.
-    pub async fn read(&mut self, buffer: &mut Buffer, pool: &BufferPool) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_read(cx, buffer, pool)).await
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {

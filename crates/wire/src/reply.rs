@@ -198,7 +198,7 @@ impl Tracker {
             return if len == 0 { Ok(self.count_row()) } else { Ok(Step::Need(1)) };
         };
         match first {
-            0xff => Ok(self.error()),
+            0xff => Ok(self.error(len, body)),
             0xfe if self.ends_rows(len) => {
                 if body.len() < len {
                     return Ok(Step::Need(len));
@@ -226,7 +226,7 @@ impl Tracker {
             return if len == 0 { Err(WireError::Malformed("empty packet at the start of a reply")) } else { Ok(Step::Need(1)) };
         };
         if first == 0xff {
-            return Ok(self.error());
+            return Ok(self.error(len, body));
         }
         if self.kind == ReplyKind::Text {
             self.phase = Phase::Done;
@@ -277,10 +277,8 @@ impl Tracker {
     }
 
     fn definition(&mut self) -> Step {
-        let (Phase::Definitions { left } | Phase::Params { left, .. } | Phase::PrepareColumns { left }) = self.phase else {
-            return self.error();
-        };
-        self.group_ended = left <= 1;
+        self.group_ended =
+            matches!(self.phase, Phase::Definitions { left: 0 | 1 } | Phase::Params { left: 0 | 1, .. } | Phase::PrepareColumns { left: 0 | 1 });
         self.phase = match self.phase {
             Phase::Definitions { left } if left > 1 => Phase::Definitions { left: left - 1 },
             Phase::Definitions { .. } if self.deprecate_eof => Phase::Rows,
@@ -297,10 +295,10 @@ impl Tracker {
 
     fn definitions_end(&mut self, len: usize, body: &[u8]) -> Result<Step, WireError> {
         let Some(&first) = body.first() else {
-            return Ok(Step::Need(1));
+            return if len == 0 { Err(WireError::Malformed("empty packet where EOF is due")) } else { Ok(Step::Need(1)) };
         };
         if first == 0xff {
-            return Ok(self.error());
+            return Ok(self.error(len, body));
         }
         if first != 0xfe {
             return Err(WireError::Malformed("EOF expected after column definitions"));
@@ -322,7 +320,11 @@ impl Tracker {
         Ok(Step::Frame(Frame::DefinitionsEnd))
     }
 
-    fn error(&mut self) -> Step {
+    /// ERR is asked for whole: its code matters.
+    fn error(&mut self, len: usize, body: &[u8]) -> Step {
+        if body.len() < len {
+            return Step::Need(len);
+        }
         self.phase = Phase::Done;
         Step::Frame(Frame::Err)
     }
@@ -449,6 +451,24 @@ mod tests {
         assert_eq!(t.frame(7, &[]).unwrap(), Step::Need(1));
         assert_eq!(t.frame(7, &[0]).unwrap(), Step::Need(7));
         assert_eq!(feed(&mut t, OK), Frame::Ok);
+    }
+
+    #[test]
+    fn an_error_is_asked_for_whole() {
+        let err = b"\xff\x0a\x05#HY000no";
+        for kind in [ReplyKind::Results, ReplyKind::Fetch, ReplyKind::Prepare] {
+            let mut t = Tracker::new(kind, Capabilities::default());
+            assert_eq!(t.frame(err.len(), &err[..1]).unwrap(), Step::Need(err.len()));
+            assert_eq!(feed(&mut t, err), Frame::Err);
+        }
+    }
+
+    #[test]
+    fn an_empty_packet_instead_of_eof_is_an_error() {
+        let mut t = Tracker::new(ReplyKind::Results, Capabilities::default());
+        feed(&mut t, &[1]);
+        feed(&mut t, b"\x03def");
+        assert!(t.frame(0, &[]).is_err());
     }
 
     #[test]

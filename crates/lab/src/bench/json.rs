@@ -18,6 +18,7 @@ pub fn document(outcome: &Outcome) -> Value {
         "seconds": outcome.seconds,
         "processors": std::thread::available_parallelism().map_or(0, |count| count.get()),
         "load_average_before": outcome.load_before,
+        "load_average_after": outcome.load_after,
         "versions": outcome.versions,
         "points": outcome.points.iter().map(point).collect::<Vec<_>>(),
         "idle": outcome.idle.iter().map(idle).collect::<Vec<_>>(),
@@ -38,7 +39,11 @@ fn point(outcome: &PointOutcome) -> Value {
         "clients": outcome.point.clients,
         "unit": outcome.point.unit.name(),
         "peers": peers.collect::<Map<_, _>>(),
-        "cpu_tidegate_to_haproxy": outcome.ratio(),
+        "cpu_tidegate_to_haproxy": outcome.ratio.map(|ratio| json!({
+            "median": ratio.median,
+            "least": ratio.least,
+            "most": ratio.most,
+        })),
         "load_average": outcome.load_average,
     })
 }

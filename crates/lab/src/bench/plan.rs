@@ -1,7 +1,9 @@
 //! What is measured, how long, how often. Data only.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::fleet::Load;
 use super::work::Work;
 
 /// Client numbers of the point selects.
@@ -77,9 +79,9 @@ impl Plan {
         Plan { name: "full", points, repeats: 3, idle_clients: 10_000 }
     }
 
-    /// Under two minutes: fewer points, shorter, twice.
+    /// Under two minutes: fewer points, shorter.
     pub fn quick() -> Plan {
-        let (warm_up, window) = (Duration::from_millis(300), Duration::from_secs(1));
+        let (warm_up, window) = (Duration::from_millis(250), Duration::from_millis(800));
         let point = |name, work: &Work, clients| Point::new(name, work, clients, warm_up, window);
         let mut points = Vec::new();
         points.extend(CLIENTS.map(|clients| point("point select, text", &Work::PointText, clients)));
@@ -87,7 +89,7 @@ impl Plan {
         points.push(point("point select, prepared", &Work::PointPrepared, 64));
         points.push(point("connect, query, close", &Work::Connect, 16));
         points.extend(large(Duration::from_millis(500)));
-        Plan { name: "quick", points, repeats: 2, idle_clients: 2_000 }
+        Plan { name: "quick", points, repeats: 3, idle_clients: 2_000 }
     }
 
     /// Only the points whose name contains `part`.
@@ -105,6 +107,11 @@ impl Point {
             Work::Large { .. } => Unit::Megabyte,
         };
         Point { name, clients, work: work.clone(), pace: None, unit, warm_up, window }
+    }
+
+    /// The load that it puts on a peer.
+    pub fn load(&self, address: SocketAddr) -> Load {
+        Load { address, clients: self.clients, work: self.work.clone(), pace: self.pace }
     }
 
     fn paced(mut self, per_second: u32) -> Point {

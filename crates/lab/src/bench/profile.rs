@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use super::fleet::{Fleet, Load};
+use super::fleet::Fleet;
 use super::peer::{self, Kind, Peer};
-use super::work::Work;
+use super::plan::Point;
 use crate::dirs;
 use crate::error::{IoContext, LabError};
 
@@ -33,17 +33,17 @@ const CALLS: &[&str] = &[
     "madvise",
 ];
 
-/// A profile of `kind` under `clients` clients with text point selects, as text.
-pub fn profile(kind: Kind, clients: usize) -> Result<String, LabError> {
+/// A profile of `kind` under the load of `point`, as text.
+pub fn profile(kind: Kind, point: &Point) -> Result<String, LabError> {
     peer::raise_open_files()?;
     let server = peer::start_server()?;
     let peer = Peer::start(kind, &server)?;
     let pid = peer.pid().ok_or_else(|| LabError::Protocol("only a proxy can be profiled".to_owned()))?;
-    let mut fleet = Fleet::open(&Load { address: peer.address(), clients, work: Work::PointText, pace: None })?;
+    let mut fleet = Fleet::open(&point.load(peer.address()))?;
     fleet.run(Duration::from_secs(1))?;
     let calls = system_calls(pid, &mut fleet)?;
     let samples = samples(pid, &mut fleet)?;
-    Ok(format!("{}: {clients} clients, text point selects\n\n{calls}\n{samples}", kind.name()))
+    Ok(format!("{}: {}, {} clients\n\n{calls}\n{samples}", kind.name(), point.name, point.clients))
 }
 
 /// Calls and context switches for each query.

@@ -3,7 +3,7 @@
 use super::idle::Idle;
 use super::peer::Kind;
 use super::runner::{Outcome, PointOutcome};
-use super::summary::Figures;
+use super::summary::{Figures, Ratio};
 
 /// The heading of the lines that [`point`] makes.
 pub const HEADING: &str = "load                            clients  peer      CPU us/unit  (user)  x HAProxy  switches     units/s     p50 ms     p99 ms  slowest/mean";
@@ -25,8 +25,10 @@ fn figures_text(kind: Kind, figures: &Figures, outcome: &PointOutcome) -> String
     let cost = if kind == Kind::Direct {
         format!("{:>11}  {:>6}  {:>9}  {:>8}", "-", "-", "-", "-")
     } else {
-        let floor = outcome.figures(Kind::Haproxy).map_or(0.0, |floor| floor.cpu_us);
-        let ratio = if floor > 0.0 { format!("{:.2}", figures.cpu_us / floor) } else { "-".to_owned() };
+        let ratio = match outcome.ratio {
+            Some(ratio) if kind == Kind::Tidegate => format!("{:.2}", ratio.median),
+            _ => "-".to_owned(),
+        };
         format!("{:>11.1}  {:>6.1}  {ratio:>9}  {:>8.2}", figures.cpu_us, figures.user_us, figures.switches)
     };
     let (p50, p99) = (figures.p50_us / 1000.0, figures.p99_us / 1000.0);
@@ -50,19 +52,20 @@ pub fn idle(idle: &Idle) -> String {
 
 /// What is only known at the end: ratios, what was not measured, how busy the machine was.
 pub fn ending(outcome: &Outcome) -> String {
-    let mut lines = vec![String::new(), "CPU time of Tidegate as a multiple of HAProxy's:".to_owned()];
+    let mut lines =
+        vec![String::new(), "CPU time of Tidegate as a multiple of HAProxy's, median of the repeats (least to most):".to_owned()];
     for point in &outcome.points {
-        if let Some(ratio) = point.ratio() {
-            lines.push(format!("  {ratio:>5.2}  {}, {} clients", point.point.name, point.point.clients));
+        if let Some(Ratio { median, least, most }) = point.ratio {
+            let (name, clients) = (point.point.name, point.point.clients);
+            lines.push(format!("  {median:>5.2}  ({least:.2} to {most:.2})  {name}, {clients} clients"));
         }
     }
     lines.push("not measured:".to_owned());
     lines.extend(outcome.not_measured.iter().map(|note| format!("  {}", note.replace('\n', "\n    "))));
     lines.push(format!("versions: {}", outcome.versions.join("; ")));
-    let after = outcome.points.last().map_or("", |point| point.load_average.as_str());
     lines.push(format!(
-        "load average before {}, after {after}; medians of {}; {:.0} s in all",
-        outcome.load_before, outcome.repeats, outcome.seconds
+        "load average before {}, after {}; medians of {}; {:.0} s in all",
+        outcome.load_before, outcome.load_after, outcome.repeats, outcome.seconds
     ));
     lines.join("\n")
 }

@@ -5,11 +5,11 @@
 
 use std::time::Instant;
 
-use super::fleet::{Fleet, Load};
+use super::fleet::Fleet;
 use super::idle::{self, Idle, Security};
 use super::peer::{self, Kind, Peer};
 use super::plan::{Plan, Point};
-use super::summary::Figures;
+use super::summary::{Figures, Ratio};
 use super::usage;
 use crate::error::LabError;
 use crate::server::Server;
@@ -24,6 +24,8 @@ pub struct PointOutcome {
     pub point: Point,
     /// The peers in the order in which they took turns.
     pub peers: Vec<(Kind, Result<Figures, String>)>,
+    /// Tidegate's cost as a multiple of HAProxy's.
+    pub ratio: Option<Ratio>,
     /// The machine's load averages when it was done.
     pub load_average: String,
 }
@@ -32,12 +34,6 @@ impl PointOutcome {
     /// A peer's figures, when it has any.
     pub fn figures(&self, kind: Kind) -> Option<&Figures> {
         self.peers.iter().find(|(peer, _)| *peer == kind).and_then(|(_, result)| result.as_ref().ok())
-    }
-
-    /// Tidegate's cost as a multiple of HAProxy's.
-    pub fn ratio(&self) -> Option<f64> {
-        let (ours, floor) = (self.figures(Kind::Tidegate)?, self.figures(Kind::Haproxy)?);
-        (floor.cpu_us > 0.0).then(|| ours.cpu_us / floor.cpu_us)
     }
 }
 
@@ -58,6 +54,8 @@ pub struct Outcome {
     pub versions: Vec<String>,
     /// Load averages before the first measurement.
     pub load_before: String,
+    /// Load averages after the last.
+    pub load_after: String,
     /// Seconds that all of it took.
     pub seconds: f64,
 }
@@ -92,6 +90,7 @@ pub fn run(plan: &Plan, kinds: &[Kind], tell: &mut dyn FnMut(News<'_>)) -> Resul
         runner.outcome.points.push(outcome);
     }
     runner.idle(kinds, tell);
+    runner.outcome.load_after = usage::load_average();
     runner.outcome.seconds = began.elapsed().as_secs_f64();
     Ok(runner.outcome)
 }
@@ -139,6 +138,7 @@ impl Runner<'_> {
                 }
             }
         }
+        let ratio = self.ratio(&measured);
         let peers = self.peers.iter().zip(measured);
         let peers: Vec<_> = peers.map(|(peer, all)| (peer.kind(), all.map(|all| Figures::median(&all)))).collect();
         for (kind, result) in &peers {
@@ -147,7 +147,16 @@ impl Runner<'_> {
                 self.outcome.not_measured.push(note);
             }
         }
-        PointOutcome { point: point.clone(), peers, load_average: usage::load_average() }
+        PointOutcome { point: point.clone(), peers, ratio, load_average: usage::load_average() }
+    }
+
+    /// Pairs what was measured in the same repeat, so that a slow minute of the machine weighs on both sides.
+    fn ratio(&self, measured: &[Result<Vec<Figures>, String>]) -> Option<Ratio> {
+        let of = |kind| {
+            let index = self.peers.iter().position(|peer| peer.kind() == kind)?;
+            measured[index].as_ref().ok()
+        };
+        Ratio::of_costs(of(Kind::Tidegate)?, of(Kind::Haproxy)?)
     }
 
     /// Memory of idle clients, each on a peer of its own that has seen no load yet.
@@ -176,8 +185,7 @@ impl Runner<'_> {
 
 /// One measurement: connect, warm up, measure, close.
 pub(super) fn measure(peer: &Peer, point: &Point) -> Result<Figures, LabError> {
-    let load = Load { address: peer.address(), clients: point.clients, work: point.work.clone(), pace: point.pace };
-    let mut fleet = Fleet::open(&load)?;
+    let mut fleet = Fleet::open(&point.load(peer.address()))?;
     fleet.run(point.warm_up)?;
     let before = peer.usage()?;
     let run = fleet.run(point.window)?;

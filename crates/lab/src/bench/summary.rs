@@ -64,6 +64,28 @@ impl Figures {
     }
 }
 
+/// One peer's cost as a multiple of another's, over the repeats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The median.
+    pub median: f64,
+    /// The lowest of a repeat.
+    pub least: f64,
+    /// The highest of a repeat.
+    pub most: f64,
+}
+
+impl Ratio {
+    /// That of `ours` to `floor`, repeat by repeat; `None` when the floor cost nothing.
+    pub fn of_costs(ours: &[Figures], floor: &[Figures]) -> Option<Ratio> {
+        let pairs = ours.iter().zip(floor).filter(|(_, floor)| floor.cpu_us > 0.0);
+        let ratios: Vec<f64> = pairs.map(|(ours, floor)| ours.cpu_us / floor.cpu_us).collect();
+        let least = ratios.iter().copied().min_by(f64::total_cmp)?;
+        let most = ratios.iter().copied().max_by(f64::total_cmp)?;
+        Some(Ratio { median: median(ratios), least, most })
+    }
+}
+
 /// The middle value; the mean of the two middle ones of an even number; 0 of none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -91,6 +113,14 @@ mod tests {
         assert_eq!(median(vec![]), 0.0);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0]), 2.5);
+    }
+
+    #[test]
+    fn ratios_pair_the_repeats() {
+        let costs = |all: &[f64]| all.iter().map(|cpu_us| Figures { cpu_us: *cpu_us, ..Figures::default() }).collect::<Vec<_>>();
+        let ratio = Ratio::of_costs(&costs(&[10.0, 40.0, 10.0]), &costs(&[10.0, 20.0, 5.0])).unwrap();
+        assert_eq!((ratio.least, ratio.median, ratio.most), (1.0, 2.0, 2.0));
+        assert_eq!(Ratio::of_costs(&costs(&[1.0]), &costs(&[0.0])), None);
     }
 
     #[test]

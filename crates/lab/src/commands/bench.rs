@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lab::LabError;
 use lab::bench::peer::Kind;
+use lab::bench::plan::Point;
 use lab::bench::runner::News;
 use lab::bench::{Outcome, Plan, json, profile, report, run as measure};
 
@@ -23,9 +24,12 @@ pub(crate) struct Args {
     /// Leave out this peer: direct, haproxy or tidegate. May be given again.
     #[arg(long, value_parser = ["direct", "haproxy", "tidegate"])]
     without: Vec<String>,
-    /// Instead of measuring, profile the proxies with perf under this many clients (64 when no number is given).
-    #[arg(long, num_args = 0..=1, default_missing_value = "64")]
-    profile: Option<usize>,
+    /// Instead of measuring, profile the proxies with perf, under the first load that --only names, or text point selects.
+    #[arg(long)]
+    profile: bool,
+    /// How many clients the profiled load has.
+    #[arg(long, default_value_t = 64)]
+    clients: usize,
     /// Where to write the figures.
     #[arg(long, default_value = "docs/bench/latest.json")]
     json: PathBuf,
@@ -33,8 +37,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !args.without.iter().any(|name| name == kind.name())).collect();
-    if let Some(clients) = args.profile {
-        return profiles(&kinds, clients);
+    if args.profile {
+        return profiles(args, &kinds);
     }
     println!("{}", report::HEADING);
     let outcome = measure(&plan(args), &kinds, &mut |news| match news {
@@ -56,9 +60,12 @@ fn plan(args: &Args) -> Plan {
     plan
 }
 
-fn profiles(kinds: &[Kind], clients: usize) -> Result<(), LabError> {
+fn profiles(args: &Args, kinds: &[Kind]) -> Result<(), LabError> {
+    let points = plan(args).points.into_iter();
+    let point = points.map(|point| Point { clients: args.clients, ..point }).next();
+    let point = point.ok_or_else(|| LabError::Protocol("no load has that name".to_owned()))?;
     for kind in kinds.iter().filter(|kind| **kind != Kind::Direct) {
-        println!("{}", profile::profile(*kind, clients)?);
+        println!("{}", profile::profile(*kind, &point)?);
     }
     Ok(())
 }

@@ -62,13 +62,10 @@ fn server_options(args: &Args) -> Options {
     Options::new().tls().arg(format!("--max-allowed-packet={MAX_PACKET_BYTES}")).args(args.server_arg.iter().cloned())
 }
 
-/// The proxy shows the version of the server behind it, because drivers act on it.
 fn start_proxy(args: &Args, server: &Server) -> Result<Tidegate, LabError> {
-    let version = server.scalar("SELECT VERSION()")?.unwrap_or_default();
     let mut builder = Tidegate::builder()
         .server_with(0, server.host(), server.port(), &[("max_connections", i64::from(args.backends).into())])
         .variable("threads", i64::from(args.threads))
-        .variable("server_version", version.as_str())
         .variable("enable_load_data_local_infile", true)
         .variable("max_allowed_packet", MAX_PACKET_BYTES);
     for (name, password) in USERS {

@@ -16,8 +16,6 @@ pub struct Incoming {
     pub byte: u8,
     /// Bytes in the input, headers included.
     pub wire_len: usize,
-    /// Payload of the first frame, command byte included.
-    pub first_len: usize,
     /// It came in more than one frame, and its payload is in `joined`.
     pub joined: bool,
 }
@@ -126,8 +124,9 @@ impl Session {
         let bytes = self.input.filled();
         let Some(&byte) = bytes.get(HEADER) else { return Ok(None) };
         // Long data is passed on as it arrives, whatever its length.
+        self.command_seq = 1;
         if byte == Command::StmtSendLongData as u8 && len > WINDOW && bytes.len() >= HEADER + 7 {
-            return Ok(Some(Incoming { byte, wire_len: HEADER + len, first_len: len, joined: false }));
+            return Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false }));
         }
         if len == MAX_PAYLOAD {
             return self.joined_command(byte);
@@ -135,7 +134,7 @@ impl Session {
         if bytes.len() < HEADER + len {
             return Ok(None);
         }
-        Ok(Some(Incoming { byte, wire_len: HEADER + len, first_len: len, joined: false }))
+        Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false }))
     }
 
     /// A command of several frames: joins their payloads once all are there.
@@ -144,7 +143,8 @@ impl Session {
         let mut at = 0;
         let mut total = 0;
         loop {
-            let Some((len, _)) = bytes.get(at..).and_then(packet::header) else { return Ok(None) };
+            let Some((len, seq)) = bytes.get(at..).and_then(packet::header) else { return Ok(None) };
+            self.command_seq = seq.wrapping_add(1);
             at += HEADER + len;
             total += len;
             if len < MAX_PAYLOAD {
@@ -163,7 +163,7 @@ impl Session {
             self.joined.extend_from_slice(rest.get(HEADER..HEADER + len).unwrap_or_default());
             rest = rest.get(HEADER + len..).unwrap_or_default();
         }
-        Ok(Some(Incoming { byte, wire_len: at, first_len: MAX_PAYLOAD, joined: true }))
+        Ok(Some(Incoming { byte, wire_len: at, joined: true }))
     }
 
     fn check_size(&self, len: usize) -> Result<(), End> {
@@ -184,11 +184,6 @@ impl Session {
     /// The command's payload without its command byte.
     pub(super) fn body(&self, command: Incoming) -> &[u8] {
         self.payload(command).get(1..).unwrap_or_default()
-    }
-
-    /// The command as it came, headers included.
-    pub(super) fn wire_bytes(&self, command: Incoming) -> &[u8] {
-        self.input.filled().get(..command.wire_len).unwrap_or_default()
     }
 
     /// The command has been dealt with: its bytes go.

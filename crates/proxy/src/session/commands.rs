@@ -18,7 +18,7 @@ impl Session {
     /// Serves one command.
     pub(super) async fn run(&mut self, command: Incoming) -> Result<(), End> {
         count(&self.worker.counters.questions);
-        self.infile_consumed = false;
+        self.streamed_input = false;
         let result = match Command::from_u8(command.byte) {
             Some(Command::Query) => self.query(command).await,
             Some(Command::StmtExecute) => self.execute(command).await,
@@ -26,7 +26,7 @@ impl Session {
             Some(other) => Box::pin(self.run_rare(other, command)).await,
             None => self.send_error(1047, "08S01", "Unknown command").await,
         };
-        if !self.infile_consumed {
+        if !self.streamed_input {
             self.command_done(command);
         } else if self.input.is_empty() {
             self.input.release(&self.worker.buffers);

@@ -272,6 +272,9 @@ impl Session {
 
     /// COM_STMT_SEND_LONG_DATA: passed on as it arrives, no answer; what goes wrong is said at the execution.
     pub(super) async fn long_data(&mut self, command: Incoming) -> Result<(), End> {
+        let (len, _) = packet::header(self.input.filled()).unwrap_or_default();
+        self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD };
+        self.streamed_input = true;
         let id = self.named_statement_streamed();
         let result = match id {
             Some(id) => self.pass_long_data(command, id).await,
@@ -283,7 +286,7 @@ impl Session {
             (Err(Fault::Lost { text, .. }), Some(id)) => self.fail_long_data(id, text),
             _ => {}
         }
-        self.skip_frame(command).await
+        self.skip_long_data().await
     }
 
     fn fail_long_data(&mut self, id: u32, why: String) {
@@ -308,31 +311,51 @@ impl Session {
             statement.long_data = true;
         }
         self.note_cursors(analysis.digest);
-        if command.joined {
-            // Over 16 MiB in one packet: all frames are in the input.
-            if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
-                let _ = put_stmt_id(payload, server_id);
-            }
-            return self.write_long_data(command.wire_len, true).await.map(|_| ());
-        }
         if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
             let _ = put_stmt_id(payload, server_id);
         }
-        let mut left = command.wire_len;
         let mut first = true;
-        while left > 0 {
-            let n = left.min(self.input.len());
-            if n > 0 {
-                self.write_long_data(n, first).await?;
-                first = false;
-                left -= n;
-                self.input.consume(n);
-                self.streamed += n;
-            } else if self.front.read(&mut self.input, &self.worker.buffers).await.map_err(End::ClientError)? == 0 {
-                return Err(End::ClientGone.into());
+        let mut frame = HEADER + packet::header(self.input.filled()).map_or(0, |(len, _)| len);
+        loop {
+            let full = frame == HEADER + MAX_PAYLOAD;
+            while frame > 0 {
+                let n = frame.min(self.input.len());
+                if n > 0 {
+                    self.write_long_data(n, first).await?;
+                    first = false;
+                    self.input.consume(n);
+                    frame -= n;
+                    self.streamed.left = frame;
+                } else {
+                    self.read_more(1).await?;
+                }
             }
+            self.streamed.full = full;
+            if !full {
+                return Ok(());
+            }
+            frame = self.next_frame_len().await?;
         }
-        Ok(())
+    }
+
+    /// Length of the frame that continues a packet over 16 MiB, header included.
+    async fn next_frame_len(&mut self) -> Result<usize, End> {
+        loop {
+            if let Some((len, _)) = packet::header(self.input.filled()) {
+                self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD };
+                return Ok(HEADER + len);
+            }
+            self.read_more(HEADER).await?;
+        }
+    }
+
+    async fn read_more(&mut self, wanted: usize) -> Result<(), End> {
+        self.input.reserve(wanted, &self.worker.buffers);
+        match self.front.read(&mut self.input, &self.worker.buffers).await {
+            Ok(0) => Err(End::ClientGone),
+            Ok(_) => Ok(()),
+            Err(e) => Err(End::ClientError(e)),
+        }
     }
 
     async fn write_long_data(&mut self, n: usize, first: bool) -> Result<usize, Fault> {
@@ -347,22 +370,31 @@ impl Session {
         }
     }
 
-    /// Reads past what is left of a streamed command.
-    async fn skip_frame(&mut self, command: Incoming) -> Result<(), End> {
-        if command.joined {
-            return Ok(());
-        }
-        let mut left = command.wire_len - std::mem::take(&mut self.streamed).min(command.wire_len);
-        while left > 0 {
-            let n = left.min(self.input.len());
-            if n > 0 {
-                self.input.consume(n);
-                left -= n;
-            } else if self.front.read(&mut self.input, &self.worker.buffers).await.map_err(End::ClientError)? == 0 {
-                return Err(End::ClientGone);
+    /// Reads past what is left of the command: all of it, when it could not be passed on.
+    async fn skip_long_data(&mut self) -> Result<(), End> {
+        loop {
+            while self.streamed.left > 0 {
+                let n = self.streamed.left.min(self.input.len());
+                if n > 0 {
+                    self.input.consume(n);
+                    self.streamed.left -= n;
+                } else {
+                    self.read_more(1).await?;
+                }
             }
+            if !self.streamed.full {
+                return Ok(());
+            }
+            self.next_frame_len().await?;
         }
-        self.infile_consumed = true;
-        Ok(())
     }
+}
+
+/// Where a streamed command stands.
+#[derive(Clone, Copy, Default)]
+pub struct Streamed {
+    /// Bytes of the current frame not yet taken from the input.
+    left: usize,
+    /// The current frame is full: another one follows.
+    full: bool,
 }

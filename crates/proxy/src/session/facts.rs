@@ -8,8 +8,6 @@ pub struct Diagnostics {
     pub packets: Vec<u8>,
     /// Capabilities of the backend that gave it.
     pub caps: Capabilities,
-    /// Rows of level Error among them.
-    pub errors: u16,
 }
 
 /// See the module.

@@ -22,7 +22,7 @@ impl Session {
         };
         // The command is done with; what follows it in the input is the file.
         self.input.consume(command_len.min(self.input.len()));
-        self.infile_consumed = true;
+        self.streamed_input = true;
         let shift = reframe.shift();
         let mut skip = 0_usize;
         let mut last = false;

@@ -74,10 +74,12 @@ pub struct Session {
     tracking_wish: Option<Box<TrackFilter>>,
     /// Multi-frame commands, joined.
     joined: Vec<u8>,
-    /// LOAD DATA LOCAL took the command from the input to read the file behind it.
-    infile_consumed: bool,
-    /// Bytes of a streamed command already taken from the input.
-    streamed: usize,
+    /// The command was taken from the input piece by piece: what is left there is not its own.
+    streamed_input: bool,
+    /// Sequence id that follows the command's last frame.
+    command_seq: u8,
+    /// Where a streamed command stands.
+    streamed: execute::Streamed,
     /// Of the greeting; COM_CHANGE_USER proves against it again.
     scramble: [u8; login::SCRAMBLE],
     /// Sequence id of the next packet of a login under way.
@@ -188,5 +190,17 @@ impl Session {
 
     fn now_ms(&self) -> u64 {
         self.worker.clock.now_ms()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An idle session is its task: this bounds most of what an idle client costs.
+    #[test]
+    fn a_session_is_small() {
+        let size = std::mem::size_of::<Session>();
+        assert!(size <= 800, "{size} bytes");
     }
 }

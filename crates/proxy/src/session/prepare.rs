@@ -124,7 +124,7 @@ impl Session {
 
     fn keep_prepared(&mut self, key: &Arc<StatementKey>, ok: &PrepareOk, reply: &Collected, ddl_epoch: u64) {
         let Some(backend) = self.backend.as_mut() else { return };
-        backend.core.statements.insert(Arc::clone(key), ok.stmt_id, ok.params);
+        backend.core.statements.insert(Arc::clone(key), ok.stmt_id);
         if self.pins.set().contains(PinReason::TemporaryTable) {
             return;
         }
@@ -132,7 +132,6 @@ impl Session {
             packets: reply.raw.clone(),
             caps: backend.core.caps,
             params: ok.params,
-            columns: ok.columns,
             ddl_epoch,
             at_ms: self.worker.clock.now_ms(),
         };

@@ -100,6 +100,7 @@ impl Session {
             None => return Err(Fault::Lost { certainty: Certainty::NeverSent, text: "no backend".into() }),
         };
         let mut reframe = Reframe::new(kind, from, self.caps, filter, self.current_status()).with_patch(patch);
+        reframe.set_next_seq(self.answer_seq());
         loop {
             let needs = self.forward(&mut reframe, facts, out, began).await?;
             if reframe.is_done() {

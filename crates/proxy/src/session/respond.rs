@@ -61,9 +61,9 @@ impl Session {
         self.write_front(&out).await
     }
 
-    /// Sequence id of the first packet of an answer: 1, or what the compressed frames have come to.
+    /// Sequence id of the first packet of an answer: it follows the command's last, or that of the compressed frames.
     pub(super) fn answer_seq(&self) -> u8 {
-        self.front.frame_seq().unwrap_or(1)
+        self.front.frame_seq().unwrap_or(self.command_seq)
     }
 
     /// Writes to the client; a kill or a client that does not read for long ends the wait.

@@ -158,7 +158,7 @@ impl Session {
             self.facts.errors = u16::try_from(errors).unwrap_or(u16::MAX);
             self.facts.warnings = u16::try_from(reply.rows.len()).unwrap_or(u16::MAX).max(self.facts.warnings);
             status = reply.ok.status;
-            let diagnostics = Diagnostics { packets: reply.raw, caps: backend.core.caps, errors: self.facts.errors };
+            let diagnostics = Diagnostics { packets: reply.raw, caps: backend.core.caps };
             self.facts.diagnostics = Some(Box::new(diagnostics));
         }
         if unread.last_insert_id {

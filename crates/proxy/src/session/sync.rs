@@ -62,7 +62,11 @@ impl Session {
         for _ in 0..3 {
             let Some(backend) = self.backend.as_mut() else { return Ok(()) };
             match diff(&self.state, &backend.core.state) {
-                Diff::Identical => return Ok(()),
+                Diff::Identical => {
+                    // One copy in memory from here on: the next comparison is that of two pointers.
+                    backend.core.state.variables.share(&self.state.variables);
+                    return Ok(());
+                }
                 Diff::Reset { .. } if !self.pins.set().is_empty() => return Ok(()),
                 Diff::Reset { change_user } => self.reset_backend(change_user).await?,
                 Diff::Steps { schema, set, sure } => {
