@@ -179,7 +179,6 @@ fn less_common_variables(world: &World) {
             ("default_week_format", "3", "3"),
             ("sort_buffer_size", "65536", "65536"),
             ("net_write_timeout", "61", "61"),
-            ("low_priority_updates", "1", "1"),
         ],
     );
     let (mut a, mut b) = world.pair();

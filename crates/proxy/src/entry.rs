@@ -8,6 +8,8 @@ use std::task::{Context, Waker};
 /// Why a session is disturbed. Later ones are stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
+    /// Idle for a while: let go of what only a busy session needs.
+    Park,
     /// The process stops: end when idle.
     Drain,
     /// KILL QUERY.
@@ -31,6 +33,8 @@ pub enum Activity {
     Login,
     /// Waits for the client.
     Idle,
+    /// Has waited for the client for a while.
+    Parked,
     /// Waits for a backend.
     Waiting,
     /// Its statement runs.
@@ -67,6 +71,9 @@ pub struct Limits {
     pub query_ms: u64,
 }
 
+/// A session idle for this long lets go of what only a busy one needs, ms.
+const PARK_AFTER_MS: u64 = 1000;
+
 impl Entry {
     /// An entry for a client that just came.
     pub fn new(id: u64, now_ms: u64) -> Self {
@@ -87,6 +94,11 @@ impl Entry {
     pub fn set_activity(&self, activity: Activity, now_ms: u64) {
         self.activity.set(activity);
         self.since_ms.set(now_ms);
+    }
+
+    /// The idle session has let go of what it can; it is idle since when it was.
+    pub fn set_parked(&self) {
+        self.activity.set(Activity::Parked);
     }
 
     /// A transaction began or ended.
@@ -143,8 +155,9 @@ impl Entry {
         let over = |age: u64, limit: u64| limit > 0 && age > limit;
         let in_transaction = transaction > 0;
         match self.activity.get() {
-            Activity::Idle if in_transaction && over(age, limits.transaction_idle_ms) => self.signal(Signal::TransactionTimeout),
-            Activity::Idle if !in_transaction && over(age, limits.idle_ms) => self.signal(Signal::IdleTimeout),
+            Activity::Idle | Activity::Parked if in_transaction && over(age, limits.transaction_idle_ms) => self.signal(Signal::TransactionTimeout),
+            Activity::Idle | Activity::Parked if !in_transaction && over(age, limits.idle_ms) => self.signal(Signal::IdleTimeout),
+            Activity::Idle if age > PARK_AFTER_MS => self.signal(Signal::Park),
             Activity::Running if over(age, limits.query_ms) => self.signal(Signal::QueryTimeout),
             _ => {}
         }

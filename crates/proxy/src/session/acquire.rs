@@ -147,7 +147,7 @@ fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
         Signal::KillConnection => Some(End::Killed.into()),
         Signal::TransactionTimeout => Some(End::TransactionTimeout.into()),
         Signal::Stop => Some(End::Shutdown.into()),
-        Signal::Drain | Signal::IdleTimeout => {
+        Signal::Drain | Signal::IdleTimeout | Signal::Park => {
             entry.clear_signal();
             None
         }

@@ -27,11 +27,12 @@ enum Waited {
 
 impl Session {
     /// Waits for the next command. The input is consumed by [`Session::command_done`].
-    pub(super) async fn next_command(&mut self) -> Result<Incoming, End> {
+    /// None when the session has been idle for a while.
+    pub(super) async fn next_command(&mut self) -> Result<Option<Incoming>, End> {
         loop {
             if let Some(command) = self.framed()? {
                 self.entry.set_activity(Activity::Running, self.now_ms());
-                return Ok(command);
+                return Ok(Some(command));
             }
             if self.input.is_empty() {
                 if self.backend.is_none() && self.worker.shared.is_draining() {
@@ -49,6 +50,12 @@ impl Session {
                 Waited::Read(n) => {
                     let counter = &self.worker.counters.bytes_from_clients;
                     counter.set(counter.get() + n as u64);
+                }
+                Waited::Signal(Signal::Park) => {
+                    self.entry.clear_signal();
+                    if self.input.is_empty() {
+                        return Ok(None);
+                    }
                 }
                 Waited::Signal(signal) => self.disturbed(signal)?,
             }
@@ -94,7 +101,7 @@ impl Session {
     fn disturbed(&mut self, signal: Signal) -> Result<(), End> {
         match signal {
             // Nothing runs: as a server, KILL QUERY then does nothing.
-            Signal::KillQuery | Signal::QueryTimeout => {
+            Signal::KillQuery | Signal::QueryTimeout | Signal::Park => {
                 self.entry.clear_signal();
                 Ok(())
             }

@@ -40,10 +40,12 @@ use facts::SessionFacts;
 use model::snapshot::User;
 use sql::LexMode;
 use statements::Statements;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use wire::flags::{Capabilities, StatusFlags};
 
 /// See the module.
@@ -151,17 +153,34 @@ impl Drop for Registration {
 }
 
 impl Session {
-    /// Serves commands until the client leaves or is told to.
+    /// Serves the client until it leaves or is told to. What a command needs while it runs is many times what a session
+    /// needs while it waits: it is allocated when the client becomes busy, and freed when it has been idle for a while.
     async fn serve(&mut self) -> End {
         loop {
-            let result = match self.next_command().await {
-                Ok(command) => self.run(command).await,
-                Err(end) => Err(end),
-            };
-            if let Err(end) = result {
+            if let Err(end) = Box::pin(self.serve_busy()).await {
                 return end;
             }
+            self.park().await;
         }
+    }
+
+    /// Serves commands until the client has been idle for a while.
+    async fn serve_busy(&mut self) -> Result<(), End> {
+        while let Some(command) = self.next_command().await? {
+            self.run(command).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until there is anything to do.
+    async fn park(&mut self) {
+        self.entry.set_parked();
+        let Self { front, entry, .. } = self;
+        poll_fn(|cx| match front.poll_readable(cx).is_ready() || entry.poll_signal(cx).is_some() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
     }
 
     /// Ends the session: the client learns why, the backend is cleaned or closed.

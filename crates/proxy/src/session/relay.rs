@@ -206,7 +206,7 @@ impl Session {
             Signal::TransactionTimeout => Err(End::TransactionTimeout.into()),
             Signal::Stop => Err(End::Shutdown.into()),
             // Looked at again when the session is idle.
-            Signal::Drain | Signal::IdleTimeout => Ok(()),
+            Signal::Drain | Signal::IdleTimeout | Signal::Park => Ok(()),
         }
     }
 }

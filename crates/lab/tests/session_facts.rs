@@ -1,0 +1,352 @@
+//! What a session may ask about itself and its last statement, on a backend that others have used in between.
+//!
+//! Each script runs on a private connection and through the proxy, where a second session uses the one backend between any
+//! two statements; all that the client sees has to be the same.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+mod common;
+
+use std::thread;
+
+use common::{LIMIT, Peer, World};
+use lab::client::{Encoding, Outcome, Param};
+use lab::{Flavor, wait};
+
+each_flavor!(connection_id, kill_query, kill_connection, other_sessions_warnings);
+
+/// What the other session does between statements: it leaves ids, counts and warnings behind.
+const DISTURBANCES: &[&str] = &[
+    "INSERT INTO other(s) VALUES('disturbing'), ('much')",
+    "SELECT * FROM other LIMIT 3",
+    "SELECT 1 + 'other warning', 2 + 'second'",
+    "SELECT * FROM other_missing",
+    "UPDATE other SET s = 'u' WHERE id < 4",
+    "SELECT SQL_CALC_FOUND_ROWS id FROM other LIMIT 1",
+    "SELECT LAST_INSERT_ID(4242)",
+    "SELECT 'plain'",
+];
+
+const TABLES: &[&str] = &[
+    "CREATE TABLE t(id INT AUTO_INCREMENT PRIMARY KEY, k INT UNIQUE, s VARCHAR(20))",
+    "CREATE TABLE other(id INT AUTO_INCREMENT PRIMARY KEY, s VARCHAR(20)) AUTO_INCREMENT = 500",
+    "INSERT INTO other(s) VALUES('a'), ('b'), ('c'), ('d'), ('e')",
+];
+
+/// What one statement showed: numbers, text and messages; column definitions are the differential tests' matter.
+fn shown(peer: &mut Peer, sql: &str) -> String {
+    let mut text = Vec::new();
+    for outcome in &peer.ask(sql).results {
+        text.push(match outcome {
+            Outcome::Ok(ok) => format!("ok {} id {} warnings {} {:?} status {}", ok.affected_rows, ok.last_insert_id, ok.warnings, ok.info, ok.status.0 & 3),
+            Outcome::Err(error) => format!("error {} {} {}", error.code, error.sqlstate, error.message),
+            Outcome::Rows(set) => {
+                let names: Vec<&str> = set.columns.iter().map(|column| column.name.as_str()).collect();
+                let rows: Vec<Vec<Option<String>>> = set.rows.iter().map(lab::client::Row::text).collect();
+                let warnings = set.end.as_ref().map_or(0, |end| end.warnings);
+                format!("rows {names:?} {rows:?} warnings {warnings}")
+            }
+        });
+    }
+    text.join("; ")
+}
+
+/// Runs the script; the statements' replies with the statements.
+fn played(world: &World, script: &[&str]) -> Vec<(String, String)> {
+    let (mut a, mut b) = world.pair();
+    a.exec_all(TABLES);
+    script
+        .iter()
+        .enumerate()
+        .map(|(i, sql)| {
+            let line = shown(&mut a, sql);
+            b.ask(DISTURBANCES[i % DISTURBANCES.len()]);
+            (format!("{sql} (after {})", script.get(i.wrapping_sub(1)).unwrap_or(&"nothing")), line)
+        })
+        .collect()
+}
+
+fn same_as_private(flavor: Flavor, script: &[&str]) {
+    let proxied = std::env::var_os("LAB_DIRECT_ONLY").is_none();
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut direct = World::direct(flavor);
+        direct.encoding = encoding;
+        let expected = played(&direct, script);
+        let mut world = if proxied { World::proxied(flavor, 1, |builder| builder) } else { World::direct(flavor) };
+        world.encoding = encoding;
+        let seen = played(&world, script);
+        let differences: Vec<String> = expected
+            .iter()
+            .zip(&seen)
+            .map(|((sql, a), (_, b))| (sql, a.replace(&direct.schema, "schema"), b.replace(&world.schema, "schema")))
+            .filter(|(_, a, b)| a != b)
+            .map(|(sql, a, b)| format!("{sql}\n  direct : {a}\n  proxied: {b}"))
+            .collect();
+        assert!(differences.is_empty(), "{} {encoding:?}:\n{}", flavor.name(), differences.join("\n"));
+    }
+}
+
+/// Each named script becomes two tests.
+macro_rules! scripts {
+    ($($name:ident = $script:expr;)*) => {$(
+        mod $name {
+            #[test]
+            fn mariadb() {
+                super::same_as_private(lab::Flavor::Mariadb, $script);
+            }
+            #[test]
+            fn mysql() {
+                super::same_as_private(lab::Flavor::Mysql, $script);
+            }
+        }
+    )*};
+}
+
+scripts! {
+    last_insert_id_forms = &[
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO t(s) VALUES('a')",
+        "SELECT LAST_INSERT_ID()",
+        "SELECT LAST_INSERT_ID();",
+        "select last_insert_id()",
+        "SELECT LAST_INSERT_ID( ) AS id",
+        "SELECT LAST_INSERT_ID() id FROM DUAL",
+        "SELECT LAST_INSERT_ID() + 1, CONCAT('x', LAST_INSERT_ID())",
+        "SELECT @@identity",
+        "SELECT @@last_insert_id",
+        "SELECT @@session.identity AS i LIMIT 1",
+        "SELECT 1 FROM t WHERE id = LAST_INSERT_ID()",
+        "SELECT (SELECT LAST_INSERT_ID()) AS sub",
+        "/* comment */ SELECT /*! LAST_INSERT_ID() */",
+        "SELECT IF(LAST_INSERT_ID() > 0, 'yes', 'no')",
+        "SELECT 'LAST_INSERT_ID()'",
+    ];
+    last_insert_id_after_inserts = &[
+        "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO t(id, s) VALUES(50, 'explicit')",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO t(id, s) VALUES(60, 'explicit'), (NULL, 'generated')",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO t(k, s) VALUES(7, 'first')",
+        "INSERT INTO t(k, s) VALUES(7, 'second') ON DUPLICATE KEY UPDATE s = 'updated'",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO t(k, s) VALUES(7, 'third') ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id), s = 'expr'",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO t(k, s) VALUES(8, 'fresh') ON DUPLICATE KEY UPDATE s = 'no'",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT IGNORE INTO t(k) VALUES(8)",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO t(k) VALUES(8)",
+        "SELECT LAST_INSERT_ID()",
+        "REPLACE INTO t(k, s) VALUES(8, 'replaced')",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO t(s) SELECT s FROM t WHERE id < 3",
+        "SELECT LAST_INSERT_ID()",
+        "DELETE FROM t WHERE id = 1",
+        "SELECT LAST_INSERT_ID()",
+    ];
+    last_insert_id_within_statements = &[
+        "INSERT INTO t(s) VALUES('parent')",
+        "INSERT INTO t(k) VALUES(LAST_INSERT_ID())",
+        "SELECT id, k FROM t ORDER BY id",
+        "INSERT INTO t(k) SELECT LAST_INSERT_ID() + 10",
+        "SELECT id, k FROM t ORDER BY id",
+        "UPDATE t SET s = 'found' WHERE id = LAST_INSERT_ID()",
+        "SELECT id FROM t WHERE s = 'found'",
+        "DELETE FROM t WHERE id = LAST_INSERT_ID()",
+        "SELECT COUNT(*) FROM t",
+        "SELECT LAST_INSERT_ID(77)",
+        "SELECT LAST_INSERT_ID()",
+        "UPDATE t SET k = LAST_INSERT_ID(k + 100) WHERE id = 2",
+        "SELECT LAST_INSERT_ID()",
+        "DO LAST_INSERT_ID(5)",
+        "SELECT @@identity",
+        "SET LAST_INSERT_ID = 9",
+        "SELECT LAST_INSERT_ID()",
+        "SET INSERT_ID = 300",
+        "INSERT INTO t(s) VALUES('chosen')",
+        "SELECT LAST_INSERT_ID(), MAX(id) FROM t",
+        "SELECT LAST_INSERT_ID(id) FROM t ORDER BY id LIMIT 2",
+        "SELECT LAST_INSERT_ID()",
+    ];
+    last_insert_id_in_transactions_and_procedures = &[
+        "CREATE PROCEDURE p() BEGIN INSERT INTO t(s) VALUES('in p'); SELECT LAST_INSERT_ID() AS inside; END",
+        "BEGIN",
+        "INSERT INTO t(s) VALUES('a')",
+        "SELECT LAST_INSERT_ID()",
+        "COMMIT",
+        "SELECT LAST_INSERT_ID()",
+        "BEGIN",
+        "INSERT INTO t(s) VALUES('b')",
+        "ROLLBACK",
+        "SELECT LAST_INSERT_ID()",
+        "CALL p()",
+        "SELECT LAST_INSERT_ID()",
+        "INSERT INTO nowhere VALUES(1)",
+        "SELECT LAST_INSERT_ID()",
+    ];
+    found_rows = &[
+        "INSERT INTO t(s) VALUES('a'), ('b'), ('c'), ('d'), ('e')",
+        "SELECT * FROM t",
+        "SELECT FOUND_ROWS()",
+        "SELECT id FROM t ORDER BY id LIMIT 2",
+        "SELECT FOUND_ROWS() AS n",
+        "SELECT SQL_CALC_FOUND_ROWS id FROM t ORDER BY id LIMIT 2",
+        "SELECT FOUND_ROWS()",
+        "SELECT SQL_CALC_FOUND_ROWS id FROM t WHERE id > 1 ORDER BY id LIMIT 1, 2",
+        "SELECT found_rows() + 0 AS x, 'y' AS y;",
+        "SELECT * FROM t WHERE id < 0",
+        "SELECT FOUND_ROWS()",
+        "SELECT 1",
+        "SELECT FOUND_ROWS()",
+    ];
+    row_count = &[
+        "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
+        "SELECT ROW_COUNT()",
+        "UPDATE t SET s = 'a'",
+        "SELECT ROW_COUNT()",
+        "UPDATE t SET s = 'a'",
+        "SELECT row_count() AS n;",
+        "DELETE FROM t WHERE id = 3",
+        "SELECT ROW_COUNT() + 1",
+        "SELECT * FROM t",
+        "SELECT ROW_COUNT()",
+        "SET @x = 1",
+        "SELECT ROW_COUNT()",
+        "SELECT * FROM missing",
+        "SELECT ROW_COUNT()",
+        "CREATE TABLE u(i INT)",
+        "SELECT ROW_COUNT()",
+    ];
+    show_warnings = &[
+        "SHOW WARNINGS",
+        "SELECT 1 + 'a', 2 + 'b', 3 + 'c'",
+        "SHOW WARNINGS",
+        "SELECT 1 + 'a', 2 + 'b', 3 + 'c'",
+        "SHOW WARNINGS LIMIT 1",
+        "SHOW WARNINGS LIMIT 1, 1",
+        "SHOW WARNINGS LIMIT 5 OFFSET 2",
+        "SHOW COUNT(*) WARNINGS",
+        "SELECT 1 + 'a'",
+        "SELECT @@warning_count",
+        "SELECT 1 + 'a', 1 + 'b'",
+        "SELECT @@session.warning_count AS w, @@error_count AS e",
+        "DROP TABLE IF EXISTS missing",
+        "SHOW WARNINGS;",
+        "/* c */ show /* d */ warnings",
+        "SELECT 1",
+        "SHOW WARNINGS",
+        "INSERT INTO t(id, s) VALUES(1, 'x')",
+        "INSERT IGNORE INTO t(id, s) VALUES(1, 'x'), (2, 'too long a text for this column')",
+        "SHOW WARNINGS",
+    ];
+    show_errors = &[
+        "SELECT * FROM missing",
+        "SHOW ERRORS",
+        "SELECT * FROM missing",
+        "SHOW WARNINGS",
+        "SHOW COUNT(*) ERRORS",
+        "SELEC 1",
+        "SHOW ERRORS LIMIT 1",
+        "INSERT INTO t(id) VALUES(1)",
+        "INSERT INTO t(id) VALUES(1)",
+        "SELECT @@error_count",
+        "SELECT * FROM missing",
+        "SELECT @@error_count, @@warning_count",
+        "SELECT 1 + 'a'",
+        "SHOW ERRORS",
+        "SHOW WARNINGS",
+    ];
+}
+
+/// The id of the greeting is the session's for its whole life, whatever backend serves it.
+fn connection_id(world: &World) {
+    let (mut a, mut b) = world.pair();
+    for _ in 0..3 {
+        for peer in [&mut a, &mut b] {
+            let id = peer.connection_id().to_string();
+            assert_eq!(peer.get("SELECT CONNECTION_ID()"), id);
+            assert_eq!(peer.get("select connection_id() as x;"), id);
+            assert_eq!(peer.row("SELECT CONNECTION_ID() + 0, 'y'"), format!("{id} y"));
+            assert_eq!(peer.get("SELECT @@pseudo_thread_id"), id);
+        }
+    }
+}
+
+/// Starts a statement that takes long in a thread of its own.
+fn long_running(world: &World) -> (u32, thread::JoinHandle<(u16, Peer)>) {
+    let mut victim = world.connect();
+    let id = victim.connection_id();
+    victim.exec("SET @before = 1");
+    let text = format!("SELECT SLEEP(60), '{}'", world.schema);
+    let running = thread::spawn(move || {
+        let reply = victim.ask(&text);
+        let code = reply.err().map_or_else(|| if reply.scalar().unwrap().as_deref() == Some("1") { 1317 } else { 0 }, |error| error.code);
+        (code, victim)
+    });
+    let mut root = world.server.root().unwrap();
+    let count = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60), ''{}''%'", world.schema);
+    wait::until("the statement to run", LIMIT, || (root.scalar(&count).unwrap().as_deref() == Some("1")).then_some(())).unwrap();
+    (id, running)
+}
+
+fn kill_query(world: &World) {
+    let world = &two_backends(world);
+    let (id, running) = long_running(world);
+    let mut killer = world.connect();
+    killer.exec(&format!("KILL QUERY {id}"));
+    let (code, mut victim) = running.join().unwrap();
+    assert_eq!(code, 1317);
+    assert_eq!(victim.get("SELECT CONNECTION_ID()"), id.to_string());
+    assert_eq!(victim.get("SELECT @before"), "1");
+    killer.disturb();
+}
+
+fn kill_connection(world: &World) {
+    let world = &two_backends(world);
+    let mut killer = world.connect();
+    // One that is idle, then one that is busy.
+    let mut idle = world.connect();
+    killer.exec(&format!("KILL {}", idle.connection_id()));
+    wait::until("the idle session to end", LIMIT, || idle.ping().map_or(Some(()), |reply| reply.err().map(|_| ()))).unwrap();
+    let mut busy = world.connect();
+    let id = busy.connection_id();
+    let sleeping = thread::spawn(move || busy.query("SELECT SLEEP(60), 'kill me'"));
+    killer.exec("SELECT 1");
+    wait::until("the busy session to end", LIMIT, || {
+        killer.ask(&format!("KILL CONNECTION {id}"));
+        sleeping.is_finished().then_some(())
+    })
+    .unwrap();
+    let _ = sleeping.join().unwrap();
+    assert_eq!(killer.fails("KILL 4294967000"), 1094);
+    killer.disturb();
+}
+
+/// A statement that runs and one that kills it need a backend each.
+fn two_backends(world: &World) -> World {
+    let mut other = match &world.proxy {
+        None => World::direct(world.flavor()),
+        Some(_) => World::proxied(world.flavor(), 2, |builder| builder),
+    };
+    other.encoding = world.encoding;
+    other
+}
+
+fn other_sessions_warnings(world: &World) {
+    let (mut a, mut b) = world.pair();
+    // A refused preparation of SHOW WARNINGS would be what it shows: it goes as text.
+    let warnings = |peer: &mut Peer| peer.query("SHOW WARNINGS").unwrap().table().unwrap();
+    a.exec("SELECT 1 + 'warning of the first'");
+    b.exec("SELECT 1");
+    assert!(warnings(&mut b).is_empty());
+    a.exec("SELECT 1 + 'warning of the first'");
+    b.exec("SELECT 2 + 'warning of the second'");
+    let texts = warnings(&mut b);
+    assert!(texts.len() == 1 && texts[0][2].as_deref().unwrap().contains("second"), "{texts:?}");
+    let statement = a.prepare("SELECT 1 + ?").unwrap();
+    a.execute(&statement, &[Param::Text("prepared".to_owned())]).unwrap();
+    b.disturb();
+    assert_eq!(warnings(&mut a).len(), 1);
+}
