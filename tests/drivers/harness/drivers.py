@@ -97,7 +97,7 @@ def node(program, *packages):
 def java(program, main, artifact):
     def prepare(context):
         jar = context.install.maven(artifact)
-        classes = context.install.java("Program.java", program)
+        classes = context.install.java(jar, "Program.java", program)
         return Run(["java", "-Xmx1g", "-cp", f"{classes}:{jar}", main])
 
     return prepare
@@ -115,18 +115,6 @@ def debian(command, kind, program, *packages):
 
 def sqlx(context):
     return Run([context.install.cargo("sqlx")])
-
-
-def pymysql_suite(context):
-    """The last release that shipped its tests, run against itself."""
-    source = context.install.wheel("PyMySQL==1.0.3")
-    python = context.install.venv("pytest", "cryptography")
-    (source / "pymysql" / "tests" / "databases.json").write_text(
-        '[{"host": "%s", "port": %d, "user": "root", "password": "", "database": "test", "use_unicode": true, "local_infile": true},'
-        ' {"host": "%s", "port": %d, "user": "root", "password": "", "database": "test_2"}]'
-        % (context.host, context.port, context.host, context.port))
-    return Run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={context.directory}/junit.xml", "pymysql/tests"],
-               {"PYTHONPATH": str(source), "USER": "root"}, source)
 
 
 SQLALCHEMY = "SQLAlchemy==2.0.36"
@@ -176,7 +164,6 @@ DRIVERS = [
     Driver("pymysql", python("pymysql_program.py", "PyMySQL", "cryptography", "PyNaCl"), quick=True),
     Driver("go", go_program, quick=True),
     Driver("go-suite", go_suite, outcome.from_go, limit_s=300),
-    Driver("pymysql-suite", pymysql_suite, outcome.from_junit),
     Driver("mysqlclient", mysqlclient),
     Driver("connector-python", python("connector_program.py", "mysql-connector-python")),
     Driver("aiomysql", python("aiomysql_program.py", "aiomysql", "PyMySQL", "cryptography")),

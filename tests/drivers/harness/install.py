@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import subprocess
 import tarfile
-import zipfile
 
 
 class InstallFailed(Exception):
@@ -72,24 +71,13 @@ class Installer:
 
         def make(directory):
             python = self.venv()
-            self.run(python, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation", "--no-binary", ":all:", "-d", directory, requirement)
+            self.run(python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", directory, requirement)
             (archive,) = [path for path in directory.iterdir() if path.suffix in (".gz", ".zip")]
             with tarfile.open(archive) as tar:
                 tar.extractall(directory / "source", filter="data")
 
         (source,) = (self.once("sdist-" + requirement.replace("==", "-"), make) / "source").iterdir()
         return source
-
-    def wheel(self, requirement):
-        """An unpacked wheel."""
-
-        def make(directory):
-            self.run(self.venv(), "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", directory, requirement)
-            (archive,) = directory.glob("*.whl")
-            with zipfile.ZipFile(archive) as archived:
-                archived.extractall(directory / "source")
-
-        return self.once("wheel-" + requirement.replace("==", "-"), make) / "source"
 
     def npm(self, *packages):
         """A directory whose `node_modules` holds these packages and this project's own programs."""
@@ -114,11 +102,11 @@ class Installer:
 
         return next(self.once(name, make).glob("*.jar"))
 
-    def java(self, *programs):
-        """Compiled Java programs of this project."""
-        classes = self.cache / "java-classes"
+    def java(self, jar, *programs):
+        """Compiled Java programs of this project, which use this driver."""
+        classes = self.cache / f"java-classes-{jar.stem}"
         classes.mkdir(exist_ok=True)
-        self.run("javac", "-d", classes, *(self.programs / "java" / program for program in programs))
+        self.run("javac", "-nowarn", "-cp", jar, "-d", classes, *(self.programs / "java" / program for program in programs))
         return classes
 
     def go_module(self, path, version):

@@ -37,7 +37,7 @@ TESTS = {
   compressed: -> { rows(connection(flags: Mysql2::Client::COMPRESS), "SELECT REPEAT('abc', 300000) a").inspect },
   wrong_password: -> { failure { connection(password: 'wrong') }.first },
   types_text: -> { c = connection; fill(c); rows(c, 'SELECT * FROM every_type ORDER BY id').inspect },
-  types_prepared: -> { connection.prepare('SELECT * FROM every_type WHERE id > ? ORDER BY id').execute(0).to_a.inspect },
+  types_prepared: -> { connection.prepare('SELECT * FROM every_type WHERE id > ? AND id < 3 ORDER BY id').execute(0).to_a.inspect },
   prepared_many: lambda {
     c = connection
     c.query('DROP TABLE IF EXISTS ruby_many')
