@@ -81,7 +81,7 @@ impl Plan {
 
     /// Under two minutes: fewer points, shorter.
     pub fn quick() -> Plan {
-        let (warm_up, window) = (Duration::from_millis(250), Duration::from_millis(800));
+        let (warm_up, window) = (Duration::from_millis(250), Duration::from_millis(700));
         let point = |name, work: &Work, clients| Point::new(name, work, clients, warm_up, window);
         let mut points = Vec::new();
         points.extend(CLIENTS.map(|clients| point("point select, text", &Work::PointText, clients)));
