@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod differential;
+mod multiplex;
 mod serve;
 
 use clap::Subcommand;
@@ -17,6 +18,8 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Session scripts, direct and through the proxy, compared field by field.
     Differential(differential::Args),
+    /// Many sessions on few backends: connections over time, and LAST_INSERT_ID() while backends are shared.
+    Multiplex(multiplex::Args),
     /// One server, and the proxy before it when asked for, for other programs to use.
     Serve(serve::Args),
 }
@@ -27,6 +30,7 @@ impl Command {
             Command::Bench(args) => bench::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Differential(args) => differential::run(args),
+            Command::Multiplex(args) => multiplex::run(args),
             Command::Serve(args) => serve::run(args),
         }
     }
