@@ -71,7 +71,12 @@ fn holds_until(world: &World, begin: &[&str], during: &str, end: &[&str]) {
 fn current_schema(world: &World) {
     let other = format!("{}_other", world.schema);
     let (mut a, mut b) = world.pair();
-    a.exec_all(&[&format!("DROP DATABASE IF EXISTS {other}"), &format!("CREATE DATABASE {other}"), "CREATE TABLE t(s VARCHAR(10))", "INSERT INTO t VALUES('first')"]);
+    a.exec_all(&[
+        &format!("DROP DATABASE IF EXISTS {other}"),
+        &format!("CREATE DATABASE {other}"),
+        "CREATE TABLE t(s VARCHAR(10))",
+        "INSERT INTO t VALUES('first')",
+    ]);
     b.exec(&format!("USE {other}"));
     b.exec_all(&["CREATE TABLE t(s VARCHAR(10))", "INSERT INTO t VALUES('second')"]);
     each_keeps(&mut a, &mut b, "SELECT DATABASE()", &world.schema, &other);
@@ -366,8 +371,14 @@ fn text_prepared_statements(world: &World) {
     assert_eq!(b.fails("EXECUTE p"), 1243);
 }
 
-const CHANGED: &[&str] =
-    &["SET time_zone = '+07:00'", "SET NAMES latin1", "SET @v = 1", "SET autocommit = 0", "SET sql_mode = ''", "CREATE TEMPORARY TABLE tmp(i INT)"];
+const CHANGED: &[&str] = &[
+    "SET time_zone = '+07:00'",
+    "SET NAMES latin1",
+    "SET @v = 1",
+    "SET autocommit = 0",
+    "SET sql_mode = ''",
+    "CREATE TEMPORARY TABLE tmp(i INT)",
+];
 const SHOWN: &str = "SELECT @@time_zone, @@character_set_client, @v, @@autocommit, LAST_INSERT_ID(), DATABASE()";
 
 fn reset_connection(world: &World) {

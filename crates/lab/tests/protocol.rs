@@ -36,7 +36,9 @@ fn run_text(flavor: Flavor, body: impl Fn(&World)) {
     body(&World::direct(flavor));
     if std::env::var_os("LAB_DIRECT_ONLY").is_none() {
         println!("-- {} through the proxy", flavor.name());
-        body(&World::proxied(flavor, 2, |builder| builder.variable("enable_load_data_local_infile", true).variable("max_allowed_packet", 134_217_728)));
+        body(&World::proxied(flavor, 2, |builder| {
+            builder.variable("enable_load_data_local_infile", true).variable("max_allowed_packet", 134_217_728)
+        }));
     }
 }
 
@@ -212,7 +214,7 @@ fn prepared_statements(world: &World) {
         assert_eq!(error.code(), Some(1146));
         let mut wrong = statement.clone();
         wrong.id = 0x00ff_ffff;
-        assert_eq!(peer.reset_statement(&wrong).map(|outcome| matches!(outcome, Outcome::Err(error) if error.code == 1243)).unwrap(), true);
+        assert!(matches!(peer.reset_statement(&wrong).unwrap(), Outcome::Err(error) if error.code == 1243));
     }
 }
 
@@ -423,19 +425,27 @@ fn works(options: &ConnectOptions) -> Client {
 #[test]
 fn backends_without_deprecate_eof() {
     for flavor in [Flavor::Mariadb, Flavor::Mysql] {
-        configured(flavor, |builder| builder.variable("enable_server_deprecate_eof", false), |proxy| {
-            works(&proxy.options("app", "app-pass"));
-            works(&proxy.options("app", "app-pass").capabilities(ConnectOptions::CLASSIC));
-        });
+        configured(
+            flavor,
+            |builder| builder.variable("enable_server_deprecate_eof", false),
+            |proxy| {
+                works(&proxy.options("app", "app-pass"));
+                works(&proxy.options("app", "app-pass").capabilities(ConnectOptions::CLASSIC));
+            },
+        );
     }
 }
 
 #[test]
 fn clients_without_deprecate_eof() {
-    configured(Flavor::Mariadb, |builder| builder.variable("enable_client_deprecate_eof", false), |proxy| {
-        let client = works(&proxy.options("app", "app-pass"));
-        assert!(!client.capabilities().contains(Capabilities::DEPRECATE_EOF));
-    });
+    configured(
+        Flavor::Mariadb,
+        |builder| builder.variable("enable_client_deprecate_eof", false),
+        |proxy| {
+            let client = works(&proxy.options("app", "app-pass"));
+            assert!(!client.capabilities().contains(Capabilities::DEPRECATE_EOF));
+        },
+    );
 }
 
 /// A proxy whose one server row has these columns.
@@ -475,45 +485,65 @@ fn tls_to_the_backend() {
 
 #[test]
 fn tls_from_the_client() {
-    configured(Flavor::Mariadb, |builder| builder, |proxy| {
-        works(&proxy.options("app", "app-pass").tls());
-        works(&proxy.options("app", "app-pass").tls().compression(Compression::Zlib));
-        works(&proxy.options("app", "app-pass").tls().plugin("mysql_clear_password"));
-    });
-    configured(Flavor::Mariadb, |builder| builder.variable("have_ssl", false), |proxy| {
-        works(&proxy.options("app", "app-pass"));
-        Client::connect(&proxy.options("app", "app-pass").tls()).unwrap_err();
-    });
-    configured(Flavor::Mariadb, |builder| builder.user_with("empty", "", 0, &[("use_ssl", 1.into())]), |proxy| {
-        assert_eq!(Client::connect(&proxy.options("empty", "")).unwrap_err().code(), Some(1045));
-        works(&proxy.options("empty", "").database("test").tls());
-    });
+    configured(
+        Flavor::Mariadb,
+        |builder| builder,
+        |proxy| {
+            works(&proxy.options("app", "app-pass").tls());
+            works(&proxy.options("app", "app-pass").tls().compression(Compression::Zlib));
+            works(&proxy.options("app", "app-pass").tls().plugin("mysql_clear_password"));
+        },
+    );
+    configured(
+        Flavor::Mariadb,
+        |builder| builder.variable("have_ssl", false),
+        |proxy| {
+            works(&proxy.options("app", "app-pass"));
+            Client::connect(&proxy.options("app", "app-pass").tls()).unwrap_err();
+        },
+    );
+    configured(
+        Flavor::Mariadb,
+        |builder| builder.user_with("empty", "", 0, &[("use_ssl", 1.into())]),
+        |proxy| {
+            assert_eq!(Client::connect(&proxy.options("empty", "")).unwrap_err().code(), Some(1045));
+            works(&proxy.options("empty", "").database("test").tls());
+        },
+    );
 }
 
 #[test]
 fn every_authentication_plugin() {
     for default in ["mysql_native_password", "caching_sha2_password"] {
-        configured(Flavor::Mysql, |builder| builder.variable("default_authentication_plugin", default), |proxy| {
-            for plugin in ["mysql_native_password", "caching_sha2_password"] {
-                for _ in 0..2 {
-                    works(&proxy.options("app", "app-pass").plugin(plugin));
-                    works(&proxy.options("app", "app-pass").plugin(plugin).tls());
+        configured(
+            Flavor::Mysql,
+            |builder| builder.variable("default_authentication_plugin", default),
+            |proxy| {
+                for plugin in ["mysql_native_password", "caching_sha2_password"] {
+                    for _ in 0..2 {
+                        works(&proxy.options("app", "app-pass").plugin(plugin));
+                        works(&proxy.options("app", "app-pass").plugin(plugin).tls());
+                    }
+                    assert_eq!(Client::connect(&proxy.options("app", "wrong").plugin(plugin)).unwrap_err().code(), Some(1045));
                 }
-                assert_eq!(Client::connect(&proxy.options("app", "wrong").plugin(plugin)).unwrap_err().code(), Some(1045));
-            }
-        });
+            },
+        );
     }
 }
 
 #[test]
 fn every_form_of_stored_password() {
     let stored: String = wire::auth::hash::native_stored(b"native-pass").iter().map(|byte| format!("{byte:02X}")).collect();
-    configured(Flavor::Mariadb, |builder| builder.user("native", &format!("*{stored}"), 0).user("empty", "", 0).user("ed", "ed-pass", 0), |proxy| {
-        works(&proxy.options("native", "native-pass"));
-        assert_eq!(Client::connect(&proxy.options("native", "wrong")).unwrap_err().code(), Some(1045));
-        works(&proxy.options("empty", ""));
-        works(&proxy.options("ed", "ed-pass"));
-    });
+    configured(
+        Flavor::Mariadb,
+        |builder| builder.user("native", &format!("*{stored}"), 0).user("empty", "", 0).user("ed", "ed-pass", 0),
+        |proxy| {
+            works(&proxy.options("native", "native-pass"));
+            assert_eq!(Client::connect(&proxy.options("native", "wrong")).unwrap_err().code(), Some(1045));
+            works(&proxy.options("empty", ""));
+            works(&proxy.options("ed", "ed-pass"));
+        },
+    );
     let hashed = wire::auth::crypt::generate(b"app-pass", b"0123456789abcdefghij");
     if proxied_only() {
         let server = server(Flavor::Mysql);
@@ -529,22 +559,30 @@ fn every_form_of_stored_password() {
 
 #[test]
 fn limits_of_connections() {
-    configured(Flavor::Mariadb, |builder| builder.variable("max_connections", 3), |proxy| {
-        // The lab's own check that the port answers may not be over yet.
-        let held: Vec<Client> = (0..3)
-            .map(|_| lab::wait::until("room", LIMIT, || Client::connect(&proxy.options("app", "app-pass")).ok()).unwrap())
-            .collect();
-        assert_eq!(Client::connect(&proxy.options("app", "app-pass")).unwrap_err().code(), Some(1040));
-        drop(held);
-        lab::wait::until("room again", LIMIT, || Client::connect(&proxy.options("app", "app-pass")).ok()).unwrap();
-    });
-    configured(Flavor::Mariadb, |builder| builder.user_with("empty", "", 0, &[("max_connections", 2.into())]), |proxy| {
-        let held: Vec<Client> = (0..2).map(|_| Client::connect(&proxy.options("empty", "")).unwrap()).collect();
-        assert_eq!(Client::connect(&proxy.options("empty", "")).unwrap_err().code(), Some(1226));
-        works(&proxy.options("app", "app-pass"));
-        drop(held);
-        lab::wait::until("room again", LIMIT, || Client::connect(&proxy.options("empty", "")).ok()).unwrap();
-    });
+    configured(
+        Flavor::Mariadb,
+        |builder| builder.variable("max_connections", 3),
+        |proxy| {
+            // The lab's own check that the port answers may not be over yet.
+            let held: Vec<Client> = (0..3)
+                .map(|_| lab::wait::until("room", LIMIT, || Client::connect(&proxy.options("app", "app-pass")).ok()).unwrap())
+                .collect();
+            assert_eq!(Client::connect(&proxy.options("app", "app-pass")).unwrap_err().code(), Some(1040));
+            drop(held);
+            lab::wait::until("room again", LIMIT, || Client::connect(&proxy.options("app", "app-pass")).ok()).unwrap();
+        },
+    );
+    configured(
+        Flavor::Mariadb,
+        |builder| builder.user_with("empty", "", 0, &[("max_connections", 2.into())]),
+        |proxy| {
+            let held: Vec<Client> = (0..2).map(|_| Client::connect(&proxy.options("empty", "")).unwrap()).collect();
+            assert_eq!(Client::connect(&proxy.options("empty", "")).unwrap_err().code(), Some(1226));
+            works(&proxy.options("app", "app-pass"));
+            drop(held);
+            lab::wait::until("room again", LIMIT, || Client::connect(&proxy.options("empty", "")).ok()).unwrap();
+        },
+    );
 }
 
 #[test]
@@ -557,7 +595,8 @@ fn a_unix_socket_listener() {
         return;
     }
     let server = server(Flavor::Mariadb);
-    let proxy = Tidegate::builder().preferred_ports(port.number(), 0).backend(0, server).app_user().variable("interfaces", interfaces.as_str());
+    let proxy =
+        Tidegate::builder().preferred_ports(port.number(), 0).backend(0, server).app_user().variable("interfaces", interfaces.as_str());
     drop(port);
     // The builder's own idea of the port is not used: only the socket is.
     let running = thread::spawn(move || proxy.start());
@@ -594,21 +633,29 @@ fn proxy_protocol_headers() {
     let v1 = b"PROXY TCP4 203.0.113.7 127.0.0.1 40000 6033\r\n".to_vec();
     let mut v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
     v2.extend_from_slice(&[203, 0, 113, 8, 127, 0, 0, 1, 0x9c, 0x40, 0x17, 0x91]);
-    configured(Flavor::Mariadb, |builder| builder.variable("proxy_protocol_networks", "127.0.0.0/8"), |proxy| {
-        for (header, source) in [(v1.clone(), "203.0.113.7"), (v2.clone(), "203.0.113.8")] {
-            let address = relay(proxy.address(), header);
-            works(&ConnectOptions::tcp(address.clone(), "app", "app-pass"));
-            // The client's own address is in the refusal.
-            let error = Client::connect(&ConnectOptions::tcp(address, "app", "wrong")).unwrap_err().to_string();
-            assert!(error.contains(source), "{error}");
-        }
-        works(&proxy.options("app", "app-pass"));
-    });
-    configured(Flavor::Mariadb, |builder| builder, |proxy| {
-        // From a network that is not trusted the header is no header.
-        let address = relay(proxy.address(), v1.clone());
-        Client::connect(&ConnectOptions::tcp(address, "app", "app-pass")).unwrap_err();
-    });
+    configured(
+        Flavor::Mariadb,
+        |builder| builder.variable("proxy_protocol_networks", "127.0.0.0/8"),
+        |proxy| {
+            for (header, source) in [(v1.clone(), "203.0.113.7"), (v2.clone(), "203.0.113.8")] {
+                let address = relay(proxy.address(), header);
+                works(&ConnectOptions::tcp(address.clone(), "app", "app-pass"));
+                // The client's own address is in the refusal.
+                let error = Client::connect(&ConnectOptions::tcp(address, "app", "wrong")).unwrap_err().to_string();
+                assert!(error.contains(source), "{error}");
+            }
+            works(&proxy.options("app", "app-pass"));
+        },
+    );
+    configured(
+        Flavor::Mariadb,
+        |builder| builder,
+        |proxy| {
+            // From a network that is not trusted the header is no header.
+            let address = relay(proxy.address(), v1.clone());
+            Client::connect(&ConnectOptions::tcp(address, "app", "app-pass")).unwrap_err();
+        },
+    );
 }
 
 /// MariaDB's COM_STMT_BULK_EXECUTE: several rows in one command. Source: MariaDB KB, "COM_STMT_BULK_EXECUTE".
@@ -637,29 +684,32 @@ fn bulk_execution() {
     run_text(Flavor::Mariadb, body);
 }
 
-
 /// Sessions that come and go leave nothing behind that others could see, while many are connected.
 #[test]
 fn many_sessions() {
-    configured(Flavor::Mariadb, |builder| builder, |proxy| {
-        let done = Arc::new(AtomicU64::new(0));
-        thread::scope(|scope| {
-            for n in 0..20 {
-                let (done, options) = (Arc::clone(&done), proxy.options("app", "app-pass"));
-                scope.spawn(move || {
-                    for i in 0..10 {
-                        let mut client = Client::connect(&options).unwrap();
-                        assert_eq!(client.scalar("SELECT @seen").unwrap(), None);
-                        client.run(format!("SET @seen = {n}")).unwrap();
-                        assert_eq!(client.scalar("SELECT @seen").unwrap(), Some(n.to_string()));
-                        if i % 2 == 0 {
-                            client.quit().unwrap();
+    configured(
+        Flavor::Mariadb,
+        |builder| builder,
+        |proxy| {
+            let done = Arc::new(AtomicU64::new(0));
+            thread::scope(|scope| {
+                for n in 0..20 {
+                    let (done, options) = (Arc::clone(&done), proxy.options("app", "app-pass"));
+                    scope.spawn(move || {
+                        for i in 0..10 {
+                            let mut client = Client::connect(&options).unwrap();
+                            assert_eq!(client.scalar("SELECT @seen").unwrap(), None);
+                            client.run(format!("SET @seen = {n}")).unwrap();
+                            assert_eq!(client.scalar("SELECT @seen").unwrap(), Some(n.to_string()));
+                            if i % 2 == 0 {
+                                client.quit().unwrap();
+                            }
+                            done.fetch_add(1, Ordering::Relaxed);
                         }
-                        done.fetch_add(1, Ordering::Relaxed);
-                    }
-                });
-            }
-        });
-        assert_eq!(done.load(Ordering::Relaxed), 200);
-    });
+                    });
+                }
+            });
+            assert_eq!(done.load(Ordering::Relaxed), 200);
+        },
+    );
 }

@@ -37,7 +37,14 @@ fn shown(peer: &mut Peer, sql: &str) -> String {
     let mut text = Vec::new();
     for outcome in &peer.ask(sql).results {
         text.push(match outcome {
-            Outcome::Ok(ok) => format!("ok {} id {} warnings {} {:?} status {}", ok.affected_rows, ok.last_insert_id, ok.warnings, ok.info, ok.status.0 & 3),
+            Outcome::Ok(ok) => format!(
+                "ok {} id {} warnings {} {:?} status {}",
+                ok.affected_rows,
+                ok.last_insert_id,
+                ok.warnings,
+                ok.info,
+                ok.status.0 & 3
+            ),
             Outcome::Err(error) => format!("error {} {} {}", error.code, error.sqlstate, error.message),
             Outcome::Rows(set) => {
                 let names: Vec<&str> = set.columns.iter().map(|column| column.name.as_str()).collect();
@@ -76,7 +83,11 @@ fn same_as_private(flavor: Flavor, script: &[&str]) {
         let mut direct = World::direct(flavor);
         direct.encoding = encoding;
         let expected = played(&direct, script);
-        let mut world = if proxied { World::proxied(flavor, backends_for(script), |builder| builder.variable("connect_timeout_server_max", 2000)) } else { World::direct(flavor) };
+        let mut world = if proxied {
+            World::proxied(flavor, backends_for(script), |builder| builder.variable("connect_timeout_server_max", 2000))
+        } else {
+            World::direct(flavor)
+        };
         world.encoding = encoding;
         let seen = played(&world, script);
         let differences: Vec<String> = expected

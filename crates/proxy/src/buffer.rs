@@ -3,24 +3,37 @@
 //! A worker keeps a [`BufferPool`]; a session's [`Buffer`] takes memory from it when bytes arrive and gives it back
 //! when it is drained, so an idle session owns no buffer. INVARIANT: `start <= end <= memory.len()`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// Size of a pooled buffer, bytes. One read of a busy socket fits; commands longer than this grow their buffer.
 pub const CHUNK: usize = 16 * 1024;
 /// Size a buffer grows to while large replies stream through it, bytes: the window of one direction of one session.
 pub const WINDOW: usize = 64 * 1024;
-/// Free buffers kept by a worker.
-const MAX_FREE: usize = 64;
+/// Free buffers kept by a worker, at most.
+const MAX_FREE: usize = 1024;
 
 /// Free chunks of one worker.
 #[derive(Default)]
 pub struct BufferPool {
     free: RefCell<Vec<Vec<u8>>>,
+    /// The fewest that were free since the last trim: so many were not needed.
+    spare: Cell<usize>,
 }
 
 impl BufferPool {
     fn take(&self) -> Vec<u8> {
-        self.free.borrow_mut().pop().unwrap_or_else(|| vec![0; CHUNK])
+        let mut free = self.free.borrow_mut();
+        let taken = free.pop();
+        self.spare.set(self.spare.get().min(free.len()));
+        taken.unwrap_or_else(|| vec![0; CHUNK])
+    }
+
+    /// Frees half of what was not needed since the last call.
+    pub fn trim(&self) {
+        let mut free = self.free.borrow_mut();
+        let keep = free.len() - (self.spare.get() / 2).min(free.len());
+        free.truncate(keep);
+        self.spare.set(free.len());
     }
 
     fn give(&self, memory: Vec<u8>) {

@@ -24,6 +24,9 @@ use std::time::Duration;
 /// How much longer (us) a waiter of another worker must have waited to be served before this worker's own.
 pub const FAIRNESS_BOUND_US: u64 = 1000;
 
+/// How long (us) a waiter waits for its own worker's backends before other workers are asked for one.
+const ASK_OTHERS_US: u64 = 10_000;
+
 /// Why no backend was had.
 #[derive(Debug)]
 pub enum AcquireError {
@@ -387,8 +390,11 @@ impl HostgroupPool {
                 return;
             }
         }
+        // This worker's own backends come back within a moment, as long as it has any at work.
+        let waited_us = worker.shared.clock.now_us().saturating_sub(waiter.since_us);
+        let others = waited_us >= ASK_OTHERS_US;
         for (to, mailbox) in worker.shared.mailboxes.iter().enumerate() {
-            if to != worker.index {
+            if others && to != worker.index {
                 mailbox.send(Mail::Wanted { lane: waiter.lane.key.clone(), from: worker.index });
             }
         }

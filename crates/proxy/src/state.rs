@@ -145,6 +145,9 @@ const SURE: &[&str] = &[
     "wait_timeout",
 ];
 
+/// Session variables that have no global value to go back to.
+const NO_GLOBAL: &[&str] = &["timestamp", "sql_log_bin", "insert_id", "gtid_next", "skip_parallel_replication", "skip_replication"];
+
 /// The order matters in one place: assigning a character set also sets the collation, so the collation comes last.
 fn assignment_rank(name: &str) -> u8 {
     match name {
@@ -209,7 +212,11 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
         let _ = write!(sql, "@@session.{name}=");
         match value {
             Some(value) => push_value(&mut sql, name, value),
-            None => sql.push_str("DEFAULT"),
+            // Not `DEFAULT`: MySQL takes that for OFF where foreign_key_checks and unique_checks are concerned.
+            None if NO_GLOBAL.contains(&name) => sql.push_str("DEFAULT"),
+            None => {
+                let _ = write!(sql, "@@global.{name}");
+            }
         }
     }
     for (name, literal) in want.user_variables.entries() {
@@ -272,7 +279,7 @@ mod tests {
         let have = state(Some("b"), &[("sql_mode", "ANSI")], &[]);
         let Diff::Steps { schema, set, sure } = diff(&want, &have) else { panic!() };
         assert_eq!(schema.as_deref(), Some(&b"a"[..]));
-        assert_eq!(set.unwrap(), "SET @@session.time_zone='+02:00',@@session.sql_mode=DEFAULT");
+        assert_eq!(set.unwrap(), "SET @@session.time_zone='+02:00',@@session.sql_mode=@@global.sql_mode");
         assert!(sure);
     }
 

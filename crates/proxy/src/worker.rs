@@ -245,6 +245,7 @@ impl Worker {
     }
 
     fn maintain(self: &Rc<Self>) {
+        self.buffers.trim();
         for pool in self.pools.values() {
             for backend in pool.maintain(self) {
                 tokio::task::spawn_local(ping(Rc::clone(self), Rc::clone(pool), backend));

@@ -80,7 +80,6 @@ impl Maker {
         self.step(Step::Query(sql.into()));
     }
 
-
     /// Some of these, in order.
     pub(super) fn some_of(&mut self, statements: &[&str]) {
         for sql in statements {

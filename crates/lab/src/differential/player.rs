@@ -50,9 +50,7 @@ impl Player {
                 self.client.send_long_data(&statement, *param, data.as_bytes())?;
                 Ok(Vec::new())
             }
-            Step::ResetStatement(slot) => {
-                self.command(Command::StmtReset, &self.statement(*slot).id.to_le_bytes())
-            }
+            Step::ResetStatement(slot) => self.command(Command::StmtReset, &self.statement(*slot).id.to_le_bytes()),
             Step::CloseStatement(slot) => {
                 let statement = self.statement(*slot);
                 self.client.close_statement(&statement)?;

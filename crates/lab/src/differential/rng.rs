@@ -13,12 +13,12 @@ impl Rng {
     /// A stream of its own for part `n` of the work of this seed.
     pub fn part(seed: u64, n: u64) -> Rng {
         let mut rng = Rng(seed ^ n.wrapping_mul(0xd134_2543_de82_ef95));
-        rng.next();
+        rng.bits();
         rng
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,7 +28,7 @@ impl Rng {
 
     /// A number below `limit`; 0 when `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next().checked_rem(limit).unwrap_or(0)
+        self.bits().checked_rem(limit).unwrap_or(0)
     }
 
     /// True once in `n` times.

@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use wire::session_state::Change;
 use wire::StatusFlags;
+use wire::session_state::Change;
 
 use crate::client::{Column, Outcome, Prepared, Reply, ResultSet, Row, ServerError, Status};
 

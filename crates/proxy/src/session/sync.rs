@@ -59,7 +59,7 @@ impl Session {
     }
 
     async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
-        for _ in 0..3 {
+        for last in [false, false, true] {
             let Some(backend) = self.backend.as_mut() else { return Ok(()) };
             match diff(&self.state, &backend.core.state) {
                 Diff::Identical => {
@@ -74,10 +74,13 @@ impl Session {
                     if let Some(schema) = schema {
                         self.sync_schema(&schema).await?;
                     }
-                    if let Some(set) = set {
-                        self.sync_set(&set, sure, ahead).await?;
+                    let Some(set) = set else { return Ok(()) };
+                    let pinned = !self.pins.set().is_empty();
+                    match self.sync_set(&set, sure, ahead).await {
+                        // It may be the way back that the server refuses; another connection need not go it.
+                        Err(Fault::Error { .. }) if !last && !pinned => self.obtain().await?,
+                        result => return result,
                     }
-                    return Ok(());
                 }
             }
         }

@@ -36,10 +36,8 @@ pub(super) struct Outcome {
 
 pub(super) fn run(sessions: usize, backends: i64, checks: u64, seed: u64, server: &Server) -> Result<Outcome, LabError> {
     server.sql("CREATE TABLE test.ids(seq BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, k BIGINT UNIQUE, ref BIGINT UNSIGNED)")?;
-    let proxy = Tidegate::builder()
-        .server_with(0, server.host(), server.port(), &[("max_connections", backends.into())])
-        .app_user()
-        .start()?;
+    let proxy =
+        Tidegate::builder().server_with(0, server.host(), server.port(), &[("max_connections", backends.into())]).app_user().start()?;
     let outcome = Mutex::new(Outcome::default());
     let share = checks.div_ceil(sessions.max(1) as u64);
     thread::scope(|scope| {

@@ -12,8 +12,11 @@ mod writes;
 
 use super::generate::Maker;
 
+/// Adds the steps of one block to a script.
+type Writer = fn(&mut Maker);
+
 /// Weight and writer of each block.
-pub(super) const BLOCKS: &[(u64, fn(&mut Maker))] = &[
+pub(super) const BLOCKS: &[(u64, Writer)] = &[
     (8, reads::plain),
     (4, reads::all_types),
     (4, reads::large),

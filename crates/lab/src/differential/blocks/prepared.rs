@@ -96,7 +96,12 @@ fn long_data(maker: &mut Maker) {
 pub(super) fn cursors(maker: &mut Maker) {
     maker.pins();
     const SLOT: u8 = 203;
-    let sql = *maker.rng.pick(&["SELECT id, s, n FROM t ORDER BY id", "SELECT * FROM ty ORDER BY id", "SELECT 1 FROM t WHERE id < 0", "UPDATE t SET n = 4"]);
+    let sql = *maker.rng.pick(&[
+        "SELECT id, s, n FROM t ORDER BY id",
+        "SELECT * FROM ty ORDER BY id",
+        "SELECT 1 FROM t WHERE id < 0",
+        "UPDATE t SET n = 4",
+    ]);
     maker.step(Step::Prepare(SLOT, sql.to_owned()));
     let rows = *maker.rng.pick(&[1, 2, 100]);
     maker.step(Step::Cursor(SLOT, Vec::new(), rows));

@@ -131,7 +131,12 @@ pub(super) fn locks(maker: &mut Maker) {
         }
         1 => {
             maker.one_of(&["LOCK TABLES t WRITE, parent READ", "LOCK TABLE t READ", "LOCK TABLES t WRITE"]);
-            maker.some_of(&["SELECT COUNT(*) FROM t", "UPDATE t SET n = 9 WHERE id = 1", "SELECT * FROM child", "SELECT * FROM parent ORDER BY id"]);
+            maker.some_of(&[
+                "SELECT COUNT(*) FROM t",
+                "UPDATE t SET n = 9 WHERE id = 1",
+                "SELECT * FROM child",
+                "SELECT * FROM parent ORDER BY id",
+            ]);
             maker.sql("UNLOCK TABLES");
         }
         _ => {
