@@ -24,14 +24,10 @@ pub struct ServerFiles {
 pub fn write_server_files(dir: &Path) -> Result<ServerFiles, LabError> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority
-        .distinguished_name
-        .push(DnType::CommonName, "lab authority");
+    authority.distinguished_name.push(DnType::CommonName, "lab authority");
     let issuer = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
     let mut server = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    server
-        .distinguished_name
-        .push(DnType::CommonName, "lab server");
+    server.distinguished_name.push(DnType::CommonName, "lab server");
     let key = KeyPair::generate()?;
     let certificate = server.signed_by(&key, &issuer)?;
     let ca_pem = issuer.pem();

@@ -38,12 +38,7 @@ pub fn instance(name: &str) -> Result<PathBuf, LabError> {
 
 /// Takes the exclusive lock on `path`, waiting for it. It is released when the file is dropped or the process dies.
 pub fn lock(path: &Path) -> Result<File, LabError> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)
-        .context(|| format!("open {}", path.display()))?;
+    let file = File::options().create(true).truncate(false).write(true).open(path).context(|| format!("open {}", path.display()))?;
     file.lock().context(|| format!("lock {}", path.display()))?;
     Ok(file)
 }
@@ -65,9 +60,7 @@ fn run() -> Result<PathBuf, LabError> {
         // Another thread cannot have been faster: the base lock is held.
         let _ = RUN.set((dir, held));
     }
-    RUN.get()
-        .map(|(dir, _)| dir.clone())
-        .ok_or_else(|| LabError::NoFile(base))
+    RUN.get().map(|(dir, _)| dir.clone()).ok_or_else(|| LabError::NoFile(base))
 }
 
 /// Removes what dead processes left. The base lock must be held. Failures are of no consequence: the next one tries again.
@@ -76,10 +69,7 @@ fn sweep(base: &Path) {
         return;
     };
     for path in entries.flatten().map(|entry| entry.path()) {
-        let ours = path
-            .file_name()
-            .and_then(|n| n.to_str())
-            .is_some_and(|n| n.starts_with("run-") && n.ends_with(".lock"));
+        let ours = path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("run-") && n.ends_with(".lock"));
         if !ours {
             continue;
         }

@@ -78,10 +78,7 @@ pub enum LabError {
 impl LabError {
     /// Names what was being done when `source` happened.
     pub fn io(what: impl Into<String>, source: io::Error) -> Self {
-        LabError::Io {
-            what: what.into(),
-            source,
-        }
+        LabError::Io { what: what.into(), source }
     }
 
     /// The MySQL error number, when it was the server that refused.

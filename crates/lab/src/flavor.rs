@@ -141,23 +141,15 @@ impl Installation {
     /// MariaDB's own install script, told the sizes that the server will be given.
     fn mariadb_install_db(&self, datadir: &Path) -> Command {
         let mut command = Command::new(self.basedir.join("bin/mariadb-install-db"));
-        command
-            .arg("--no-defaults")
-            .arg(flag("--basedir", &self.basedir))
-            .arg(flag("--datadir", datadir))
-            .args([
-                "--auth-root-authentication-method=normal",
-                "--skip-test-db",
-                "--skip-name-resolve",
-            ]);
+        command.arg("--no-defaults").arg(flag("--basedir", &self.basedir)).arg(flag("--datadir", datadir)).args([
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ]);
         if rustix::process::getuid().is_root() {
             command.arg("--user=root");
         }
-        command.args(
-            MARIADB_SMALL
-                .iter()
-                .filter(|flag| flag.starts_with("--innodb") || flag.starts_with("--aria")),
-        );
+        command.args(MARIADB_SMALL.iter().filter(|flag| flag.starts_with("--innodb") || flag.starts_with("--aria")));
         command
     }
 
@@ -189,52 +181,24 @@ pub(crate) fn flag(name: &str, path: &Path) -> OsString {
 
 fn find_mariadb() -> Result<Installation, LabError> {
     let named = env::var_os("TIDEGATE_MARIADBD").map(PathBuf::from);
-    let usual = [
-        "/usr/sbin/mariadbd",
-        "/usr/local/sbin/mariadbd",
-        "/usr/bin/mariadbd",
-    ]
-    .map(PathBuf::from);
+    let usual = ["/usr/sbin/mariadbd", "/usr/local/sbin/mariadbd", "/usr/bin/mariadbd"].map(PathBuf::from);
     let server = named.into_iter().chain(usual).find(|path| path.exists());
-    let missing = || LabError::Missing {
-        program: "mariadbd".to_owned(),
-        remedy: "scripts/setup",
-    };
+    let missing = || LabError::Missing { program: "mariadbd".to_owned(), remedy: "scripts/setup" };
     let server = server.ok_or_else(missing)?;
-    let basedir = server
-        .parent()
-        .and_then(Path::parent)
-        .ok_or_else(missing)?
-        .to_owned();
-    Ok(Installation {
-        flavor: Flavor::Mariadb,
-        server,
-        basedir,
-        libraries: None,
-    })
+    let basedir = server.parent().and_then(Path::parent).ok_or_else(missing)?.to_owned();
+    Ok(Installation { flavor: Flavor::Mariadb, server, basedir, libraries: None })
 }
 
 fn find_mysql() -> Result<Installation, LabError> {
     let root = mysql_root();
     let basedir = root.join("usr");
     let server = basedir.join("sbin/mysqld");
-    let libraries = fs::read_dir(basedir.join("lib")).ok().and_then(|entries| {
-        entries
-            .flatten()
-            .map(|entry| entry.path())
-            .find(|path| path.join(LOADER).exists())
-    });
+    let libraries = fs::read_dir(basedir.join("lib"))
+        .ok()
+        .and_then(|entries| entries.flatten().map(|entry| entry.path()).find(|path| path.join(LOADER).exists()));
     match libraries {
-        Some(libraries) if server.exists() => Ok(Installation {
-            flavor: Flavor::Mysql,
-            server,
-            basedir,
-            libraries: Some(libraries),
-        }),
-        _ => Err(LabError::Missing {
-            program: server.display().to_string(),
-            remedy: "scripts/setup mysql",
-        }),
+        Some(libraries) if server.exists() => Ok(Installation { flavor: Flavor::Mysql, server, basedir, libraries: Some(libraries) }),
+        _ => Err(LabError::Missing { program: server.display().to_string(), remedy: "scripts/setup mysql" }),
     }
 }
 
@@ -243,11 +207,9 @@ fn mysql_root() -> PathBuf {
     if let Some(root) = env::var_os("TIDEGATE_MYSQL_ROOT") {
         return PathBuf::from(root);
     }
-    let cache = env::var_os("TIDEGATE_CACHE")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| {
-            let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-            home.join(".cache/tidegate")
-        });
+    let cache = env::var_os("TIDEGATE_CACHE").map(PathBuf::from).unwrap_or_else(|| {
+        let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        home.join(".cache/tidegate")
+    });
     cache.join("mysql/root")
 }

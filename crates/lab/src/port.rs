@@ -27,12 +27,7 @@ impl Port {
     pub fn reserve() -> Result<Port, LabError> {
         let dir = dirs::base().join("ports");
         fs::create_dir_all(&dir).context(|| format!("create {}", dir.display()))?;
-        (FIRST..=LAST)
-            .find_map(|_| take(&dir, next_candidate()))
-            .ok_or(LabError::NoPort {
-                first: FIRST,
-                last: LAST,
-            })
+        (FIRST..=LAST).find_map(|_| take(&dir, next_candidate())).ok_or(LabError::NoPort { first: FIRST, last: LAST })
     }
 
     /// Reserves this port if it is free, else any other.
@@ -52,10 +47,7 @@ fn take(dir: &Path, number: u16) -> Option<Port> {
     let lock = File::create(dir.join(number.to_string())).ok()?;
     lock.try_lock().ok()?;
     TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
-    Some(Port {
-        number,
-        _lock: lock,
-    })
+    Some(Port { number, _lock: lock })
 }
 
 /// Walks the range from a place that depends on the process, so parallel processes rarely ask for the same port.

@@ -34,24 +34,13 @@ pub struct Process {
 impl Process {
     /// Starts `command` with standard output and error going to the end of the file `log`.
     pub fn start(name: &str, command: &Command, log: &Path) -> Result<Process, LabError> {
-        let sink = File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .context(|| format!("open {}", log.display()))?;
-        let errors = sink
-            .try_clone()
-            .context(|| format!("open {}", log.display()))?;
+        let sink = File::options().create(true).append(true).open(log).context(|| format!("open {}", log.display()))?;
+        let errors = sink.try_clone().context(|| format!("open {}", log.display()))?;
         let mut guarded = guarded(command);
         guarded.stdin(Stdio::null()).stdout(sink).stderr(errors);
         let child = spawn_from_lasting_thread(guarded).context(|| format!("start {name}"))?;
         let pid = Pid::from_child(&child);
-        Ok(Process {
-            name: name.to_owned(),
-            log: log.to_owned(),
-            child: Mutex::new(child),
-            pid,
-        })
+        Ok(Process { name: name.to_owned(), log: log.to_owned(), child: Mutex::new(child), pid })
     }
 
     /// The process id.
@@ -82,10 +71,7 @@ impl Process {
 
     /// Waits for the end.
     pub fn wait_exit(&self, limit: Duration) -> Result<ExitStatus, LabError> {
-        wait::until(&format!("{} to end", self.name), limit, || {
-            self.exit_status()
-        })
-        .map_err(|e| self.with_log(e))
+        wait::until(&format!("{} to end", self.name), limit, || self.exit_status()).map_err(|e| self.with_log(e))
     }
 
     /// Asks for an orderly end (`SIGTERM`), waits for it, and demands exit code 0.
@@ -93,57 +79,36 @@ impl Process {
         self.signal(Signal::CONT);
         self.signal(Signal::TERM);
         let status = self.wait_exit(limit)?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(self.exited(status))
-        }
+        if status.success() { Ok(()) } else { Err(self.exited(status)) }
     }
 
     /// Waits until `ready` gives a value; fails at once when the child ends before.
-    pub fn wait_ready<T>(
-        &self,
-        limit: Duration,
-        mut ready: impl FnMut() -> Option<T>,
-    ) -> Result<T, LabError> {
+    pub fn wait_ready<T>(&self, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> Result<T, LabError> {
         let what = format!("{} to be ready", self.name);
         let waited = wait::try_until(&what, limit, || match ready() {
             Some(value) => Ok(Some(value)),
-            None => self
-                .exit_status()
-                .map_or(Ok(None), |status| Err(self.exited(status))),
+            None => self.exit_status().map_or(Ok(None), |status| Err(self.exited(status))),
         });
         waited.map_err(|e| self.with_log(e))
     }
 
     /// All that the child has written so far.
     pub fn log(&self) -> String {
-        fs::read(&self.log)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
+        fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
     /// What the child has written since byte `offset` of its log, and the offset to ask with next.
     pub fn log_since(&self, offset: u64) -> (String, u64) {
         let mut bytes = Vec::new();
-        let read = File::open(&self.log).and_then(|mut file| {
-            file.seek(SeekFrom::Start(offset))
-                .and_then(|_| file.read_to_end(&mut bytes))
-        });
+        let read = File::open(&self.log).and_then(|mut file| file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_to_end(&mut bytes)));
         let gained = read.map_or(0, |count| count as u64);
-        (
-            String::from_utf8_lossy(&bytes).into_owned(),
-            offset + gained,
-        )
+        (String::from_utf8_lossy(&bytes).into_owned(), offset + gained)
     }
 
     /// Resident memory in bytes, from `/proc/<pid>/status`.
     pub fn rss_bytes(&self) -> Result<u64, LabError> {
         let text = self.proc_file("status")?;
-        let kib = text
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .and_then(|v| v.split_whitespace().next());
+        let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).and_then(|v| v.split_whitespace().next());
         Ok(kib.and_then(|v| v.parse::<u64>().ok()).unwrap_or(0) * 1024)
     }
 
@@ -152,12 +117,7 @@ impl Process {
         let text = self.proc_file("stat")?;
         // Fields 14 and 15 of proc(5); the second field may hold spaces, so count from behind its closing bracket.
         let after = text.rsplit(')').next().unwrap_or_default();
-        Ok(after
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .filter_map(|v| v.parse::<u64>().ok())
-            .sum())
+        Ok(after.split_whitespace().skip(11).take(2).filter_map(|v| v.parse::<u64>().ok()).sum())
     }
 
     fn proc_file(&self, file: &str) -> Result<String, LabError> {
@@ -174,20 +134,12 @@ impl Process {
             Some(signal) => format!("signal {signal}"),
             None => status.to_string(),
         };
-        LabError::Exited {
-            name: self.name.clone(),
-            status,
-            log_tail: tail(&self.log()),
-        }
+        LabError::Exited { name: self.name.clone(), status, log_tail: tail(&self.log()) }
     }
 
     fn with_log(&self, error: LabError) -> LabError {
         match error {
-            LabError::Deadline { what, limit, .. } => LabError::Deadline {
-                what,
-                limit,
-                detail: format!("\n{}", tail(&self.log())),
-            },
+            LabError::Deadline { what, limit, .. } => LabError::Deadline { what, limit, detail: format!("\n{}", tail(&self.log())) },
             other => other,
         }
     }
@@ -208,10 +160,7 @@ fn tail(log: &str) -> String {
 /// The same command, with a parent-death signal.
 fn guarded(command: &Command) -> Command {
     let mut guarded = Command::new("setpriv");
-    guarded
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(command.get_program())
-        .args(command.get_args());
+    guarded.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
     // A group of its own: Ctrl-C on the terminal is for this program, which then stops its children in order.
     guarded.process_group(0);
     for (key, value) in command.get_envs() {
@@ -260,23 +209,14 @@ mod tests {
     #[test]
     fn an_early_end_is_told_with_its_log() {
         let child = start("echo no such luck; exit 3");
-        let error = child
-            .wait_ready(Duration::from_secs(10), || None::<()>)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("no such luck") && error.contains('3'),
-            "{error}"
-        );
+        let error = child.wait_ready(Duration::from_secs(10), || None::<()>).unwrap_err().to_string();
+        assert!(error.contains("no such luck") && error.contains('3'), "{error}");
     }
 
     #[test]
     fn stop_wants_exit_code_zero() {
         let good = start("trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done");
-        good.wait_ready(Duration::from_secs(10), || {
-            good.log().contains("up").then_some(())
-        })
-        .unwrap();
+        good.wait_ready(Duration::from_secs(10), || good.log().contains("up").then_some(())).unwrap();
         good.stop(Duration::from_secs(10)).unwrap();
         let bad = start("sleep 1000");
         assert!(bad.rss_bytes().unwrap() > 0);

@@ -10,20 +10,10 @@ use crate::wait;
 /// Time for a replica to connect and catch up with a few statements.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
 
-const MARIADB_ARGS: &[&str] = &[
-    "--log-bin=bin",
-    "--log-slave-updates=1",
-    "--binlog-format=ROW",
-    "--gtid-strict-mode=1",
-    "--relay-log=relay",
-];
+const MARIADB_ARGS: &[&str] =
+    &["--log-bin=bin", "--log-slave-updates=1", "--binlog-format=ROW", "--gtid-strict-mode=1", "--relay-log=relay"];
 
-const MYSQL_ARGS: &[&str] = &[
-    "--log-bin=bin",
-    "--gtid-mode=ON",
-    "--enforce-gtid-consistency=ON",
-    "--relay-log=relay",
-];
+const MYSQL_ARGS: &[&str] = &["--log-bin=bin", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--relay-log=relay"];
 
 /// Asynchronous replication: one primary, some replicas with `read_only`.
 #[derive(Debug)]
@@ -36,20 +26,14 @@ pub struct Replication {
 
 impl Replication {
     /// Starts all servers at the same time and waits until every replica follows.
-    pub fn start(
-        flavor: Flavor,
-        replicas: usize,
-        options: &Options,
-    ) -> Result<Replication, LabError> {
+    pub fn start(flavor: Flavor, replicas: usize, options: &Options) -> Result<Replication, LabError> {
         let args = match flavor {
             Flavor::Mariadb => MARIADB_ARGS,
             Flavor::Mysql => MYSQL_ARGS,
         };
         let options = options.clone().args(args.iter().copied());
         let primary = Server::launch(flavor, &options)?;
-        let replicas: Vec<Server> = (0..replicas)
-            .map(|_| Server::launch(flavor, &options))
-            .collect::<Result<_, _>>()?;
+        let replicas: Vec<Server> = (0..replicas).map(|_| Server::launch(flavor, &options)).collect::<Result<_, _>>()?;
         for server in std::iter::once(&primary).chain(&replicas) {
             server.wait_ready()?;
         }
@@ -65,9 +49,7 @@ impl Replication {
     /// Waits until every replica has all that the primary has now.
     pub fn wait_caught_up(&self) -> Result<(), LabError> {
         let position = position(&self.primary)?;
-        self.replicas
-            .iter()
-            .try_for_each(|replica| wait_for(replica, &position))
+        self.replicas.iter().try_for_each(|replica| wait_for(replica, &position))
     }
 }
 
@@ -93,9 +75,7 @@ pub fn follow(replica: &Server, primary: &Server) -> Result<(), LabError> {
             "START REPLICA".to_owned(),
         ],
     };
-    statements
-        .iter()
-        .try_for_each(|statement| replica.sql(statement).map(drop))
+    statements.iter().try_for_each(|statement| replica.sql(statement).map(drop))
 }
 
 /// Makes a server refuse or take writes (on MySQL also those of privileged users).
@@ -114,9 +94,7 @@ pub fn promote(server: &Server) -> Result<(), LabError> {
         Flavor::Mariadb => &["STOP SLAVE", "RESET SLAVE ALL"],
         Flavor::Mysql => &["STOP REPLICA", "RESET REPLICA ALL"],
     };
-    statements
-        .iter()
-        .try_for_each(|statement| server.sql(statement).map(drop))?;
+    statements.iter().try_for_each(|statement| server.sql(statement).map(drop))?;
     set_read_only(server, false)
 }
 
@@ -136,7 +114,5 @@ pub fn wait_for(server: &Server, position: &str) -> Result<(), LabError> {
         Flavor::Mysql => format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{position}', 1)"),
     };
     let what = format!("port {} to reach {position}", server.port());
-    wait::try_until(&what, CATCH_UP_LIMIT, || {
-        Ok((server.scalar(&query)?.as_deref() == Some("0")).then_some(()))
-    })
+    wait::try_until(&what, CATCH_UP_LIMIT, || Ok((server.scalar(&query)?.as_deref() == Some("0")).then_some(())))
 }

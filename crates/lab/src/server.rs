@@ -118,23 +118,11 @@ impl Server {
         template::copy_to(&installation, &dir.join("data"))?;
         let port = Port::reserve()?;
         let mut command = command(&installation, &dir, &port, options);
-        let ca_pem = if options.tls {
-            Some(add_tls(&mut command, &dir)?)
-        } else {
-            None
-        };
+        let ca_pem = if options.tls { Some(add_tls(&mut command, &dir)?) } else { None };
         command.args(&options.args);
         let name = format!("{} on port {}", flavor.name(), port.number());
         let process = Mutex::new(Process::start(&name, &command, &dir.join("log"))?);
-        Ok(Server {
-            flavor,
-            name,
-            dir,
-            port,
-            command,
-            ca_pem,
-            process,
-        })
+        Ok(Server { flavor, name, dir, port, command, ca_pem, process })
     }
 
     /// Waits until the server answers on its socket and its port; fails at once, with its log, when it ends instead.
@@ -237,14 +225,8 @@ impl Server {
             }
             let _ = fs::remove_file(self.socket());
             let mut command = Command::new(self.command.get_program());
-            command
-                .args(self.command.get_args())
-                .args(args.iter().map(AsRef::as_ref));
-            command.envs(
-                self.command
-                    .get_envs()
-                    .filter_map(|(key, value)| Some((key, value?))),
-            );
+            command.args(self.command.get_args()).args(args.iter().map(AsRef::as_ref));
+            command.envs(self.command.get_envs().filter_map(|(key, value)| Some((key, value?))));
             *process = Process::start(&self.name, &command, &self.dir.join("log"))?;
         }
         self.wait_ready()
@@ -265,9 +247,7 @@ impl Drop for Server {
 /// The command line of one instance, without the caller's own arguments.
 fn command(installation: &Installation, dir: &Path, port: &Port, options: &Options) -> Command {
     static NEXT_ID: AtomicU32 = AtomicU32::new(1);
-    let id = options
-        .server_id
-        .unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
+    let id = options.server_id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
     let mut command = installation.server_command(&dir.join("data"));
     command
         .arg(flag("--socket", &dir.join("sock")))
@@ -283,10 +263,7 @@ fn command(installation: &Installation, dir: &Path, port: &Port, options: &Optio
 /// Writes a certificate for the server and adds the flags that use it; gives the authority's PEM.
 fn add_tls(command: &mut Command, dir: &Path) -> Result<String, LabError> {
     let files = certs::write_server_files(dir)?;
-    command
-        .arg(flag("--ssl-ca", &files.ca))
-        .arg(flag("--ssl-cert", &files.certificate))
-        .arg(flag("--ssl-key", &files.key));
+    command.arg(flag("--ssl-ca", &files.ca)).arg(flag("--ssl-cert", &files.certificate)).arg(flag("--ssl-key", &files.key));
     Ok(files.ca_pem)
 }
 

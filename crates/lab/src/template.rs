@@ -27,15 +27,8 @@ const FIRST_START_LIMIT: Duration = Duration::from_secs(120);
 pub fn copy_to(installation: &Installation, datadir: &Path) -> Result<(), LabError> {
     let template = ready(installation)?;
     let mut copy = Command::new("cp");
-    copy.args(["-a", "--sparse=always"])
-        .arg(&template)
-        .arg(datadir);
-    run_to_end(
-        "cp",
-        &copy,
-        &datadir.with_extension("cp.log"),
-        FIRST_START_LIMIT,
-    )?;
+    copy.args(["-a", "--sparse=always"]).arg(&template).arg(datadir);
+    run_to_end("cp", &copy, &datadir.with_extension("cp.log"), FIRST_START_LIMIT)?;
     // Equal server UUIDs would make MySQL refuse to replicate between copies.
     let _ = fs::remove_file(datadir.join("auto.cnf"));
     Ok(())
@@ -46,19 +39,14 @@ fn ready(installation: &Installation) -> Result<PathBuf, LabError> {
     let dir = dirs::base().join("templates");
     fs::create_dir_all(&dir).context(|| format!("create {}", dir.display()))?;
     let users = users_sql(installation.flavor);
-    let name = format!(
-        "{}-{:016x}",
-        installation.flavor.name(),
-        fingerprint(installation, users)
-    );
+    let name = format!("{}-{:016x}", installation.flavor.name(), fingerprint(installation, users));
     let template = dir.join(&name);
     let _guard = dirs::lock(&dir.join(format!("{name}.lock")))?;
     if !template.exists() {
         let unfinished = dir.join(format!("{name}.new"));
         let _ = fs::remove_dir_all(&unfinished);
         make(installation, users, &unfinished)?;
-        fs::rename(&unfinished, &template)
-            .context(|| format!("rename to {}", template.display()))?;
+        fs::rename(&unfinished, &template).context(|| format!("rename to {}", template.display()))?;
     }
     Ok(template)
 }
@@ -67,31 +55,17 @@ fn make(installation: &Installation, users: &str, datadir: &Path) -> Result<(), 
     let log = datadir.with_extension("log");
     let name = format!("{} (template)", installation.flavor.name());
     fs::create_dir_all(datadir).context(|| format!("create {}", datadir.display()))?;
-    run_to_end(
-        &name,
-        &installation.initialize_command(datadir),
-        &log,
-        INITIALIZE_LIMIT,
-    )?;
+    run_to_end(&name, &installation.initialize_command(datadir), &log, INITIALIZE_LIMIT)?;
     let script = datadir.with_extension("sql");
     fs::write(&script, users).context(|| format!("write {}", script.display()))?;
     create_users(&name, installation, datadir, &script, &log)
 }
 
 /// Starts the server once with the users as its init file, and stops it in good order, so copies start without recovery.
-fn create_users(
-    name: &str,
-    installation: &Installation,
-    datadir: &Path,
-    script: &Path,
-    log: &Path,
-) -> Result<(), LabError> {
+fn create_users(name: &str, installation: &Installation, datadir: &Path, script: &Path, log: &Path) -> Result<(), LabError> {
     let socket = datadir.with_extension("sock");
     let mut command = installation.server_command(datadir);
-    command
-        .arg(flag("--init-file", script))
-        .arg(flag("--socket", &socket))
-        .arg("--skip-networking");
+    command.arg(flag("--init-file", script)).arg(flag("--socket", &socket)).arg("--skip-networking");
     if installation.flavor == Flavor::Mysql {
         command.arg("--skip-log-bin");
     }
@@ -102,11 +76,7 @@ fn create_users(
     let status = server.wait_exit(FIRST_START_LIMIT)?;
     if !status.success() || server.log().contains("[ERROR]") {
         let (status, log_tail) = (status.to_string(), server.log());
-        return Err(LabError::Exited {
-            name: name.to_owned(),
-            status,
-            log_tail,
-        });
+        return Err(LabError::Exited { name: name.to_owned(), status, log_tail });
     }
     Ok(())
 }
@@ -117,11 +87,7 @@ fn run_to_end(name: &str, command: &Command, log: &Path, limit: Duration) -> Res
     if status.success() {
         return Ok(());
     }
-    Err(LabError::Exited {
-        name: name.to_owned(),
-        status: status.to_string(),
-        log_tail: process.log(),
-    })
+    Err(LabError::Exited { name: name.to_owned(), status: status.to_string(), log_tail: process.log() })
 }
 
 /// Changes when the server program, its flags or the users change.
@@ -131,13 +97,8 @@ fn fingerprint(installation: &Installation, users: &str) -> u64 {
     let command = installation.initialize_command(Path::new("datadir"));
     command.get_args().for_each(|arg| arg.hash(&mut hasher));
     installation.server.hash(&mut hasher);
-    let changed = fs::metadata(&installation.server)
-        .and_then(|meta| meta.modified())
-        .ok();
-    changed
-        .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
-        .map(|age| age.as_secs())
-        .hash(&mut hasher);
+    let changed = fs::metadata(&installation.server).and_then(|meta| meta.modified()).ok();
+    changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|age| age.as_secs()).hash(&mut hasher);
     hasher.finish()
 }
 

@@ -54,11 +54,7 @@ impl std::fmt::Display for Setting {
         match self {
             Setting::Int(value) => write!(f, "{value}"),
             Setting::Bool(value) => write!(f, "{value}"),
-            Setting::Text(value) => write!(
-                f,
-                "\"{}\"",
-                value.replace('\\', "\\\\").replace('"', "\\\"")
-            ),
+            Setting::Text(value) => write!(f, "\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"")),
         }
     }
 }
@@ -79,10 +75,7 @@ pub struct Builder {
 
 /// Copies a row written as a literal.
 fn entry(fields: &[(&str, Setting)]) -> Entry {
-    fields
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), value.clone()))
-        .collect()
+    fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
 impl Builder {
@@ -101,18 +94,8 @@ impl Builder {
     }
 
     /// Adds a server with more columns, such as `max_connections`.
-    pub fn server_with(
-        self,
-        hostgroup: i64,
-        host: &str,
-        port: u16,
-        more: &[(&str, Setting)],
-    ) -> Builder {
-        let mut fields = vec![
-            ("address", host.into()),
-            ("port", i64::from(port).into()),
-            ("hostgroup", hostgroup.into()),
-        ];
+    pub fn server_with(self, hostgroup: i64, host: &str, port: u16, more: &[(&str, Setting)]) -> Builder {
+        let mut fields = vec![("address", host.into()), ("port", i64::from(port).into()), ("hostgroup", hostgroup.into())];
         fields.extend(more.iter().cloned());
         self.row("mysql_servers", &fields)
     }
@@ -128,18 +111,8 @@ impl Builder {
     }
 
     /// Adds a user with more columns, such as `transaction_persistent`.
-    pub fn user_with(
-        self,
-        name: &str,
-        password: &str,
-        hostgroup: i64,
-        more: &[(&str, Setting)],
-    ) -> Builder {
-        let mut fields = vec![
-            ("username", name.into()),
-            ("password", password.into()),
-            ("default_hostgroup", hostgroup.into()),
-        ];
+    pub fn user_with(self, name: &str, password: &str, hostgroup: i64, more: &[(&str, Setting)]) -> Builder {
+        let mut fields = vec![("username", name.into()), ("password", password.into()), ("default_hostgroup", hostgroup.into())];
         fields.extend(more.iter().cloned());
         self.row("mysql_users", &fields)
     }
@@ -182,32 +155,16 @@ impl Builder {
     /// The text of `proxysql.cnf`, with the given ports.
     pub fn config(&self, port: u16, admin_port: u16, datadir: &Path) -> String {
         let mut text = format!("datadir={}\n", Setting::Text(datadir.display().to_string()));
-        let admin = [(
-            "mysql_ifaces",
-            Setting::Text(format!("127.0.0.1:{admin_port}")),
-        )];
-        push_group(
-            &mut text,
-            "admin_variables",
-            &entry(&admin),
-            &self.admin_variables,
-        );
+        let admin = [("mysql_ifaces", Setting::Text(format!("127.0.0.1:{admin_port}")))];
+        push_group(&mut text, "admin_variables", &entry(&admin), &self.admin_variables);
         let mysql = [
             ("interfaces", Setting::Text(format!("127.0.0.1:{port}"))),
             ("monitor_username", "monitor".into()),
             ("monitor_password", "monitor".into()),
         ];
-        push_group(
-            &mut text,
-            "mysql_variables",
-            &entry(&mysql),
-            &self.mysql_variables,
-        );
+        push_group(&mut text, "mysql_variables", &entry(&mysql), &self.mysql_variables);
         for (name, rows) in &self.lists {
-            let rows: Vec<String> = rows
-                .iter()
-                .map(|row| format!("    {{ {} }}", fields(row, ", ")))
-                .collect();
+            let rows: Vec<String> = rows.iter().map(|row| format!("    {{ {} }}", fields(row, ", "))).collect();
             text.push_str(&format!("{name} =\n(\n{}\n)\n", rows.join(",\n")));
         }
         text
@@ -225,22 +182,11 @@ impl Builder {
         let text = self.config(port.number(), admin_port.number(), &dir);
         fs::write(&config, text).context(|| format!("write {}", config.display()))?;
         let mut command = Command::new(program);
-        command
-            .arg("-f")
-            .arg("-c")
-            .arg(&config)
-            .arg("-D")
-            .arg(&dir)
-            .args(&self.args);
+        command.arg("-f").arg("-c").arg(&config).arg("-D").arg(&dir).args(&self.args);
         let process = Process::start("tidegate", &command, &dir.join("log"))?;
         let address = format!("127.0.0.1:{}", port.number());
         process.wait_ready(START_LIMIT, || TcpStream::connect(&address).ok())?;
-        Ok(Tidegate {
-            process,
-            dir,
-            port,
-            admin_port,
-        })
+        Ok(Tidegate { process, dir, port, admin_port })
     }
 }
 
@@ -251,17 +197,11 @@ fn push_group(text: &mut String, name: &str, ours: &Entry, theirs: &Entry) {
         merged.retain(|(known, _)| known != key);
         merged.push((key.clone(), value.clone()));
     }
-    text.push_str(&format!(
-        "{name} =\n{{\n    {}\n}}\n",
-        fields(&merged, "\n    ")
-    ));
+    text.push_str(&format!("{name} =\n{{\n    {}\n}}\n", fields(&merged, "\n    ")));
 }
 
 fn fields(entry: &Entry, separator: &str) -> String {
-    let parts: Vec<String> = entry
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let parts: Vec<String> = entry.iter().map(|(name, value)| format!("{name}={value}")).collect();
     parts.join(separator)
 }
 
@@ -364,10 +304,7 @@ impl Tidegate {
 impl Drop for Tidegate {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!(
-                "---- tidegate's log\n{}---- end of tidegate's log",
-                self.log()
-            );
+            eprintln!("---- tidegate's log\n{}---- end of tidegate's log", self.log());
         }
         self.kill9();
         let _ = fs::remove_dir_all(&self.dir);
@@ -378,24 +315,12 @@ impl Drop for Tidegate {
 pub fn find_program() -> Result<PathBuf, LabError> {
     if let Some(path) = env::var_os("TIDEGATE_BIN") {
         let path = PathBuf::from(path);
-        return if path.exists() {
-            Ok(path)
-        } else {
-            Err(LabError::NoFile(path))
-        };
+        return if path.exists() { Ok(path) } else { Err(LabError::NoFile(path)) };
     }
     let own = env::current_exe().context(|| "find this program".to_owned())?;
     // Tests run from target/<profile>/deps/, binaries from target/<profile>/.
-    let found = own
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|dir| dir.join("tidegate"))
-        .find(|path| path.is_file());
-    found.ok_or_else(|| LabError::Missing {
-        program: "tidegate".to_owned(),
-        remedy: "cargo build -p tidegate",
-    })
+    let found = own.ancestors().skip(1).take(2).map(|dir| dir.join("tidegate")).find(|path| path.is_file());
+    found.ok_or_else(|| LabError::Missing { program: "tidegate".to_owned(), remedy: "cargo build -p tidegate" })
 }
 
 #[cfg(test)]

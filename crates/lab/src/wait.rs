@@ -9,31 +9,19 @@ use crate::error::LabError;
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Calls `probe` until it gives a value, or fails when `limit` has passed. `what` names the condition in the error.
-pub fn until<T>(
-    what: &str,
-    limit: Duration,
-    mut probe: impl FnMut() -> Option<T>,
-) -> Result<T, LabError> {
+pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Result<T, LabError> {
     try_until(what, limit, || Ok(probe()))
 }
 
 /// As [`until`], for a probe that can also find out that waiting is in vain.
-pub fn try_until<T>(
-    what: &str,
-    limit: Duration,
-    mut probe: impl FnMut() -> Result<Option<T>, LabError>,
-) -> Result<T, LabError> {
+pub fn try_until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<Option<T>, LabError>) -> Result<T, LabError> {
     let start = Instant::now();
     loop {
         if let Some(value) = probe()? {
             return Ok(value);
         }
         if start.elapsed() >= limit {
-            return Err(LabError::Deadline {
-                what: what.to_owned(),
-                limit,
-                detail: String::new(),
-            });
+            return Err(LabError::Deadline { what: what.to_owned(), limit, detail: String::new() });
         }
         thread::sleep(INTERVAL);
     }

@@ -38,21 +38,13 @@ fn every_user_logs_in() {
             Flavor::Mariadb => &[("native", "native-pass"), ("ed", "ed-pass")],
             Flavor::Mysql => &[("sha256", "sha256-pass")],
         };
-        for (user, password) in
-            special
-                .iter()
-                .chain(&[("app", "app-pass"), ("empty", ""), ("monitor", "monitor")])
-        {
+        for (user, password) in special.iter().chain(&[("app", "app-pass"), ("empty", ""), ("monitor", "monitor")]) {
             // Twice in clear: the second meets caching_sha2_password's cache.
             for _ in 0..2 {
                 login(&ConnectOptions::tcp(server.address(), user, password)).unwrap();
             }
             login(&ConnectOptions::tcp(server.address(), user, password).tls()).unwrap();
-            login(
-                &ConnectOptions::tcp(server.address(), user, password)
-                    .plugin("mysql_native_password"),
-            )
-            .unwrap();
+            login(&ConnectOptions::tcp(server.address(), user, password).plugin("mysql_native_password")).unwrap();
         }
         let tls = ConnectOptions::tcp(server.address(), "tls", "tls-pass");
         assert_eq!(login(&tls).unwrap_err().code(), Some(1045));
@@ -66,36 +58,21 @@ fn every_user_logs_in() {
 fn replies_show_everything() {
     each_flavor(|server| {
         for caps in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
-            let options =
-                ConnectOptions::app(server).capabilities(caps | Capabilities::MULTI_STATEMENTS);
+            let options = ConnectOptions::app(server).capabilities(caps | Capabilities::MULTI_STATEMENTS);
             let mut client = Client::connect(&options).unwrap();
-            client
-                .run("CREATE TEMPORARY TABLE t(i INT PRIMARY KEY AUTO_INCREMENT, s VARCHAR(20))")
-                .unwrap();
+            client.run("CREATE TEMPORARY TABLE t(i INT PRIMARY KEY AUTO_INCREMENT, s VARCHAR(20))").unwrap();
             let ok = client.query("INSERT INTO t(s) VALUES('a'),(NULL)").unwrap();
             let ok = ok.ok().unwrap();
             assert_eq!((ok.affected_rows, ok.last_insert_id), (2, 1));
             assert!(ok.info.starts_with("Records: 2"), "{ok:?}");
             let rows = client.query("SELECT i, s FROM t ORDER BY i").unwrap();
-            assert_eq!(
-                rows.rows().unwrap().columns_end.is_some(),
-                caps == ConnectOptions::CLASSIC
-            );
+            assert_eq!(rows.rows().unwrap().columns_end.is_some(), caps == ConnectOptions::CLASSIC);
             assert_eq!(rows.rows().unwrap().columns[1].org_name, "s");
             assert_eq!(rows.table().unwrap()[1], [Some("2".to_owned()), None]);
-            let several = client
-                .query("SELECT 1; DO 0; SELECT * FROM nowhere")
-                .unwrap();
+            let several = client.query("SELECT 1; DO 0; SELECT * FROM nowhere").unwrap();
             assert_eq!(several.results.len(), 3);
             assert_eq!(several.err().unwrap().code, 1146);
-            assert!(
-                client
-                    .query("BEGIN")
-                    .unwrap()
-                    .ok()
-                    .unwrap()
-                    .in_transaction()
-            );
+            assert!(client.query("BEGIN").unwrap().ok().unwrap().in_transaction());
         }
     });
 }
@@ -104,54 +81,28 @@ fn replies_show_everything() {
 fn session_tracking_is_seen() {
     each_flavor(|server| {
         let mut client = Client::connect(&ConnectOptions::app(server)).unwrap();
-        client
-            .run("SET SESSION session_track_system_variables='*'")
-            .unwrap();
+        client.run("SET SESSION session_track_system_variables='*'").unwrap();
         let reply = client.run("SET sql_mode=''").unwrap();
-        assert_eq!(
-            reply.ok().unwrap().variable("sql_mode").as_deref(),
-            Some("")
-        );
+        assert_eq!(reply.ok().unwrap().variable("sql_mode").as_deref(), Some(""));
     });
 }
 
 #[test]
 fn prepared_statements() {
     each_flavor(|server| {
-        for caps in [
-            ConnectOptions::MODERN,
-            ConnectOptions::CLASSIC,
-            modern_with_attributes(),
-        ] {
-            let mut client =
-                Client::connect(&ConnectOptions::app(server).capabilities(caps)).unwrap();
-            let statement = client
-                .prepare("SELECT CAST(? AS SIGNED) AS i, ? AS s, ? AS n")
-                .unwrap();
+        for caps in [ConnectOptions::MODERN, ConnectOptions::CLASSIC, modern_with_attributes()] {
+            let mut client = Client::connect(&ConnectOptions::app(server).capabilities(caps)).unwrap();
+            let statement = client.prepare("SELECT CAST(? AS SIGNED) AS i, ? AS s, ? AS n").unwrap();
             assert_eq!((statement.params.len(), statement.columns.len()), (3, 3));
             let params = [Param::Int(-7), Param::Long, Param::Null];
             client.send_long_data(&statement, 1, b"long ").unwrap();
             client.send_long_data(&statement, 1, b"data").unwrap();
             let reply = client.execute(&statement, &params).unwrap();
             let values = &reply.rows().unwrap().rows[0].values;
-            assert_eq!(
-                *values,
-                [
-                    Value::Int(-7),
-                    Value::Bytes(b"long data".to_vec()),
-                    Value::Null
-                ]
-            );
+            assert_eq!(*values, [Value::Int(-7), Value::Bytes(b"long data".to_vec()), Value::Null]);
             client.reset_statement(&statement).unwrap();
             let params = [Param::Int(9), Param::Text("x".to_owned()), Param::Null];
-            let reply = client.execute_with(
-                &statement,
-                &params,
-                Execution {
-                    reuse_types: true,
-                    cursor: false,
-                },
-            );
+            let reply = client.execute_with(&statement, &params, Execution { reuse_types: true, cursor: false });
             assert_eq!(reply.unwrap().scalar().unwrap().as_deref(), Some("9"));
             client.close_statement(&statement).unwrap();
             let error = client.execute(&statement, &params).unwrap();
@@ -168,25 +119,16 @@ fn modern_with_attributes() -> Capabilities {
 fn cursors() {
     each_flavor(|server| {
         for caps in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
-            let mut client =
-                Client::connect(&ConnectOptions::app(server).capabilities(caps)).unwrap();
-            let statement = client
-                .prepare("SELECT 1 AS i UNION ALL SELECT 2 UNION ALL SELECT 3")
-                .unwrap();
-            let how = Execution {
-                cursor: true,
-                reuse_types: false,
-            };
+            let mut client = Client::connect(&ConnectOptions::app(server).capabilities(caps)).unwrap();
+            let statement = client.prepare("SELECT 1 AS i UNION ALL SELECT 2 UNION ALL SELECT 3").unwrap();
+            let how = Execution { cursor: true, reuse_types: false };
             let opened = client.execute_with(&statement, &[], how).unwrap();
             let set = opened.rows().unwrap();
             assert!(set.rows.is_empty(), "{set:?}");
             let first = client.fetch(&statement, &set.columns, 2).unwrap();
             assert_eq!(first.rows.len(), 2);
             let rest = client.fetch(&statement, &set.columns, 2).unwrap();
-            assert_eq!(
-                (rest.rows.len(), rest.field(0, "i").as_deref()),
-                (1, Some("3"))
-            );
+            assert_eq!((rest.rows.len(), rest.field(0, "i").as_deref()), (1, Some("3")));
             client.ping().unwrap().ok().unwrap();
         }
     });
@@ -199,22 +141,15 @@ fn compression_and_large_packets() {
         if server.flavor() == Flavor::Mysql {
             algorithms.push(Some(Compression::Zstd(3)));
         }
-        server
-            .sql("SET GLOBAL max_allowed_packet=67108864")
-            .unwrap();
+        server.sql("SET GLOBAL max_allowed_packet=67108864").unwrap();
         for algorithm in algorithms {
             let mut options = ConnectOptions::app(server);
             options.compression = algorithm;
             let mut client = Client::connect(&options).unwrap();
             let long = "x".repeat(17 << 20);
-            let reply = client
-                .query(format!("SELECT '{long}' AS s, 1 AS i"))
-                .unwrap();
+            let reply = client.query(format!("SELECT '{long}' AS s, 1 AS i")).unwrap();
             let values = &reply.rows().unwrap().rows[0].values;
-            assert!(
-                values[0] == Value::Bytes(long.into_bytes())
-                    && values[1] == Value::Bytes(b"1".to_vec())
-            );
+            assert!(values[0] == Value::Bytes(long.into_bytes()) && values[1] == Value::Bytes(b"1".to_vec()));
         }
     });
 }
@@ -222,19 +157,11 @@ fn compression_and_large_packets() {
 #[test]
 fn local_files_pipelines_and_the_rest() {
     each_flavor(|server| {
-        let options = ConnectOptions::app(server)
-            .with(Capabilities::LOCAL_FILES)
-            .attribute("program_name", "lab");
+        let options = ConnectOptions::app(server).with(Capabilities::LOCAL_FILES).attribute("program_name", "lab");
         let mut client = Client::connect(&options).unwrap();
-        client
-            .run("CREATE TEMPORARY TABLE f(s VARCHAR(20))")
-            .unwrap();
-        client.set_infile_handler(Box::new(|name| {
-            (name == "here").then(|| b"one\ntwo\n".to_vec())
-        }));
-        let loaded = client
-            .run("LOAD DATA LOCAL INFILE 'here' INTO TABLE f")
-            .unwrap();
+        client.run("CREATE TEMPORARY TABLE f(s VARCHAR(20))").unwrap();
+        client.set_infile_handler(Box::new(|name| (name == "here").then(|| b"one\ntwo\n".to_vec())));
+        let loaded = client.run("LOAD DATA LOCAL INFILE 'here' INTO TABLE f").unwrap();
         assert_eq!(loaded.ok().unwrap().affected_rows, 2);
         for i in 0..3 {
             client.send_query(format!("SELECT {i}")).unwrap();
@@ -246,24 +173,10 @@ fn local_files_pipelines_and_the_rest() {
         assert!(client.statistics().unwrap().starts_with("Uptime"));
         client.init_db("test").unwrap().ok().unwrap();
         client.set_option(0).unwrap();
-        assert!(matches!(
-            client.reset_connection().unwrap().results[..],
-            [Outcome::Ok(_)]
-        ));
-        client
-            .change_user(&ConnectOptions::tcp("", "empty", ""))
-            .unwrap();
-        assert_eq!(
-            client.scalar("SELECT CURRENT_USER()").unwrap().as_deref(),
-            Some("empty@%")
-        );
-        assert_eq!(
-            client
-                .change_user(&ConnectOptions::app(server))
-                .unwrap()
-                .header,
-            0
-        );
+        assert!(matches!(client.reset_connection().unwrap().results[..], [Outcome::Ok(_)]));
+        client.change_user(&ConnectOptions::tcp("", "empty", "")).unwrap();
+        assert_eq!(client.scalar("SELECT CURRENT_USER()").unwrap().as_deref(), Some("empty@%"));
+        assert_eq!(client.change_user(&ConnectOptions::app(server)).unwrap().header, 0);
         client.send_command(Command::Ping, b"").unwrap();
         assert_eq!(client.recv_packet().unwrap()[0], 0);
         client.quit().unwrap();
@@ -272,8 +185,7 @@ fn local_files_pipelines_and_the_rest() {
 
 #[test]
 fn mariadb_extended_and_cached_metadata() {
-    let extended = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA
-        | Capabilities::MARIADB_CLIENT_CACHE_METADATA;
+    let extended = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA | Capabilities::MARIADB_CLIENT_CACHE_METADATA;
     for caps in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
         let options = ConnectOptions::app(server(Flavor::Mariadb)).capabilities(caps | extended);
         let mut client = Client::connect(&options).unwrap();
@@ -284,10 +196,7 @@ fn mariadb_extended_and_cached_metadata() {
         let statement = client.prepare("SELECT 'a' AS s, 1 AS i").unwrap();
         for _ in 0..2 {
             let reply = client.execute(&statement, &[]).unwrap();
-            assert_eq!(
-                reply.rows().unwrap().rows[0].values,
-                [Value::Bytes(b"a".to_vec()), Value::Int(1)]
-            );
+            assert_eq!(reply.rows().unwrap().rows[0].values, [Value::Bytes(b"a".to_vec()), Value::Int(1)]);
         }
     }
 }

@@ -10,12 +10,7 @@ use lab::tidegate::find_program;
 #[ignore = "needs the proxy's program beside the tests: cargo build -p tidegate"]
 fn the_demonstration_works() {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_lab"));
-    demo.args(["demo", "--check", "--replicas", "1"])
-        .env("TIDEGATE_BIN", find_program().unwrap());
+    demo.args(["demo", "--check", "--replicas", "1"]).env("TIDEGATE_BIN", find_program().unwrap());
     let output = demo.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

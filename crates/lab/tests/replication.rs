@@ -8,21 +8,10 @@ use lab::{Flavor, Options, Replication};
 fn follows_and_fails_over(flavor: Flavor) {
     let topology = Replication::start(flavor, 1, &Options::new()).unwrap();
     let (primary, replica) = (&topology.primary, &topology.replicas[0]);
-    primary
-        .sql("CREATE TABLE test.t(i INT PRIMARY KEY)")
-        .unwrap();
+    primary.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
     topology.wait_caught_up().unwrap();
-    assert_eq!(
-        replica
-            .scalar("SELECT COUNT(*) FROM test.t")
-            .unwrap()
-            .as_deref(),
-        Some("0")
-    );
-    assert_eq!(
-        replica.scalar("SELECT @@read_only").unwrap().as_deref(),
-        Some("1")
-    );
+    assert_eq!(replica.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("0"));
+    assert_eq!(replica.scalar("SELECT @@read_only").unwrap().as_deref(), Some("1"));
     primary.kill9();
     promote(replica).unwrap();
     replica.sql("INSERT INTO test.t VALUES(1)").unwrap();

@@ -15,12 +15,8 @@ impl Network {
     /// Whether `address` lies in this network. An IPv4 address written as IPv6 (`::ffff:10.0.0.1`) counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
-            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
-                same_prefix(&ours.octets(), &theirs.octets(), self.prefix_bits)
-            }
-            (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
-                same_prefix(&ours.octets(), &theirs.octets(), self.prefix_bits)
-            }
+            (IpAddr::V4(ours), IpAddr::V4(theirs)) => same_prefix(&ours.octets(), &theirs.octets(), self.prefix_bits),
+            (IpAddr::V6(ours), IpAddr::V6(theirs)) => same_prefix(&ours.octets(), &theirs.octets(), self.prefix_bits),
             _ => false,
         }
     }
@@ -51,26 +47,15 @@ impl FromStr for Network {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let address: IpAddr = address
-            .trim()
-            .parse()
-            .map_err(|_| NetworkError::Address(address.to_owned()))?;
+        let address: IpAddr = address.trim().parse().map_err(|_| NetworkError::Address(address.to_owned()))?;
         let max = if address.is_ipv4() { 32 } else { 128 };
         let prefix_bits = match bits.map(str::trim) {
             None => max,
-            Some(bits) => bits
-                .parse()
-                .ok()
-                .filter(|bits| *bits <= max)
-                .ok_or_else(|| NetworkError::Prefix {
-                    text: bits.to_owned(),
-                    max,
-                })?,
+            Some(bits) => {
+                bits.parse().ok().filter(|bits| *bits <= max).ok_or_else(|| NetworkError::Prefix { text: bits.to_owned(), max })?
+            }
         };
-        Ok(Self {
-            address,
-            prefix_bits,
-        })
+        Ok(Self { address, prefix_bits })
     }
 }
 
@@ -111,11 +96,7 @@ impl FromStr for NetworkSet {
         match text.trim() {
             "" => Ok(Self::Empty),
             "*" => Ok(Self::All),
-            list => list
-                .split(',')
-                .map(|entry| entry.trim().parse())
-                .collect::<Result<_, _>>()
-                .map(Self::Networks),
+            list => list.split(',').map(|entry| entry.trim().parse()).collect::<Result<_, _>>().map(Self::Networks),
         }
     }
 }
@@ -149,11 +130,7 @@ mod tests {
         ];
         for (set, address, expected) in cases {
             let parsed: NetworkSet = set.parse().unwrap();
-            assert_eq!(
-                parsed.contains(address.parse().unwrap()),
-                expected,
-                "{set} {address}"
-            );
+            assert_eq!(parsed.contains(address.parse().unwrap()), expected, "{set} {address}");
         }
     }
 
@@ -166,11 +143,7 @@ mod tests {
             ("10.0.0.0/8,,", "'' is not an IP address"),
         ];
         for (set, message) in cases {
-            assert_eq!(
-                set.parse::<NetworkSet>().unwrap_err().to_string(),
-                message,
-                "{set}"
-            );
+            assert_eq!(set.parse::<NetworkSet>().unwrap_err().to_string(), message, "{set}");
         }
     }
 }

@@ -18,11 +18,7 @@ pub struct ConfigError {
 impl ConfigError {
     /// A fault at a place in a file.
     pub fn new(at: Position, subject: impl Into<String>, kind: ErrorKind) -> Self {
-        Self {
-            at: Some(at),
-            subject: subject.into(),
-            kind,
-        }
+        Self { at: Some(at), subject: subject.into(), kind }
     }
 }
 

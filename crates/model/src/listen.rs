@@ -28,10 +28,7 @@ pub enum ListenError {
 impl Listen {
     /// Reads a list separated by `;`. Blank entries are skipped, but at least one entry must remain.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ListenError> {
-        let entries = text
-            .split(';')
-            .map(str::trim)
-            .filter(|entry| !entry.is_empty());
+        let entries = text.split(';').map(str::trim).filter(|entry| !entry.is_empty());
         let listeners = entries.map(Self::parse).collect::<Result<Vec<_>, _>>()?;
         match listeners.is_empty() {
             true => Err(ListenError::Empty),
@@ -43,10 +40,7 @@ impl Listen {
         if entry.starts_with('/') {
             return Ok(Self::Unix(PathBuf::from(entry)));
         }
-        entry
-            .parse()
-            .map(Self::Tcp)
-            .map_err(|_| ListenError::Entry(entry.to_owned()))
+        entry.parse().map(Self::Tcp).map_err(|_| ListenError::Entry(entry.to_owned()))
     }
 }
 
@@ -74,10 +68,7 @@ mod tests {
     fn refuses_the_rest() {
         assert_eq!(Listen::parse_list(" ;"), Err(ListenError::Empty));
         for bad in ["db1:3306", "127.0.0.1", "127.0.0.1:70000", "sock"] {
-            assert_eq!(
-                Listen::parse_list(bad),
-                Err(ListenError::Entry(bad.to_owned()))
-            );
+            assert_eq!(Listen::parse_list(bad), Err(ListenError::Entry(bad.to_owned())));
         }
     }
 }

@@ -7,45 +7,20 @@ use model::{Config, load, parse};
 const STOCK: &str = r#"threads=2 max_connections=2048 default_query_delay=0 default_query_timeout=36000000 have_compress=true poll_timeout=2000 interfaces="0.0.0.0:6033" default_schema="information_schema" stacksize=1048576 server_version="5.5.30" connect_timeout_server=3000 monitor_username="monitor" monitor_password="monitor" monitor_history=600000 monitor_connect_interval=60000 monitor_ping_interval=10000 monitor_read_only_interval=1500 monitor_read_only_timeout=500 ping_interval_server_msec=120000 ping_timeout_server=500 commands_stats=true sessions_sort=true connect_retries_on_failure=10"#;
 
 fn loaded(text: &str) -> (Config, Vec<String>) {
-    let (config, notices) =
-        parse(text, "proxysql.cnf").unwrap_or_else(|errors| panic!("{errors:#?}"));
+    let (config, notices) = parse(text, "proxysql.cnf").unwrap_or_else(|errors| panic!("{errors:#?}"));
     (config, notices.iter().map(ToString::to_string).collect())
 }
 
 fn refused(text: &str) -> Vec<String> {
-    parse(text, "p.cnf")
-        .unwrap_err()
-        .iter()
-        .map(ToString::to_string)
-        .collect()
+    parse(text, "p.cnf").unwrap_err().iter().map(ToString::to_string).collect()
 }
 
 fn assert_stock(config: &Config) {
     let vars = &config.mysql;
-    assert_eq!(
-        (
-            vars.threads,
-            vars.max_connections,
-            vars.default_query_timeout
-        ),
-        (2, 2048, 36_000_000)
-    );
-    assert_eq!(
-        (vars.server_version.as_str(), vars.connect_timeout_server),
-        ("5.5.30", 3000)
-    );
-    assert_eq!(
-        (vars.monitor_password.expose(), vars.ping_timeout_server),
-        (&b"monitor"[..], 500)
-    );
-    assert_eq!(
-        (
-            vars.commands_stats,
-            vars.sessions_sort,
-            vars.connect_retries_on_failure
-        ),
-        (true, true, 10)
-    );
+    assert_eq!((vars.threads, vars.max_connections, vars.default_query_timeout), (2, 2048, 36_000_000));
+    assert_eq!((vars.server_version.as_str(), vars.connect_timeout_server), ("5.5.30", 3000));
+    assert_eq!((vars.monitor_password.expose(), vars.ping_timeout_server), (&b"monitor"[..], 500));
+    assert_eq!((vars.commands_stats, vars.sessions_sort, vars.connect_retries_on_failure), (true, true, 10));
     assert_eq!(config.rows("mysql_servers").len(), 2);
     assert_eq!(config.rows("mysql_users").len(), 1);
 }
@@ -72,20 +47,9 @@ fn the_stock_file_loads_with_every_separator() {
             );
             let (config, notices) = loaded(&text);
             assert_stock(&config);
-            assert!(
-                notices
-                    .iter()
-                    .any(|n| n.contains("mysql_variables.poll_timeout: has no effect: workers"))
-            );
-            assert!(notices.iter().any(|n| {
-                n.contains("mysql_variables.monitor_history: kept, but has no effect yet")
-            }));
-            assert!(
-                !notices
-                    .iter()
-                    .any(|n| n.contains("threads") || n.contains("mysql_query_rules")),
-                "{notices:#?}"
-            );
+            assert!(notices.iter().any(|n| n.contains("mysql_variables.poll_timeout: has no effect: workers")));
+            assert!(notices.iter().any(|n| { n.contains("mysql_variables.monitor_history: kept, but has no effect yet") }));
+            assert!(!notices.iter().any(|n| n.contains("threads") || n.contains("mysql_query_rules")), "{notices:#?}");
         }
     }
 }
@@ -93,82 +57,28 @@ fn the_stock_file_loads_with_every_separator() {
 #[test]
 fn refusals_name_the_file_line_column_and_range() {
     let cases = [
-        (
-            "\nmysql_variables={\n    threads=0\n}",
-            "p.cnf:3:5: mysql_variables.threads: 0 is out of range 1..255",
-        ),
-        (
-            "mysql_variables={thread=1}",
-            "p.cnf:1:18: mysql_variables.thread: unknown variable; did you mean 'threads'?",
-        ),
-        (
-            "mysql_variables={threads=1 mysql-x=2}",
-            "p.cnf:1:28: mysql_variables.mysql-x: unknown variable",
-        ),
-        (
-            "mysql_variables={threads=(1)}",
-            "p.cnf:1:26: mysql_variables.threads: must be a single value, not a list ( )",
-        ),
-        (
-            "mysql_variables={threads=1;THREADS=2}",
-            "p.cnf:1:28: mysql_variables.THREADS: given twice; first at line 1",
-        ),
-        (
-            "mysql_variables=1",
-            "p.cnf:1:17: mysql_variables: must be a group { }, not an integer",
-        ),
-        (
-            "mysql_variables={}\nmysql_variables={}",
-            "p.cnf:2:1: mysql_variables: given twice; first at line 1",
-        ),
-        (
-            "mysql_user=()",
-            "p.cnf:1:1: mysql_user: unknown group, table or setting; did you mean 'mysql_users'?",
-        ),
-        (
-            "restapi=() restapi_routes=()",
-            "p.cnf:1:12: restapi_routes: given twice; first at line 1",
-        ),
-        (
-            "mysql_servers={}",
-            "p.cnf:1:15: mysql_servers: must be a list ( ) of groups { }, not a group { }",
-        ),
-        (
-            "mysql_servers=(1)",
-            "p.cnf:1:16: mysql_servers: must be a row, which is a group { }, not an integer",
-        ),
-        (
-            "mysql_servers=({})",
-            "p.cnf:1:16: mysql_servers.hostname: must be given",
-        ),
-        (
-            "mysql_servers=({address=\"\"})",
-            "p.cnf:1:17: mysql_servers.hostname: must not be empty",
-        ),
-        (
-            "mysql_servers=({address=\"a\" port=70000})",
-            "p.cnf:1:29: mysql_servers.port: 70000 is out of range 0..65535",
-        ),
-        (
-            "mysql_servers=({address=\"a\" port=\"x\"})",
-            "p.cnf:1:29: mysql_servers.port: must be an integer, not 'x'",
-        ),
-        (
-            "mysql_servers=({address=\"a\" hostname=\"b\"})",
-            "p.cnf:1:29: mysql_servers.hostname: given twice; first at line 1",
-        ),
-        (
-            "mysql_servers=({address=\"a\" wieght=1})",
-            "p.cnf:1:29: mysql_servers.wieght: unknown column; did you mean 'weight'?",
-        ),
+        ("\nmysql_variables={\n    threads=0\n}", "p.cnf:3:5: mysql_variables.threads: 0 is out of range 1..255"),
+        ("mysql_variables={thread=1}", "p.cnf:1:18: mysql_variables.thread: unknown variable; did you mean 'threads'?"),
+        ("mysql_variables={threads=1 mysql-x=2}", "p.cnf:1:28: mysql_variables.mysql-x: unknown variable"),
+        ("mysql_variables={threads=(1)}", "p.cnf:1:26: mysql_variables.threads: must be a single value, not a list ( )"),
+        ("mysql_variables={threads=1;THREADS=2}", "p.cnf:1:28: mysql_variables.THREADS: given twice; first at line 1"),
+        ("mysql_variables=1", "p.cnf:1:17: mysql_variables: must be a group { }, not an integer"),
+        ("mysql_variables={}\nmysql_variables={}", "p.cnf:2:1: mysql_variables: given twice; first at line 1"),
+        ("mysql_user=()", "p.cnf:1:1: mysql_user: unknown group, table or setting; did you mean 'mysql_users'?"),
+        ("restapi=() restapi_routes=()", "p.cnf:1:12: restapi_routes: given twice; first at line 1"),
+        ("mysql_servers={}", "p.cnf:1:15: mysql_servers: must be a list ( ) of groups { }, not a group { }"),
+        ("mysql_servers=(1)", "p.cnf:1:16: mysql_servers: must be a row, which is a group { }, not an integer"),
+        ("mysql_servers=({})", "p.cnf:1:16: mysql_servers.hostname: must be given"),
+        ("mysql_servers=({address=\"\"})", "p.cnf:1:17: mysql_servers.hostname: must not be empty"),
+        ("mysql_servers=({address=\"a\" port=70000})", "p.cnf:1:29: mysql_servers.port: 70000 is out of range 0..65535"),
+        ("mysql_servers=({address=\"a\" port=\"x\"})", "p.cnf:1:29: mysql_servers.port: must be an integer, not 'x'"),
+        ("mysql_servers=({address=\"a\" hostname=\"b\"})", "p.cnf:1:29: mysql_servers.hostname: given twice; first at line 1"),
+        ("mysql_servers=({address=\"a\" wieght=1})", "p.cnf:1:29: mysql_servers.wieght: unknown column; did you mean 'weight'?"),
         (
             "mysql_servers=({address=\"a\" status=\"UP\"})",
             "p.cnf:1:29: mysql_servers.status: 'UP' is not allowed; allowed are ONLINE, SHUNNED, OFFLINE_SOFT, OFFLINE_HARD",
         ),
-        (
-            "mysql_servers=({address=\"a\" gtid_port=3306})",
-            "p.cnf:1:29: mysql_servers.gtid_port: must differ from port, or be 0",
-        ),
+        ("mysql_servers=({address=\"a\" gtid_port=3306})", "p.cnf:1:29: mysql_servers.gtid_port: must differ from port, or be 0"),
         (
             "mysql_servers=({address=\"a\"}\n{address=\"a\" hostgroup=0})",
             "p.cnf:2:1: mysql_servers: same hostgroup_id, hostname, port as the row at line 1",
@@ -177,34 +87,19 @@ fn refusals_name_the_file_line_column_and_range() {
             "mysql_users=({username=\"u\"}{username=\"u\" backend=0})",
             "p.cnf:1:28: mysql_users: same username, frontend as the row at line 1",
         ),
-        (
-            "mysql_users=({username=\"u\" attributes=\"[1]\"})",
-            "p.cnf:1:28: mysql_users.attributes: bad JSON: must be an object",
-        ),
+        ("mysql_users=({username=\"u\" attributes=\"[1]\"})", "p.cnf:1:28: mysql_users.attributes: bad JSON: must be an object"),
         (
             "mysql_users=({username=\"u\" attributes=\"{\\\"spiffe_id\\\":1}\"})",
             "p.cnf:1:28: mysql_users.attributes: bad JSON: 'spiffe_id' must be a string",
         ),
-        (
-            "mysql_users=({username=\"u\" password=[\"a\"]})",
-            "p.cnf:1:28: mysql_users.password: must be a string, not an array [ ]",
-        ),
-        (
-            "mysql_query_rules=({rule_id=1 replace_pattern=\"x\"})",
-            "p.cnf:1:31: mysql_query_rules.replace_pattern: needs match_pattern",
-        ),
+        ("mysql_users=({username=\"u\" password=[\"a\"]})", "p.cnf:1:28: mysql_users.password: must be a string, not an array [ ]"),
+        ("mysql_query_rules=({rule_id=1 replace_pattern=\"x\"})", "p.cnf:1:31: mysql_query_rules.replace_pattern: needs match_pattern"),
         (
             "mysql_replication_hostgroups=({writer_hostgroup=1 reader_hostgroup=1})",
             "p.cnf:1:51: mysql_replication_hostgroups.reader_hostgroup: must differ from writer_hostgroup",
         ),
-        (
-            "admin_variables={web_port=0}",
-            "p.cnf:1:18: admin_variables.web_port: 0 is out of range 1..65534",
-        ),
-        (
-            "datadir=(1)",
-            "p.cnf:1:9: datadir: must be a single value, not a list ( )",
-        ),
+        ("admin_variables={web_port=0}", "p.cnf:1:18: admin_variables.web_port: 0 is out of range 1..65534"),
+        ("datadir=(1)", "p.cnf:1:9: datadir: must be a single value, not a list ( )"),
         (
             "mysql_variables={interfaces=\"db:3306\"}",
             "p.cnf:1:18: mysql_variables.interfaces: 'db:3306': 'db:3306' is neither ip:port, [ipv6]:port nor /path",
@@ -218,20 +113,13 @@ fn refusals_name_the_file_line_column_and_range() {
 #[test]
 fn json_faults_are_the_columns() {
     let errors = refused("mysql_users=({username=\"u\" attributes=\"{\"})");
-    assert!(
-        errors[0].starts_with("p.cnf:1:28: mysql_users.attributes: bad JSON: "),
-        "{errors:?}"
-    );
+    assert!(errors[0].starts_with("p.cnf:1:28: mysql_users.attributes: bad JSON: "), "{errors:?}");
 }
 
 #[test]
 fn all_faults_come_together() {
     let text = "mysql_variables={threads=0\nwait_timeout=-1}\nmysql_servers=({port=1}\n{address=\"a\" port=-1 weight=-1})\nfoo=1";
-    let lines: Vec<u32> = parse(text, "p")
-        .unwrap_err()
-        .iter()
-        .map(|e| e.at.as_ref().unwrap().line)
-        .collect();
+    let lines: Vec<u32> = parse(text, "p").unwrap_err().iter().map(|e| e.at.as_ref().unwrap().line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 4, 5]);
 }
 
@@ -255,14 +143,7 @@ fn tables_without_effect_are_told_once() {
     );
     let rules = config.rows("mysql_query_rules");
     assert_eq!(rules[0].text("match_digest"), Some("^SELECT \\d+"));
-    assert_eq!(
-        (
-            rules[0].flag("active"),
-            rules[0].flag("apply"),
-            rules[1].flag("active")
-        ),
-        (true, true, false)
-    );
+    assert_eq!((rules[0].flag("active"), rules[0].flag("apply"), rules[1].flag("active")), (true, true, false));
     assert_eq!(rules[2].cell("match_pattern"), Some(&Cell::Null));
     assert_eq!(rules[2].text("re_modifiers"), Some("CASELESS"));
 }
@@ -273,12 +154,7 @@ fn users_without_servers_are_told() {
         mysql_users=({username=\"u\" default_hostgroup=1} {username=\"v\" default_hostgroup=2} \
         {username=\"w\" active=0 default_hostgroup=3})";
     let (_, notices) = loaded(text);
-    assert_eq!(
-        notices,
-        [
-            "proxysql.cnf:2:63: mysql_users.default_hostgroup: hostgroup 2 of user 'v' has no servers"
-        ]
-    );
+    assert_eq!(notices, ["proxysql.cnf:2:63: mysql_users.default_hostgroup: hostgroup 2 of user 'v' has no servers"]);
 }
 
 #[test]
@@ -292,42 +168,18 @@ fn every_table_can_be_given_empty() {
 #[test]
 fn a_missing_file_is_an_error_without_a_place() {
     let errors = load(std::path::Path::new("/nonexistent/x.cnf")).unwrap_err();
-    assert!(
-        errors[0]
-            .to_string()
-            .starts_with("cannot read '/nonexistent/x.cnf': "),
-        "{}",
-        errors[0]
-    );
+    assert!(errors[0].to_string().starts_with("cannot read '/nonexistent/x.cnf': "), "{}", errors[0]);
 }
 
 #[test]
 fn files_on_disk_include_beside_themselves() {
     let directory = std::env::temp_dir().join(format!("model-include-{}", std::process::id()));
     std::fs::create_dir_all(directory.join("conf.d")).unwrap();
-    std::fs::write(
-        directory.join("main.cnf"),
-        "@include \"conf.d/servers.cnf\"\n",
-    )
-    .unwrap();
-    std::fs::write(
-        directory.join("conf.d/servers.cnf"),
-        "mysql_servers = (\n@include \"rows.cnf\"\n)",
-    )
-    .unwrap();
-    std::fs::write(
-        directory.join("conf.d/rows.cnf"),
-        "{ address = \"a\" }\n{ address = \"b\", port = 99999 }",
-    )
-    .unwrap();
+    std::fs::write(directory.join("main.cnf"), "@include \"conf.d/servers.cnf\"\n").unwrap();
+    std::fs::write(directory.join("conf.d/servers.cnf"), "mysql_servers = (\n@include \"rows.cnf\"\n)").unwrap();
+    std::fs::write(directory.join("conf.d/rows.cnf"), "{ address = \"a\" }\n{ address = \"b\", port = 99999 }").unwrap();
     let errors = load(&directory.join("main.cnf")).unwrap_err();
     std::fs::remove_dir_all(&directory).unwrap();
     let place = directory.join("conf.d/rows.cnf");
-    assert_eq!(
-        errors[0].to_string(),
-        format!(
-            "{}:2:18: mysql_servers.port: 99999 is out of range 0..65535",
-            place.display()
-        )
-    );
+    assert_eq!(errors[0].to_string(), format!("{}:2:18: mysql_servers.port: 99999 is out of range 0..65535", place.display()));
 }

@@ -10,8 +10,5 @@ fn settings_page_is_fresh() {
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == page,
-        "docs/settings.md is stale: run UPDATE_DOCS=1 cargo test -p model"
-    );
+    assert!(written == page, "docs/settings.md is stale: run UPDATE_DOCS=1 cargo test -p model");
 }

@@ -24,21 +24,8 @@ fn servers_are_grouped() {
     let ids: Vec<u32> = snapshot.hostgroups.keys().map(|id| id.0).collect();
     assert_eq!(ids, [10, 20]);
     let servers = &snapshot.hostgroup(HostgroupId(10)).unwrap().servers;
-    assert_eq!(
-        servers[0].address,
-        Address::Tcp {
-            host: "db1".into(),
-            port: 3306
-        }
-    );
-    assert_eq!(
-        (
-            servers[0].status,
-            servers[0].weight,
-            servers[0].max_connections
-        ),
-        (ServerStatus::OfflineSoft, 5, 7)
-    );
+    assert_eq!(servers[0].address, Address::Tcp { host: "db1".into(), port: 3306 });
+    assert_eq!((servers[0].status, servers[0].weight, servers[0].max_connections), (ServerStatus::OfflineSoft, 5, 7));
     assert!(servers[0].use_ssl && servers[0].compression);
     assert_eq!(servers[1].address, Address::Unix("/run/m.sock".into()));
     assert!(!servers[1].use_ssl, "sockets never use TLS");
@@ -54,40 +41,15 @@ fn attributes_stand_in_for_variables() {
              { hostgroup_id=3 init_connect="SET @b=2" multiplex=0 throttle_connections_per_sec=9 } )"#,
     );
     let of = |id| &snapshot.hostgroup(HostgroupId(id)).unwrap().attributes;
-    assert_eq!(
-        (
-            of(1).free_connections_pct,
-            &*of(1).init_connect,
-            of(1).multiplex
-        ),
-        (30, "SET @a=1", true)
-    );
-    assert_eq!(
-        (of(2).free_connections_pct, &*of(2).init_connect),
-        (10, "SET @a=1")
-    );
-    assert_eq!(
-        (
-            &*of(3).init_connect,
-            of(3).multiplex,
-            of(3).throttle_connections_per_sec
-        ),
-        ("SET @b=2", false, 9)
-    );
+    assert_eq!((of(1).free_connections_pct, &*of(1).init_connect, of(1).multiplex), (30, "SET @a=1", true));
+    assert_eq!((of(2).free_connections_pct, &*of(2).init_connect), (10, "SET @a=1"));
+    assert_eq!((&*of(3).init_connect, of(3).multiplex, of(3).throttle_connections_per_sec), ("SET @b=2", false, 9));
 }
 
 #[test]
 fn multiplexing_off_is_off_everywhere() {
-    let snapshot = compiled(
-        "mysql_variables = { multiplexing=false } mysql_hostgroup_attributes = ( { hostgroup_id=2 multiplex=1 } )",
-    );
-    assert!(
-        !snapshot
-            .hostgroup(HostgroupId(2))
-            .unwrap()
-            .attributes
-            .multiplex
-    );
+    let snapshot = compiled("mysql_variables = { multiplexing=false } mysql_hostgroup_attributes = ( { hostgroup_id=2 multiplex=1 } )");
+    assert!(!snapshot.hostgroup(HostgroupId(2)).unwrap().attributes.multiplex);
 }
 
 #[test]
@@ -100,24 +62,12 @@ fn tls_parameters_by_server_and_user() {
     );
     let servers = &snapshot.hostgroup(HostgroupId(0)).unwrap().servers;
     let ca = |index: usize, user| servers[index].tls_for(user).ca.as_deref();
-    assert_eq!(
-        (ca(0, "u"), ca(0, "x")),
-        (Some(Path::new("u.pem")), Some(Path::new("a.pem")))
-    );
-    assert_eq!(
-        (ca(1, "u"), ca(1, "x")),
-        (None, Some(Path::new("global.pem")))
-    );
+    assert_eq!((ca(0, "u"), ca(0, "x")), (Some(Path::new("u.pem")), Some(Path::new("a.pem"))));
+    assert_eq!((ca(1, "u"), ca(1, "x")), (None, Some(Path::new("global.pem"))));
     assert_eq!(ca(2, "u"), Some(Path::new("global.pem")));
-    assert_eq!(
-        servers[0].tls.key, None,
-        "a row replaces the global parameters whole"
-    );
+    assert_eq!(servers[0].tls.key, None, "a row replaces the global parameters whole");
     assert_eq!(servers[0].tls.verify, BackendSslVerify::Identity);
-    assert_eq!(
-        servers[1].tls_for("u").tls_version.as_deref(),
-        Some("TLSv1.3")
-    );
+    assert_eq!(servers[1].tls_for("u").tls_version.as_deref(), Some("TLSv1.3"));
 }
 
 #[test]
@@ -133,26 +83,13 @@ fn users_have_two_halves() {
     assert!(Arc::ptr_eq(both, snapshot.backend_user(b"both").unwrap()));
     assert_eq!(snapshot.default_schema(both), "s");
     let front = snapshot.frontend_user(b"halves").unwrap();
-    assert_eq!(
-        (&front.password, front.default_hostgroup),
-        (&Password::Clear(Secret::from("front")), HostgroupId(3))
-    );
-    assert_eq!(
-        snapshot.backend_user(b"halves").unwrap().password,
-        Password::Clear(Secret::from("back"))
-    );
+    assert_eq!((&front.password, front.default_hostgroup), (&Password::Clear(Secret::from("front")), HostgroupId(3)));
+    assert_eq!(snapshot.backend_user(b"halves").unwrap().password, Password::Clear(Secret::from("back")));
     assert_eq!(snapshot.default_schema(front), "");
     assert!(snapshot.frontend_user(b"off").is_none() && snapshot.frontend_user(b"\xff").is_none());
-    let isolation = &snapshot
-        .frontend_user(b"iso")
-        .unwrap()
-        .attributes
-        .default_transaction_isolation;
+    let isolation = &snapshot.frontend_user(b"iso").unwrap().attributes.default_transaction_isolation;
     assert_eq!(isolation.as_deref(), Some("READ COMMITTED"));
-    assert!(
-        !format!("{snapshot:?}").contains("front\""),
-        "passwords stay out of Debug"
-    );
+    assert!(!format!("{snapshot:?}").contains("front\""), "passwords stay out of Debug");
 }
 
 #[test]
@@ -161,23 +98,14 @@ fn passwords_are_recognised() {
     let cases = [
         ("", Password::Empty),
         ("p", Password::Clear(Secret::from("p"))),
-        (
-            "*94BDCEBE19083CE2A1F959FD02F964C7AF4CFC2Z",
-            Password::Clear(Secret::from("*94BDCEBE19083CE2A1F959FD02F964C7AF4CFC2Z")),
-        ),
+        ("*94BDCEBE19083CE2A1F959FD02F964C7AF4CFC2Z", Password::Clear(Secret::from("*94BDCEBE19083CE2A1F959FD02F964C7AF4CFC2Z"))),
         ("*00000000000000000000000000000000000000fF", {
             let mut hash = [0; 20];
             hash[19] = 255;
             Password::NativeHash(NativeHash(hash))
         }),
-        (
-            &sha2,
-            Password::CachingSha2Hash(Secret::from(sha2.as_str())),
-        ),
-        (
-            "$A$005$short",
-            Password::Clear(Secret::from("$A$005$short")),
-        ),
+        (&sha2, Password::CachingSha2Hash(Secret::from(sha2.as_str()))),
+        ("$A$005$short", Password::Clear(Secret::from("$A$005$short"))),
     ];
     for (text, expected) in cases {
         assert_eq!(Password::read(&Secret::from(text)), expected, "{text}");
@@ -186,16 +114,11 @@ fn passwords_are_recognised() {
 
 #[test]
 fn listeners_and_networks_are_read() {
-    let snapshot = compiled(
-        r#"mysql_variables = { interfaces="127.0.0.1:6033;[::1]:6033;/tmp/x.sock" proxy_protocol_networks="10.0.0.0/8" }"#,
-    );
+    let snapshot =
+        compiled(r#"mysql_variables = { interfaces="127.0.0.1:6033;[::1]:6033;/tmp/x.sock" proxy_protocol_networks="10.0.0.0/8" }"#);
     let shown: Vec<String> = snapshot.listen.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["127.0.0.1:6033", "[::1]:6033", "/tmp/x.sock"]);
-    assert!(
-        snapshot
-            .proxy_networks
-            .contains("10.1.1.1".parse().unwrap())
-    );
+    assert!(snapshot.proxy_networks.contains("10.1.1.1".parse().unwrap()));
 }
 
 #[test]
@@ -203,8 +126,5 @@ fn variables_assigned_by_hand_are_checked() {
     let mut config = model::Config::default();
     config.mysql.interfaces = "nonsense".to_owned();
     let errors = Snapshot::compile(&config).unwrap_err();
-    assert_eq!(
-        errors[0].to_string(),
-        "mysql_variables.interfaces: 'nonsense': 'nonsense' is neither ip:port, [ipv6]:port nor /path"
-    );
+    assert_eq!(errors[0].to_string(), "mysql_variables.interfaces: 'nonsense': 'nonsense' is neither ip:port, [ipv6]:port nor /path");
 }

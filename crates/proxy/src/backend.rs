@@ -120,7 +120,16 @@ const MAX_COLLECTED: usize = 4 << 20;
 impl Backend {
     /// Puts the parts together; called once the login is done.
     #[allow(clippy::too_many_arguments)]
-    pub fn new(link: Link, lane: LaneKey, server: Arc<ServerShared>, info: Arc<ServerInfo>, caps: Capabilities, thread_id: u32, slot: Slot, now_ms: u64) -> Self {
+    pub fn new(
+        link: Link,
+        lane: LaneKey,
+        server: Arc<ServerShared>,
+        info: Arc<ServerInfo>,
+        caps: Capabilities,
+        thread_id: u32,
+        slot: Slot,
+        now_ms: u64,
+    ) -> Self {
         let status = info.status;
         let statements = StatementCache::default();
         let core = Core {

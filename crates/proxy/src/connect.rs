@@ -41,7 +41,9 @@ impl From<io::Error> for ConnectError {
 impl From<wire::WireError> for ConnectError {
     fn from(e: wire::WireError) -> Self {
         match e {
-            wire::WireError::ClearTextNeeded | wire::WireError::InsecureChannel | wire::WireError::UnknownPlugin => Self::Impossible(e.to_string()),
+            wire::WireError::ClearTextNeeded | wire::WireError::InsecureChannel | wire::WireError::UnknownPlugin => {
+                Self::Impossible(e.to_string())
+            }
             e => Self::Server(e.to_string()),
         }
     }
@@ -113,7 +115,15 @@ pub async fn open(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, c
 }
 
 /// Opens a connection for a `fast_forward` session: the client's own capabilities and schema.
-pub async fn open_raw(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, client: Capabilities, collation: u8, schema: Option<&[u8]>, slot: Slot) -> Result<Backend, ConnectError> {
+pub async fn open_raw(
+    worker: &Worker,
+    server: &Arc<ServerShared>,
+    lane: &LaneKey,
+    client: Capabilities,
+    collation: u8,
+    schema: Option<&[u8]>,
+    slot: Slot,
+) -> Result<Backend, ConnectError> {
     let greeted = greet(worker, server).await?;
     let shape = client & (Capabilities::DEPRECATE_EOF | Capabilities::SESSION_TRACK);
     let mut caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, false);
@@ -239,7 +249,16 @@ async fn log_in(
     }
     let _ = worker.shared.info.set(info.clone());
     let Login { link, input, .. } = login;
-    let mut backend = Backend::new(link, lane.clone(), Arc::clone(server), Arc::new(info), caps, greeting.connection_id, slot, worker.shared.clock.now_ms());
+    let mut backend = Backend::new(
+        link,
+        lane.clone(),
+        Arc::clone(server),
+        Arc::new(info),
+        caps,
+        greeting.connection_id,
+        slot,
+        worker.shared.clock.now_ms(),
+    );
     backend.input = input;
     set_charset_state(&mut backend, collation);
     Ok(backend)
@@ -259,7 +278,15 @@ pub fn set_charset_state(backend: &mut Backend, collation: u8) {
     }
 }
 
-async fn authenticate(worker: &Worker, lane: &LaneKey, greeting: &Greeting, caps: Capabilities, collation: u8, schema: Option<&[u8]>, login: &mut Login) -> Result<(), ConnectError> {
+async fn authenticate(
+    worker: &Worker,
+    lane: &LaneKey,
+    greeting: &Greeting,
+    caps: Capabilities,
+    collation: u8,
+    schema: Option<&[u8]>,
+    login: &mut Login,
+) -> Result<(), ConnectError> {
     let learnt = worker.shared.users.get(lane.user.name.as_bytes()).map(|u| u.secrets()).unwrap_or_default();
     let credentials = worker.snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
     let secret = match (&credentials.password, &learnt.clear, learnt.sha1) {
@@ -267,7 +294,11 @@ async fn authenticate(worker: &Worker, lane: &LaneKey, greeting: &Greeting, caps
         (Password::Clear(clear), ..) => ClientSecret::Clear(clear.expose()),
         (_, Some(clear), _) => ClientSecret::Clear(clear),
         (_, None, Some(sha1)) => ClientSecret::Sha1(sha1),
-        _ => return Err(ConnectError::Impossible("only a hash of the password is known, and no client has logged in with the password yet".into())),
+        _ => {
+            return Err(ConnectError::Impossible(
+                "only a hash of the password is known, and no client has logged in with the password yet".into(),
+            ));
+        }
     };
     let channel = if login.link.stream().is_secure() { Channel::Secure } else { Channel::Plain };
     let mut auth = ClientAuth::new(secret, channel);
@@ -344,8 +375,20 @@ pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Re
 /// Variables that no session changes, or (`statement_id`) that change with each statement: told of them, MySQL would add
 /// to every single reply.
 fn is_of_no_session(name: &str) -> bool {
-    const PREFIXES: [&str; 12] =
-        ["performance_schema_", "replica_", "slave_", "rpl_", "ssl_", "tls_", "admin_", "caching_sha2_", "sha256_", "temptable_", "report_", "relay_"];
+    const PREFIXES: [&str; 12] = [
+        "performance_schema_",
+        "replica_",
+        "slave_",
+        "rpl_",
+        "ssl_",
+        "tls_",
+        "admin_",
+        "caching_sha2_",
+        "sha256_",
+        "temptable_",
+        "report_",
+        "relay_",
+    ];
     name == "statement_id" || PREFIXES.iter().any(|p| name.starts_with(p))
 }
 

@@ -155,7 +155,9 @@ impl Entry {
         let over = |age: u64, limit: u64| limit > 0 && age > limit;
         let in_transaction = transaction > 0;
         match self.activity.get() {
-            Activity::Idle | Activity::Parked if in_transaction && over(age, limits.transaction_idle_ms) => self.signal(Signal::TransactionTimeout),
+            Activity::Idle | Activity::Parked if in_transaction && over(age, limits.transaction_idle_ms) => {
+                self.signal(Signal::TransactionTimeout)
+            }
             Activity::Idle | Activity::Parked if !in_transaction && over(age, limits.idle_ms) => self.signal(Signal::IdleTimeout),
             Activity::Idle if age > PARK_AFTER_MS => self.signal(Signal::Park),
             Activity::Running if over(age, limits.query_ms) => self.signal(Signal::QueryTimeout),

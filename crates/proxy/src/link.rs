@@ -2,12 +2,12 @@
 //!
 //! Above this module there are only plain packets.
 
+use crate::backend::invalid;
 use crate::buffer::{Buffer, BufferPool};
 use crate::stream::{DetachedStream, Stream};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
-use crate::backend::invalid;
 use wire::compress::{Compressor, Decompressor, FRAME_HEADER, Method};
 
 /// Compression state of one link; boxed, for most links have none.
@@ -120,7 +120,8 @@ impl Link {
 
     /// True when bytes (or the end of the stream) are known to wait.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.compression.as_ref().is_some_and(|c| c.has_plain() || !c.raw.is_empty() && c.frame_len().is_some_and(|n| c.raw.len() >= n)) {
+        if self.compression.as_ref().is_some_and(|c| c.has_plain() || !c.raw.is_empty() && c.frame_len().is_some_and(|n| c.raw.len() >= n))
+        {
             return Poll::Ready(());
         }
         self.stream.poll_readable(cx)

@@ -106,6 +106,8 @@ pub struct Reframe<'f> {
     to: Capabilities,
     filter: Option<&'f TrackFilter>,
     patch: Option<Patch>,
+    /// Packets go out only whole.
+    whole: bool,
     skip: usize,
     eof_due: bool,
     /// Status for the EOF packets we make between definitions and rows.
@@ -125,6 +127,7 @@ impl<'f> Reframe<'f> {
             to,
             filter,
             patch: None,
+            whole: false,
             skip: 0,
             eof_due: false,
             status,
@@ -136,6 +139,12 @@ impl<'f> Reframe<'f> {
     /// Puts `patch` into every row.
     pub fn with_patch(mut self, patch: Option<Patch>) -> Self {
         self.patch = patch;
+        self
+    }
+
+    /// Packets go out only whole: for the compressed protocol, where some clients expect a packet in one frame.
+    pub fn with_whole_packets(mut self, whole: bool) -> Self {
+        self.whole = whole;
         self
     }
 
@@ -204,7 +213,7 @@ impl<'f> Reframe<'f> {
             let body = rest.get(HEADER..(HEADER + len).min(rest.len())).unwrap_or_default();
             let at_hand = body.len();
             let patched = self.patch.is_some() && self.tracker.in_rows();
-            if patched && at_hand < len {
+            if (patched || self.whole) && at_hand < len {
                 needs = HEADER + len;
                 break;
             }

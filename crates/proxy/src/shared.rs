@@ -5,8 +5,8 @@
 
 use crate::clock::Clock;
 use crate::mailbox::Mailbox;
-use model::snapshot::{Server, Snapshot, User};
 use model::HostgroupId;
+use model::snapshot::{Server, Snapshot, User};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -188,7 +188,9 @@ impl HostgroupShared {
     /// Takes one new connection from the hostgroup's rate, if it allows one now.
     pub fn take_connect_rate(&self, now_us: u64) -> bool {
         let interval = self.connect_interval_us;
-        let taken = self.next_connect_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, |due| (due <= now_us).then_some(due.max(now_us.saturating_sub(interval)) + interval));
+        let taken = self.next_connect_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, |due| {
+            (due <= now_us).then_some(due.max(now_us.saturating_sub(interval)) + interval)
+        });
         taken.is_ok()
     }
 
@@ -278,7 +280,8 @@ impl Shared {
     /// Shared state for `workers` workers.
     pub fn new(snapshot: Arc<Snapshot>, workers: usize, tls: Option<Arc<rustls::ServerConfig>>, rsa: Option<RsaKey>) -> Self {
         let rate = snapshot.vars.throttle_connections_per_sec_to_hostgroup;
-        let mut hostgroups: HashMap<_, _> = snapshot.hostgroups.values().map(|h| (h.id, Arc::new(HostgroupShared::new(h.id, &h.servers, rate, workers)))).collect();
+        let mut hostgroups: HashMap<_, _> =
+            snapshot.hostgroups.values().map(|h| (h.id, Arc::new(HostgroupShared::new(h.id, &h.servers, rate, workers)))).collect();
         for user in snapshot.users.values() {
             // A user may point to a hostgroup without servers: its sessions wait, and are told why.
             let id = user.default_hostgroup;

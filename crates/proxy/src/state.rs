@@ -199,7 +199,9 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
         }
     }
     // A change of character set resets the collation on the server, so an unchanged collation is said again.
-    if changes.iter().any(|(name, _)| *name == "character_set_connection") && !changes.iter().any(|(name, _)| *name == "collation_connection") {
+    if changes.iter().any(|(name, _)| *name == "character_set_connection")
+        && !changes.iter().any(|(name, _)| *name == "collation_connection")
+    {
         if let Some(value) = want.variables.get("collation_connection") {
             changes.push(("collation_connection", Some(value)));
         }
@@ -285,7 +287,11 @@ mod tests {
 
     #[test]
     fn collation_follows_character_set() {
-        let want = state(None, &[("character_set_connection", "latin1"), ("collation_connection", "latin1_bin"), ("character_set_results", "")], &[]);
+        let want = state(
+            None,
+            &[("character_set_connection", "latin1"), ("collation_connection", "latin1_bin"), ("character_set_results", "")],
+            &[],
+        );
         let have = state(None, &[("collation_connection", "latin1_bin")], &[]);
         let Diff::Steps { set, .. } = diff(&want, &have) else { panic!() };
         assert_eq!(

@@ -44,10 +44,7 @@ impl ClientConfigs {
     fn get(&self, params: &TlsParams) -> Result<Arc<ClientConfig>, String> {
         let stamp = files::stamp(params);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, config)) = kept
-            .get(params)
-            .filter(|(built_from, _)| *built_from == stamp)
-        {
+        if let Some((_, config)) = kept.get(params).filter(|(built_from, _)| *built_from == stamp) {
             return Ok(config.clone());
         }
         let config = Arc::new(outgoing::config(params)?);
@@ -68,11 +65,7 @@ impl ClientConfigs {
 /// # Errors
 /// A sentence for the operator that names the setting: unreadable or unfit files, unknown ciphers or versions, or a
 /// host that no certificate can name while `identity` is asked for.
-pub fn client(
-    configs: &ClientConfigs,
-    server: &Server,
-    user: &str,
-) -> Result<ClientConnection, String> {
+pub fn client(configs: &ClientConfigs, server: &Server, user: &str) -> Result<ClientConnection, String> {
     let Address::Tcp { host, .. } = &server.address else {
         return Err("TLS is not used over Unix sockets".into());
     };
@@ -86,12 +79,10 @@ pub fn client(
 fn server_name(host: &str, params: &TlsParams) -> Result<ServerName<'static>, String> {
     match ServerName::try_from(host.to_owned()) {
         Ok(name) => Ok(name),
-        Err(_) if outgoing::checks_names(params) => Err(format!(
-            "mysql-backend_ssl_verify is identity, but no certificate can name the host '{host}'"
-        )),
-        Err(_) => Ok(ServerName::IpAddress(IpAddr::from(
-            std::net::Ipv4Addr::UNSPECIFIED,
-        ))),
+        Err(_) if outgoing::checks_names(params) => {
+            Err(format!("mysql-backend_ssl_verify is identity, but no certificate can name the host '{host}'"))
+        }
+        Err(_) => Ok(ServerName::IpAddress(IpAddr::from(std::net::Ipv4Addr::UNSPECIFIED))),
     }
 }
 

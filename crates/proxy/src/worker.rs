@@ -182,10 +182,22 @@ impl Worker {
                 None => by_reason.push((reason.name(), 1)),
             }
         }
-        tracing::info!("worker {}: {} sessions, pinned by reason {by_reason:?}, counters {:?}", self.index, entries.len(), self.counters.values());
+        tracing::info!(
+            "worker {}: {} sessions, pinned by reason {by_reason:?}, counters {:?}",
+            self.index,
+            entries.len(),
+            self.counters.values()
+        );
         for (digest, stats) in self.memory.borrow().top_digests(10) {
             let text = String::from_utf8_lossy(&stats.text);
-            tracing::info!("worker {}: digest {digest:#018x} count {} total {} us min {} us max {} us: {text}", self.index, stats.count, stats.sum_us, stats.min_us, stats.max_us);
+            tracing::info!(
+                "worker {}: digest {digest:#018x} count {} total {} us min {} us max {} us: {text}",
+                self.index,
+                stats.count,
+                stats.sum_us,
+                stats.min_us,
+                stats.max_us
+            );
         }
     }
 

@@ -74,16 +74,8 @@ impl<'a> Scan<'a> {
     }
 
     fn finish(self) -> Analysis {
-        let comment = if self.lexer.comment_met() {
-            Facts::COMMENT
-        } else {
-            Facts::NONE
-        };
-        Analysis {
-            kind: self.first.unwrap_or(Kind::Empty),
-            facts: self.facts | comment,
-            digest: self.key.finish(),
-        }
+        let comment = if self.lexer.comment_met() { Facts::COMMENT } else { Facts::NONE };
+        Analysis { kind: self.first.unwrap_or(Kind::Empty), facts: self.facts | comment, digest: self.key.finish() }
     }
 
     /// Reads one token; false at the end.
@@ -160,8 +152,7 @@ impl<'a> Scan<'a> {
         let kw = lookup_with(head, text);
         self.begin(kw);
         self.enter_name(joined);
-        self.key
-            .word(head, text, token.spaced, !joined && kw.precedes_value());
+        self.key.word(head, text, token.spaced, !joined && kw.precedes_value());
         if kw == Kw::None {
             if fold_head(head, token.len()) == SESSION {
                 self.facts |= session_track(text);
@@ -272,21 +263,13 @@ impl<'a> Scan<'a> {
             Kind::Ddl | Kind::CreateTemporaryTable => !self.query_met,
             kind => kind == Kind::Grant,
         };
-        if is_object || no_calls {
-            Facts::NONE
-        } else {
-            Facts::UNKNOWN_FUNCTION
-        }
+        if is_object || no_calls { Facts::NONE } else { Facts::UNKNOWN_FUNCTION }
     }
 
     #[inline(never)]
     fn last_insert_id(&self) -> Facts {
         let reads = self.lexer.clone().token().is(b')');
-        if reads {
-            Facts::LAST_INSERT_ID
-        } else {
-            Facts::LAST_INSERT_ID | Facts::LAST_INSERT_ID_SET
-        }
+        if reads { Facts::LAST_INSERT_ID } else { Facts::LAST_INSERT_ID | Facts::LAST_INSERT_ID_SET }
     }
 
     #[inline]
@@ -314,23 +297,13 @@ impl<'a> Scan<'a> {
     }
 
     fn kind_assigns(&self) -> bool {
-        matches!(
-            self.kind(),
-            Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound
-        )
+        matches!(self.kind(), Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound)
     }
 
     /// `user@host`: no variable.
     fn is_account(&self, token: &Token) -> bool {
-        let touches = token.start == self.last_end
-            && matches!(
-                self.last,
-                TokenKind::Word | TokenKind::QuotedName | TokenKind::String
-            );
-        let names_accounts = matches!(
-            self.kind(),
-            Kind::Grant | Kind::Ddl | Kind::Show | Kind::SetPassword | Kind::SetRole | Kind::Other
-        );
+        let touches = token.start == self.last_end && matches!(self.last, TokenKind::Word | TokenKind::QuotedName | TokenKind::String);
+        let names_accounts = matches!(self.kind(), Kind::Grant | Kind::Ddl | Kind::Show | Kind::SetPassword | Kind::SetRole | Kind::Other);
         touches && names_accounts
     }
 
@@ -361,8 +334,7 @@ impl<'a> Scan<'a> {
     /// Hashes a token as it is written.
     fn raw(&mut self, token: &Token) {
         let head = head_at(self.sql, token.start, token.len());
-        self.key
-            .word(head, token.text(self.sql), token.spaced, false);
+        self.key.word(head, token.text(self.sql), token.spaced, false);
     }
 }
 
@@ -371,35 +343,21 @@ const SESSION: u64 = u64::from_le_bytes(*b"session\x7f");
 fn session_track(name: &[u8]) -> Facts {
     const PREFIX: &[u8] = b"session_track";
     let hit = name.len() >= PREFIX.len() && name[..PREFIX.len()].eq_ignore_ascii_case(PREFIX);
-    if hit {
-        Facts::SESSION_TRACK
-    } else {
-        Facts::NONE
-    }
+    if hit { Facts::SESSION_TRACK } else { Facts::NONE }
 }
 
 fn inner_name_facts(quoted: &[u8]) -> Facts {
     let Some(inner) = quoted.get(1..quoted.len().saturating_sub(1)) else {
         return Facts::NONE;
     };
-    if lookup(inner).is_variable_table() {
-        Facts::VARIABLES
-    } else {
-        session_track(inner)
-    }
+    if lookup(inner).is_variable_table() { Facts::VARIABLES } else { session_track(inner) }
 }
 
 /// The last component of `@@scope.name`, without quotes.
 pub(crate) fn variable_name(text: &[u8]) -> &[u8] {
     let name = text.get(2..).unwrap_or_default();
-    let name = name
-        .iter()
-        .rposition(|&byte| byte == b'.')
-        .map_or(name, |dot| &name[dot + 1..])
-        .trim_ascii();
-    name.strip_prefix(b"`")
-        .and_then(|name| name.strip_suffix(b"`"))
-        .unwrap_or(name)
+    let name = name.iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[dot + 1..]).trim_ascii();
+    name.strip_prefix(b"`").and_then(|name| name.strip_suffix(b"`")).unwrap_or(name)
 }
 
 /// May stand before a statement's first word.

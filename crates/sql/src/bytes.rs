@@ -91,10 +91,7 @@ pub(crate) fn name_end(sql: &[u8], from: usize) -> usize {
         at += 8;
         rest = more;
     }
-    at + rest
-        .iter()
-        .position(|&byte| !is_name(byte))
-        .unwrap_or(rest.len())
+    at + rest.iter().position(|&byte| !is_name(byte)).unwrap_or(rest.len())
 }
 
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
@@ -125,11 +122,7 @@ pub(crate) fn quoted_end(sql: &[u8], open: usize, quote: u8, backslash: bool) ->
     let mut at = open + 1;
     loop {
         let rest = sql.get(at..).unwrap_or_default();
-        let hit = if backslash {
-            memchr2(quote, b'\\', rest)
-        } else {
-            memchr(quote, rest)
-        };
+        let hit = if backslash { memchr2(quote, b'\\', rest) } else { memchr(quote, rest) };
         let Some(hit) = hit else { return sql.len() };
         at += hit;
         let goes_on = sql[at] != quote || sql.get(at + 1) == Some(&quote);
@@ -159,11 +152,7 @@ pub(crate) fn version_comment(sql: &[u8], open: usize) -> Option<usize> {
         b'M' if sql.get(open + 3) == Some(&b'!') => open + 4,
         _ => return None,
     };
-    let digits = sql[mark..]
-        .iter()
-        .take(6)
-        .take_while(|byte| byte.is_ascii_digit())
-        .count();
+    let digits = sql[mark..].iter().take(6).take_while(|byte| byte.is_ascii_digit()).count();
     Some(if digits >= 5 { mark + digits } else { mark })
 }
 
@@ -177,14 +166,8 @@ pub(crate) fn line_end(sql: &[u8], from: usize) -> usize {
 #[inline]
 pub(crate) fn number(sql: &[u8], start: usize) -> (TokenKind, usize) {
     let end = digits_end(sql, start);
-    let plain = sql
-        .get(end)
-        .is_none_or(|&byte| byte != b'.' && !is_name(byte));
-    if plain {
-        (TokenKind::Number, end)
-    } else {
-        long_number(sql, start, end)
-    }
+    let plain = sql.get(end).is_none_or(|&byte| byte != b'.' && !is_name(byte));
+    if plain { (TokenKind::Number, end) } else { long_number(sql, start, end) }
 }
 
 /// A number with more than the integer digits that end at `digits`, or a name.
@@ -195,11 +178,7 @@ fn long_number(sql: &[u8], start: usize, digits: usize) -> (TokenKind, usize) {
         return (TokenKind::Number, end);
     }
     let is_integer = sql.get(digits) != Some(&b'.');
-    let at = if is_integer {
-        digits
-    } else {
-        digits_end(sql, digits + 1)
-    };
+    let at = if is_integer { digits } else { digits_end(sql, digits + 1) };
     if let Some(end) = exponent_end(sql, at) {
         return (TokenKind::Number, end);
     }
@@ -222,10 +201,7 @@ fn radix_number(sql: &[u8], start: usize) -> Option<usize> {
 
 fn digits_end(sql: &[u8], from: usize) -> usize {
     let rest = sql.get(from..).unwrap_or_default();
-    from + rest
-        .iter()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(rest.len())
+    from + rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len())
 }
 
 /// End of `e5`, `E+5`, `e-5` at `at`.
@@ -250,10 +226,7 @@ mod tests {
             for at in 0..12 {
                 let mut text = *b"aZ09_$\xffqwert";
                 text[at] = byte;
-                let want = text
-                    .iter()
-                    .position(|&byte| !is_name(byte))
-                    .unwrap_or(text.len());
+                let want = text.iter().position(|&byte| !is_name(byte)).unwrap_or(text.len());
                 assert_eq!(name_end(&text, 0), want, "{byte:#x} at {at}");
             }
         }

@@ -116,11 +116,7 @@ impl<'a> Cursor<'a> {
 }
 
 fn keyword(lexer: &Lexer<'_>, token: &Token) -> Kw {
-    if token.kind == TokenKind::Word {
-        lookup(token.text(lexer.sql()))
-    } else {
-        Kw::None
-    }
+    if token.kind == TokenKind::Word { lookup(token.text(lexer.sql())) } else { Kw::None }
 }
 
 /// Lower-case text; `None` when it is not UTF-8.

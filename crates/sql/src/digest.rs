@@ -6,9 +6,7 @@
 //! there, a backticked name with other than name characters and blanks is copied as it
 //! is, so a quote inside it cannot shift what counts as a literal after it.
 
-use crate::bytes::{
-    Class, class, comment_end, is_name, line_end, name_end, number, quoted_end, version_comment,
-};
+use crate::bytes::{Class, class, comment_end, is_name, line_end, name_end, number, quoted_end, version_comment};
 use crate::keywords::{Kw, lookup};
 use crate::token::{LexMode, TokenKind};
 
@@ -23,10 +21,7 @@ pub struct Grouping {
 
 impl Default for Grouping {
     fn default() -> Self {
-        Grouping {
-            values: 3,
-            rows: 10,
-        }
+        Grouping { values: 3, rows: 10 }
     }
 }
 
@@ -77,12 +72,7 @@ pub fn first_comment(sql: &[u8], mode: LexMode) -> Option<&[u8]> {
     while let Some(&byte) = sql.get(at) {
         at = match byte {
             b'\'' => quoted_end(sql, at, byte, !mode.no_backslash_escapes),
-            b'"' => quoted_end(
-                sql,
-                at,
-                byte,
-                !mode.no_backslash_escapes && !mode.ansi_quotes,
-            ),
+            b'"' => quoted_end(sql, at, byte, !mode.no_backslash_escapes && !mode.ansi_quotes),
             b'`' => quoted_end(sql, at, byte, false),
             b'#' => line_end(sql, at),
             b'-' if is_dash_comment(sql, at) => line_end(sql, at),
@@ -199,8 +189,7 @@ impl<'a> Writer<'a> {
     }
 
     fn finish(self) {
-        self.out
-            .truncate(self.base + self.opts.max_query_length.min(self.out.len() - self.base));
+        self.out.truncate(self.base + self.opts.max_query_length.min(self.out.len() - self.base));
         while self.out.len() > self.base && matches!(self.out.last(), Some(b' ' | b';')) {
             self.out.pop();
         }
@@ -290,9 +279,7 @@ impl<'a> Writer<'a> {
         self.break_run();
         self.gap(false);
         self.copy(end);
-        self.prev = Prev::Word {
-            precedes_value: kw.precedes_value(),
-        };
+        self.prev = Prev::Word { precedes_value: kw.precedes_value() };
     }
 
     fn number(&mut self) {
@@ -312,12 +299,7 @@ impl<'a> Writer<'a> {
     fn string(&mut self, quote: u8) {
         let lex = self.opts.lex;
         let is_name = quote == b'"' && lex.ansi_quotes;
-        self.value(quoted_end(
-            self.sql,
-            self.pos,
-            quote,
-            !(lex.no_backslash_escapes || is_name),
-        ));
+        self.value(quoted_end(self.sql, self.pos, quote, !(lex.no_backslash_escapes || is_name)));
     }
 
     /// A backtick opens a name, or closes one that is read like other text. What an unclosed one
@@ -327,17 +309,11 @@ impl<'a> Writer<'a> {
             return self.punct(b'`');
         }
         let end = quoted_end(self.sql, self.pos, b'`', false);
-        let inner = self
-            .sql
-            .get(self.pos + 1..end - 1)
-            .filter(|_| self.sql[end - 1] == b'`');
+        let inner = self.sql.get(self.pos + 1..end - 1).filter(|_| self.sql[end - 1] == b'`');
         let Some(inner) = inner else {
             return self.value(end);
         };
-        if inner
-            .iter()
-            .all(|&byte| is_name(byte) || matches!(byte, b' ' | b'.'))
-        {
+        if inner.iter().all(|&byte| is_name(byte) || matches!(byte, b' ' | b'.')) {
             self.name_close = Some(end - 1);
             return self.punct(b'`');
         }
@@ -406,11 +382,7 @@ impl<'a> Writer<'a> {
     }
 
     fn unary(&mut self, byte: u8) {
-        self.sign.get_or_insert(Sign {
-            len: self.out.len(),
-            space: self.space,
-            prev: self.prev,
-        });
+        self.sign.get_or_insert(Sign { len: self.out.len(), space: self.space, prev: self.prev });
         self.gap(false);
         self.out.push(byte);
         self.prev = Prev::Arithmetic;
@@ -442,8 +414,7 @@ impl<'a> Writer<'a> {
     }
 
     fn close(&mut self) {
-        let folded =
-            self.pure && self.prev == Prev::Value && self.run > self.opts.grouping.values + 1;
+        let folded = self.pure && self.prev == Prev::Value && self.run > self.opts.grouping.values + 1;
         self.break_run();
         self.gap(true);
         self.out.push(b')');
@@ -491,8 +462,7 @@ impl<'a> Writer<'a> {
         }
         self.break_run();
         self.gap(false);
-        self.out
-            .extend_from_slice(self.sql.get(at..end).unwrap_or_default());
+        self.out.extend_from_slice(self.sql.get(at..end).unwrap_or_default());
         self.prev = Prev::Other;
         self.pos = end;
         true

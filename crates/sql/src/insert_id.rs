@@ -31,11 +31,7 @@ pub fn prepared_insert_id_is_certain(sql: &[u8], mode: LexMode, id: u64) -> bool
     let Some(assigns) = skip_head(&mut cursor) else {
         return false;
     };
-    if assigns {
-        assigned_values(&mut cursor, id)
-    } else {
-        listed_values(&mut cursor, id)
-    }
+    if assigns { assigned_values(&mut cursor, id) } else { listed_values(&mut cursor, id) }
 }
 
 /// A text statement with a bare `?` is not one that a server accepts.
@@ -57,10 +53,7 @@ fn has_placeholder(sql: &[u8], mode: LexMode) -> bool {
 fn is_clamp(id: u64) -> bool {
     const SIGNED_BITS: [u32; 5] = [7, 15, 23, 31, 63];
     const UNSIGNED_BITS: [u32; 5] = [8, 16, 24, 32, 64];
-    SIGNED_BITS
-        .iter()
-        .chain(&UNSIGNED_BITS)
-        .any(|bits| id == u64::MAX >> (64 - bits))
+    SIGNED_BITS.iter().chain(&UNSIGNED_BITS).any(|bits| id == u64::MAX >> (64 - bits))
 }
 
 /// Steps over the table and its columns; true when `SET` follows, false for `VALUES`.
@@ -182,23 +175,15 @@ fn stamp(cursor: &mut Cursor<'_>, id: u64) -> bool {
 /// A string converts by its leading number. A backslash where the number could start or go on
 /// may hide a digit, so it counts as equal.
 fn string_differs(content: &[u8], id: u64) -> bool {
-    let blank = content
-        .iter()
-        .take_while(|byte| byte.is_ascii_whitespace())
-        .count();
+    let blank = content.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let rest = &content[blank..];
     let sign = usize::from(matches!(rest.first(), Some(b'+' | b'-')));
     let rest = &rest[sign..];
-    let len = rest
-        .iter()
-        .take_while(|&&byte| is_number_byte(byte))
-        .count();
+    let len = rest.iter().take_while(|&&byte| is_number_byte(byte)).count();
     if rest.get(len) == Some(&b'\\') {
         return false;
     }
-    let starts = rest
-        .first()
-        .is_some_and(|byte| byte.is_ascii_digit() || *byte == b'.');
+    let starts = rest.first().is_some_and(|byte| byte.is_ascii_digit() || *byte == b'.');
     !starts || number_differs(&rest[..len], id)
 }
 
@@ -215,11 +200,7 @@ fn number_differs(text: &[u8], id: u64) -> bool {
     match text.get(digits) {
         None => integer != id && integer.wrapping_neg() != id,
         // A fraction rounds to one of its neighbours.
-        Some(b'.')
-            if !text[digits..]
-                .iter()
-                .any(|byte| matches!(byte, b'e' | b'E')) =>
-        {
+        Some(b'.') if !text[digits..].iter().any(|byte| matches!(byte, b'e' | b'E')) => {
             let up = integer.wrapping_add(1);
             ![integer, up, integer.wrapping_neg(), up.wrapping_neg()].contains(&id)
         }
@@ -240,21 +221,12 @@ fn scaled(integer: u64, exponent: &[u8]) -> Option<u64> {
     if unsigned.first() == Some(&b'-') {
         return None;
     }
-    let digits = unsigned
-        .iter()
-        .take_while(|byte| byte.is_ascii_digit())
-        .count();
+    let digits = unsigned.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let power = decimal(&unsigned[..digits])?.min(20);
     Some((0..power).fold(integer, |value, _| value.saturating_mul(10)))
 }
 
 /// An unsigned decimal; too large ones saturate (the caller refuses ids at the limits).
 fn decimal(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0u64, |value, digit| {
-        Some(
-            value
-                .saturating_mul(10)
-                .saturating_add(u64::from(digit.checked_sub(b'0')?)),
-        )
-    })
+    digits.iter().try_fold(0u64, |value, digit| Some(value.saturating_mul(10).saturating_add(u64::from(digit.checked_sub(b'0')?))))
 }

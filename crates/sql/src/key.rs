@@ -103,10 +103,7 @@ impl Key {
     /// A literal or a placeholder.
     #[inline]
     pub(crate) fn value(&mut self, spaced: bool) {
-        let spaced = self
-            .sign
-            .take()
-            .map_or(spaced, |(_, sign_spaced)| sign_spaced);
+        let spaced = self.sign.take().map_or(spaced, |(_, sign_spaced)| sign_spaced);
         if self.held == Held::CommaAfterValue {
             self.run += 1;
             let limit = self.grouping.values + 1;
@@ -139,11 +136,7 @@ impl Key {
         if word.len() > 8 {
             self.tail(&word[8..]);
         }
-        self.last = if precedes_value {
-            Last::Operator
-        } else {
-            Last::Other
-        };
+        self.last = if precedes_value { Last::Operator } else { Last::Other };
     }
 
     #[inline]
@@ -152,10 +145,7 @@ impl Key {
             self.hash = fold_multiply(self.hash ^ u64::from_le_bytes(*chunk), MIX_B);
             rest = more;
         }
-        let last = rest
-            .iter()
-            .rev()
-            .fold(0, |word, &byte| (word << 8) | u64::from(byte));
+        let last = rest.iter().rev().fold(0, |word, &byte| (word << 8) | u64::from(byte));
         self.hash = fold_multiply(self.hash ^ last, MIX_B);
     }
 
@@ -176,11 +166,7 @@ impl Key {
             _ => {
                 self.start_other();
                 self.mix(TAG_PUNCT | u64::from(byte) | (u64::from(spaced) << 16));
-                self.last = if is_operator(byte) {
-                    Last::Operator
-                } else {
-                    Last::Other
-                };
+                self.last = if is_operator(byte) { Last::Operator } else { Last::Other };
             }
         }
     }
@@ -254,10 +240,7 @@ impl Key {
 }
 
 fn is_operator(byte: u8) -> bool {
-    matches!(
-        byte,
-        b'=' | b'<' | b'>' | b'!' | b'+' | b'-' | b'*' | b'/' | b'%' | b'|' | b'&' | b'^' | b'~'
-    )
+    matches!(byte, b'=' | b'<' | b'>' | b'!' | b'+' | b'-' | b'*' | b'/' | b'%' | b'|' | b'&' | b'^' | b'~')
 }
 
 #[inline]

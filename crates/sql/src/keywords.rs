@@ -71,16 +71,7 @@ impl Kw {
     /// The name of a table or view that shows variables.
     pub(crate) fn is_variable_table(self) -> bool {
         use Kw::*;
-        matches!(
-            self,
-            VariableTable
-                | VariableTable2
-                | VariableTable3
-                | VariableTable4
-                | VariableTable5
-                | VariableTable6
-                | VariableTable7
-        )
+        matches!(self, VariableTable | VariableTable2 | VariableTable3 | VariableTable4 | VariableTable5 | VariableTable6 | VariableTable7)
     }
 
     /// A `+` or `-` after this word is a sign, not an operator between two values.
@@ -151,25 +142,13 @@ struct Entry {
 const ENTRY_COUNT: usize = ROLES.len() + BUILTINS.len();
 
 static ENTRIES: [Entry; ENTRY_COUNT] = {
-    let mut entries = [Entry {
-        head: 0,
-        name: b"",
-        kw: Kw::None,
-    }; ENTRY_COUNT];
+    let mut entries = [Entry { head: 0, name: b"", kw: Kw::None }; ENTRY_COUNT];
     let mut at = 0;
     while at < ENTRY_COUNT {
-        let (name, kw) = if at < ROLES.len() {
-            ROLES[at]
-        } else {
-            (BUILTINS[at - ROLES.len()], Kw::Known)
-        };
+        let (name, kw) = if at < ROLES.len() { ROLES[at] } else { (BUILTINS[at - ROLES.len()], Kw::Known) };
         let name = name.as_bytes();
         assert!(name.len() <= LONGEST);
-        entries[at] = Entry {
-            head: fold(const_head(name), name.len()),
-            name,
-            kw,
-        };
+        entries[at] = Entry { head: fold(const_head(name), name.len()), name, kw };
         at += 1;
     }
     entries
@@ -201,11 +180,7 @@ const fn const_head(name: &[u8]) -> u64 {
 }
 
 const fn mask(len: usize) -> u64 {
-    if len >= 8 {
-        u64::MAX
-    } else {
-        (1u64 << (8 * len)) - 1
-    }
+    if len >= 8 { u64::MAX } else { (1u64 << (8 * len)) - 1 }
 }
 
 const fn fold(head: u64, len: usize) -> u64 {
@@ -281,19 +256,9 @@ mod tests {
     #[test]
     fn every_word_is_found_and_unique() {
         for (at, entry) in ENTRIES.iter().enumerate() {
-            assert_eq!(
-                lookup(entry.name),
-                entry.kw,
-                "{:?}",
-                String::from_utf8_lossy(entry.name)
-            );
+            assert_eq!(lookup(entry.name), entry.kw, "{:?}", String::from_utf8_lossy(entry.name));
             let first = ENTRIES.iter().position(|other| other.name == entry.name);
-            assert_eq!(
-                first,
-                Some(at),
-                "{:?} twice",
-                String::from_utf8_lossy(entry.name)
-            );
+            assert_eq!(first, Some(at), "{:?} twice", String::from_utf8_lossy(entry.name));
         }
     }
 }

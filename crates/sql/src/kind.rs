@@ -109,17 +109,11 @@ pub(crate) struct Class {
 
 impl Class {
     const fn of(kind: Kind) -> Self {
-        Class {
-            kind,
-            whole_text: false,
-        }
+        Class { kind, whole_text: false }
     }
 
     const fn whole(kind: Kind) -> Self {
-        Class {
-            kind,
-            whole_text: true,
-        }
+        Class { kind, whole_text: true }
     }
 }
 
@@ -214,11 +208,7 @@ fn set(next: &mut Cursor<'_>) -> Kind {
         Kw::Role | Kw::Password => assignment_or(next),
         Kw::Default => {
             next.bump();
-            if next.kw() == Kw::Role {
-                Kind::Grant
-            } else {
-                Kind::Set
-            }
+            if next.kw() == Kw::Role { Kind::Grant } else { Kind::Set }
         }
         _ => Kind::Set,
     }
@@ -226,11 +216,7 @@ fn set(next: &mut Cursor<'_>) -> Kind {
 
 /// `SET ROLE x` and `SET PASSWORD = x`; no variable has either name.
 fn assignment_or(next: &Cursor<'_>) -> Kind {
-    if next.kw() == Kw::Role {
-        Kind::SetRole
-    } else {
-        Kind::SetPassword
-    }
+    if next.kw() == Kw::Role { Kind::SetRole } else { Kind::SetPassword }
 }
 
 /// The statement after the common table expressions.
@@ -258,11 +244,7 @@ fn with(mut next: Cursor<'_>) -> Kind {
 
 fn rollback(next: &mut Cursor<'_>) -> Kind {
     next.eat(Kw::Work);
-    if next.kw() == Kw::To {
-        Kind::RollbackTo
-    } else {
-        Kind::Rollback
-    }
+    if next.kw() == Kw::To { Kind::RollbackTo } else { Kind::Rollback }
 }
 
 fn show(next: &mut Cursor<'_>) -> Kind {

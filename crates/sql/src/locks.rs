@@ -22,9 +22,7 @@ pub fn lock_names(sql: &[u8], mode: LexMode) -> Vec<LockCall> {
     while !cursor.at_end() {
         let kw = cursor.kw();
         cursor.bump();
-        if !matches!(kw, Kw::GetLock | Kw::ReleaseLock | Kw::ReleaseAllLocks)
-            || !cursor.token().is(b'(')
-        {
+        if !matches!(kw, Kw::GetLock | Kw::ReleaseLock | Kw::ReleaseAllLocks) || !cursor.token().is(b'(') {
             continue;
         }
         cursor.bump();
@@ -44,9 +42,5 @@ fn literal_argument(cursor: &Cursor<'_>, mode: LexMode) -> Option<String> {
     let mut after = cursor.clone();
     after.bump();
     let alone = after.token().is(b',') || after.token().is(b')');
-    if alone {
-        lower(&unquote_string(cursor.text(), mode))
-    } else {
-        None
-    }
+    if alone { lower(&unquote_string(cursor.text(), mode)) } else { None }
 }

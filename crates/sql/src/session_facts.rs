@@ -39,8 +39,7 @@ pub fn single_fact_select(sql: &[u8], mode: LexMode) -> Option<Fact> {
 
 fn alias(cursor: &mut Cursor<'_>) -> Option<()> {
     let said = cursor.eat(Kw::As);
-    let bare =
-        cursor.kind() == TokenKind::QuotedName || matches!(cursor.kw(), Kw::None | Kw::Known);
+    let bare = cursor.kind() == TokenKind::QuotedName || matches!(cursor.kw(), Kw::None | Kw::Known);
     let fits = match cursor.kind() {
         TokenKind::String | TokenKind::QuotedName => true,
         TokenKind::Word => said || bare,
@@ -76,13 +75,8 @@ fn fact_at(cursor: &mut Cursor<'_>) -> Option<(Fact, usize)> {
 }
 
 fn variable_fact(text: &[u8]) -> Option<Fact> {
-    let scope = text
-        .get(2..)?
-        .split(|&byte| byte == b'.')
-        .next()
-        .filter(|_| text.contains(&b'.'));
-    let own =
-        scope.is_none_or(|scope| matches!(lookup(scope.trim_ascii()), Kw::Session | Kw::Local));
+    let scope = text.get(2..)?.split(|&byte| byte == b'.').next().filter(|_| text.contains(&b'.'));
+    let own = scope.is_none_or(|scope| matches!(lookup(scope.trim_ascii()), Kw::Session | Kw::Local));
     match lookup(variable_name(text)) {
         Kw::WarningCount if own => Some(Fact::WarningCount),
         Kw::ErrorCount if own => Some(Fact::ErrorCount),
@@ -101,11 +95,7 @@ pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> i64) 
     while !cursor.at_end() {
         let start = cursor.token().start;
         let qualified = list.after_dot;
-        let fact = if qualified {
-            None
-        } else {
-            fact_at(&mut cursor)
-        };
+        let fact = if qualified { None } else { fact_at(&mut cursor) };
         let Some((fact, end)) = fact else {
             list.note(&cursor);
             cursor.bump();
@@ -147,28 +137,17 @@ impl SelectList {
                 self.inside = true;
                 self.at_column_start = true;
             }
-            (_, Kw::From | Kw::Where | Kw::Limit | Kw::Into) if self.depth == 0 => {
-                self.inside = false
-            }
+            (_, Kw::From | Kw::Where | Kw::Limit | Kw::Into) if self.depth == 0 => self.inside = false,
             _ => {}
         }
     }
 }
 
 fn ends_column(cursor: &Cursor<'_>) -> bool {
-    cursor.at_statement_end()
-        || cursor.token().is(b',')
-        || matches!(
-            cursor.kw(),
-            Kw::From | Kw::Limit | Kw::Where | Kw::Into | Kw::Union
-        )
+    cursor.at_statement_end() || cursor.token().is(b',') || matches!(cursor.kw(), Kw::From | Kw::Limit | Kw::Where | Kw::Into | Kw::Union)
 }
 
 fn push_number(out: &mut Vec<u8>, number: i64) {
-    let text = if number < 0 {
-        format!("({number})")
-    } else {
-        number.to_string()
-    };
+    let text = if number < 0 { format!("({number})") } else { number.to_string() };
     out.extend_from_slice(text.as_bytes());
 }

@@ -74,12 +74,7 @@ pub fn parse_set(sql: &[u8], mode: LexMode) -> Option<Vec<Assignment>> {
     if !cursor.eat(Kw::Set) || matches!(cursor.kw(), Kw::Role | Kw::Password) {
         return None;
     }
-    let mut parser = Parser {
-        cursor,
-        mode,
-        sql,
-        sticky_global: false,
-    };
+    let mut parser = Parser { cursor, mode, sql, sticky_global: false };
     if let Some(assignments) = parser.scoped_transaction()? {
         return Some(assignments);
     }
@@ -129,9 +124,7 @@ fn isolation_level(cursor: &mut Cursor<'_>) -> Option<&'static str> {
         (&[Kw::Read, Kw::Uncommitted], "READ-UNCOMMITTED"),
         (&[Kw::Serializable], "SERIALIZABLE"),
     ];
-    LEVELS
-        .into_iter()
-        .find_map(|(words, name)| cursor.eat_all(words).then_some(name))
+    LEVELS.into_iter().find_map(|(words, name)| cursor.eat_all(words).then_some(name))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -185,18 +178,9 @@ impl Parser<'_> {
         match scope? {
             Scope::Global => Some(Some(global_transaction(traits))),
             Scope::Session => {
-                let TransactionTraits {
-                    isolation,
-                    read_only,
-                } = traits;
-                let target = Target::TransactionSession {
-                    isolation,
-                    read_only,
-                };
-                Some(Some(vec![Assignment {
-                    target,
-                    value: Value::Default,
-                }]))
+                let TransactionTraits { isolation, read_only } = traits;
+                let target = Target::TransactionSession { isolation, read_only };
+                Some(Some(vec![Assignment { target, value: Value::Default }]))
             }
             Scope::Unsaid | Scope::Persist => None,
         }
@@ -220,16 +204,11 @@ impl Parser<'_> {
     fn system_variable(&mut self) -> Option<Assignment> {
         let text = lower(self.cursor.text().get(2..)?)?;
         self.cursor.bump();
-        let parts: Vec<&str> = text
-            .split('.')
-            .map(|part| part.trim().trim_matches('`'))
-            .collect();
+        let parts: Vec<&str> = text.split('.').map(|part| part.trim().trim_matches('`')).collect();
         let target = match parts.as_slice() {
             [name] if self.sticky_global || name.is_empty() => return None,
             [name] => Scope::Unsaid.target((*name).to_owned()),
-            [scope, name] => {
-                Scope::of(crate::keywords::lookup(scope.as_bytes()))?.target((*name).to_owned())
-            }
+            [scope, name] => Scope::of(crate::keywords::lookup(scope.as_bytes()))?.target((*name).to_owned()),
             _ => return None,
         };
         self.assigned(target)
@@ -269,33 +248,22 @@ impl Parser<'_> {
         if self.cursor.eat(Kw::Names) {
             return Some(self.names());
         }
-        let charset = self.cursor.eat(Kw::Charset)
-            || self.cursor.eat_all(&[Kw::Character, Kw::Set])
-            || self.cursor.eat_all(&[Kw::Char, Kw::Set]);
+        let charset =
+            self.cursor.eat(Kw::Charset) || self.cursor.eat_all(&[Kw::Character, Kw::Set]) || self.cursor.eat_all(&[Kw::Char, Kw::Set]);
         charset.then(|| self.character_set())
     }
 
     fn names(&mut self) -> Option<Assignment> {
         let charset = self.charset_name()?;
         let value = charset.clone().map_or(Value::Default, Value::Word);
-        let collation = if self.cursor.eat(Kw::Collate) {
-            self.charset_name()?
-        } else {
-            None
-        };
-        Some(Assignment {
-            target: Target::Names { charset, collation },
-            value,
-        })
+        let collation = if self.cursor.eat(Kw::Collate) { self.charset_name()? } else { None };
+        Some(Assignment { target: Target::Names { charset, collation }, value })
     }
 
     fn character_set(&mut self) -> Option<Assignment> {
         let charset = self.charset_name()?;
         let value = charset.clone().map_or(Value::Default, Value::Word);
-        Some(Assignment {
-            target: Target::CharacterSet(charset),
-            value,
-        })
+        Some(Assignment { target: Target::CharacterSet(charset), value })
     }
 
     /// A character set or collation name, quoted or not; inner `None` for `DEFAULT`.
@@ -351,14 +319,11 @@ impl Parser<'_> {
         let text = token.text();
         match (token.kind(), token.kw()) {
             (TokenKind::Word, Kw::Default) => Value::Default,
-            (TokenKind::Word, Kw::Null | Kw::True | Kw::False)
-            | (TokenKind::Number | TokenKind::String | TokenKind::PrefixedString, _) => {
+            (TokenKind::Word, Kw::Null | Kw::True | Kw::False) | (TokenKind::Number | TokenKind::String | TokenKind::PrefixedString, _) => {
                 literal(text)
             }
             (TokenKind::Word, _) => utf8(text).map_or(Value::Expression, Value::Word),
-            (TokenKind::QuotedName, _) => {
-                utf8(&unquote_name(text)).map_or(Value::Expression, Value::Word)
-            }
+            (TokenKind::QuotedName, _) => utf8(&unquote_name(text)).map_or(Value::Expression, Value::Word),
             _ => Value::Expression,
         }
     }
@@ -375,11 +340,7 @@ impl Parser<'_> {
             TokenKind::String | TokenKind::PrefixedString => introduced,
             _ => false,
         };
-        if fits {
-            literal(self.sql.get(start..end).unwrap_or_default())
-        } else {
-            Value::Expression
-        }
+        if fits { literal(self.sql.get(start..end).unwrap_or_default()) } else { Value::Expression }
     }
 }
 
@@ -388,16 +349,9 @@ fn literal(text: &[u8]) -> Value {
 }
 
 fn global_transaction(traits: TransactionTraits) -> Vec<Assignment> {
-    let set = |name: &str, value: &str| Assignment {
-        target: Target::Global(name.to_owned()),
-        value: Value::Word(value.to_owned()),
-    };
-    let isolation = traits
-        .isolation
-        .map(|level| set("transaction_isolation", &level));
-    let read_only = traits
-        .read_only
-        .map(|on| set("transaction_read_only", if on { "ON" } else { "OFF" }));
+    let set = |name: &str, value: &str| Assignment { target: Target::Global(name.to_owned()), value: Value::Word(value.to_owned()) };
+    let isolation = traits.isolation.map(|level| set("transaction_isolation", &level));
+    let read_only = traits.read_only.map(|on| set("transaction_read_only", if on { "ON" } else { "OFF" }));
     isolation.into_iter().chain(read_only).collect()
 }
 

@@ -10,10 +10,7 @@ use crate::token::{LexMode, Lexer, TokenKind};
 /// Literals and comments are respected. A statement with a body (`CREATE PROCEDURE`,
 /// `BEGIN NOT ATOMIC`, ...) reaches to the end of the text.
 pub fn split(sql: &[u8], mode: LexMode) -> Split<'_> {
-    Split {
-        lexer: Lexer::new(sql, mode),
-        from: 0,
-    }
+    Split { lexer: Lexer::new(sql, mode), from: 0 }
 }
 
 /// Iterator over statements; made by [`split`].
@@ -47,11 +44,7 @@ impl<'a> Iterator for Split<'a> {
                 }
                 kind if !begun && !is_opening(kind) => {
                     begun = true;
-                    let kw = if kind == TokenKind::Word {
-                        lookup(token.text(sql))
-                    } else {
-                        Kw::None
-                    };
+                    let kw = if kind == TokenKind::Word { lookup(token.text(sql)) } else { Kw::None };
                     whole_text = classify(kw, &self.lexer).whole_text;
                 }
                 _ => {}

@@ -16,11 +16,7 @@ const SHORT_END_ROT: [u32; 11] = [15, 52, 26, 51, 28, 9, 47, 54, 32, 25, 63];
 
 /// SpookyHash V2 `Hash64(data, seed)`.
 pub fn spooky_hash64(data: &[u8], seed: u64) -> u64 {
-    if data.len() < SHORT_BELOW {
-        short(data, seed)
-    } else {
-        long(data, seed)
-    }
+    if data.len() < SHORT_BELOW { short(data, seed) } else { long(data, seed) }
 }
 
 /// Little-endian load of up to eight bytes; missing bytes read as zero.
@@ -28,10 +24,7 @@ fn load(bytes: &[u8]) -> u64 {
     if let Some(chunk) = bytes.first_chunk::<8>() {
         return u64::from_le_bytes(*chunk);
     }
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |word, &byte| (word << 8) | u64::from(byte))
+    bytes.iter().rev().fold(0, |word, &byte| (word << 8) | u64::from(byte))
 }
 
 fn short(data: &[u8], seed: u64) -> u64 {
@@ -64,9 +57,7 @@ fn short_absorb(state: &mut [u64; 4], front: &[u8]) {
     state[3] = state[3].wrapping_add(load(&front[8..]));
     for (step, rot) in SHORT_MIX_ROT.into_iter().enumerate() {
         let lane = (step + 2) % 4;
-        state[lane] = state[lane]
-            .rotate_left(rot)
-            .wrapping_add(state[(lane + 1) % 4]);
+        state[lane] = state[lane].rotate_left(rot).wrapping_add(state[(lane + 1) % 4]);
         state[(lane + 2) % 4] ^= state[lane];
     }
 }
@@ -82,8 +73,7 @@ fn short_end(mut state: [u64; 4]) -> u64 {
 }
 
 fn long(data: &[u8], seed: u64) -> u64 {
-    let mut state: [u64; LANES] =
-        std::array::from_fn(|lane| if lane % 3 == 2 { CONST } else { seed });
+    let mut state: [u64; LANES] = std::array::from_fn(|lane| if lane % 3 == 2 { CONST } else { seed });
     let mut blocks = data.chunks_exact(BLOCK);
     for block in blocks.by_ref() {
         long_mix(&mut state, block);
@@ -128,10 +118,7 @@ mod tests {
 
     #[test]
     fn known_digest() {
-        assert_eq!(
-            spooky_hash64(b"SELECT c FROM sbtest1 WHERE id=?", 0),
-            0xBF00_1A0C_1378_1C1D
-        );
+        assert_eq!(spooky_hash64(b"SELECT c FROM sbtest1 WHERE id=?", 0), 0xBF00_1A0C_1378_1C1D);
     }
 
     /// The verification code that SMHasher publishes for SpookyHash V2 (64 bit):
@@ -139,9 +126,7 @@ mod tests {
     #[test]
     fn smhasher_verification() {
         let key: Vec<u8> = (0..=255).collect();
-        let hashes: Vec<u8> = (0..256usize)
-            .flat_map(|len| spooky_hash64(&key[..len], 256 - len as u64).to_le_bytes())
-            .collect();
+        let hashes: Vec<u8> = (0..256usize).flat_map(|len| spooky_hash64(&key[..len], 256 - len as u64).to_le_bytes()).collect();
         let code = spooky_hash64(&hashes, 0) & 0xffff_ffff;
         assert_eq!(code, 0x972C_4BDC);
     }

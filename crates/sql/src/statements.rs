@@ -48,11 +48,7 @@ pub fn parse_kill(sql: &[u8], mode: LexMode) -> Option<Kill> {
     }
     let id: u64 = std::str::from_utf8(cursor.text()).ok()?.parse().ok()?;
     cursor.bump();
-    let target = if query {
-        KillTarget::Query(id)
-    } else {
-        KillTarget::Connection(id)
-    };
+    let target = if query { KillTarget::Query(id) } else { KillTarget::Connection(id) };
     cursor.done().then_some(Kill { target, soft })
 }
 
@@ -104,11 +100,7 @@ pub fn temporary_tables(sql: &[u8], mode: LexMode) -> Vec<String> {
         cursor.eat_all(&[Kw::Or, Kw::Replace]);
         let fits = cursor.eat(Kw::Temporary) && cursor.eat(Kw::Table);
         cursor.eat_all(&[Kw::If, Kw::Not, Kw::Exists]);
-        return if fits {
-            table_name(&mut cursor).into_iter().collect()
-        } else {
-            Vec::new()
-        };
+        return if fits { table_name(&mut cursor).into_iter().collect() } else { Vec::new() };
     }
     if !cursor.eat(Kw::Drop) {
         return Vec::new();

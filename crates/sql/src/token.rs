@@ -8,9 +8,7 @@
 //!
 //! INVARIANT: `Token::end > Token::start` except for [`TokenKind::End`], so a scan ends.
 
-use crate::bytes::{
-    Class, class, comment_end, is_name, line_end, name_end, number, quoted_end, version_comment,
-};
+use crate::bytes::{Class, class, comment_end, is_name, line_end, name_end, number, quoted_end, version_comment};
 
 /// Lexer state that depends on the session's `sql_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -99,15 +97,7 @@ pub struct Lexer<'a> {
 impl<'a> Lexer<'a> {
     /// A lexer at the start of `sql`.
     pub fn new(sql: &'a [u8], mode: LexMode) -> Self {
-        Lexer {
-            sql,
-            pos: 0,
-            mode,
-            version_depth: 0,
-            after_dot: false,
-            after_name: false,
-            comment_met: false,
-        }
+        Lexer { sql, pos: 0, mode, version_depth: 0, after_dot: false, after_name: false, comment_met: false }
     }
 
     /// True when a plain comment was skipped so far.
@@ -137,12 +127,7 @@ impl<'a> Lexer<'a> {
         self.pos = end;
         self.after_dot = kind == TokenKind::Punct(b'.') && self.after_name;
         self.after_name = matches!(kind, TokenKind::Word | TokenKind::QuotedName);
-        Token {
-            kind,
-            start,
-            end,
-            spaced,
-        }
+        Token { kind, start, end, spaced }
     }
 
     #[inline]
@@ -189,19 +174,12 @@ impl<'a> Lexer<'a> {
     }
 
     fn quoted_name(&self, open: usize, quote: u8) -> (TokenKind, usize) {
-        (
-            TokenKind::QuotedName,
-            quoted_end(self.sql, open, quote, false),
-        )
+        (TokenKind::QuotedName, quoted_end(self.sql, open, quote, false))
     }
 
     fn dot(&self, start: usize, spaced: bool) -> (TokenKind, usize) {
         let joins = self.after_name && !spaced;
-        if !joins
-            && self
-                .byte(start + 1)
-                .is_some_and(|next| next.is_ascii_digit())
-        {
+        if !joins && self.byte(start + 1).is_some_and(|next| next.is_ascii_digit()) {
             return number(self.sql, start);
         }
         (TokenKind::Punct(b'.'), start + 1)
@@ -210,19 +188,11 @@ impl<'a> Lexer<'a> {
     fn variable(&self, start: usize) -> (TokenKind, usize) {
         match self.byte(start + 1) {
             Some(b'@') => self.system_variable(start),
-            Some(b'`') => (
-                TokenKind::UserVariable,
-                quoted_end(self.sql, start + 1, b'`', false),
-            ),
-            Some(quote @ (b'\'' | b'"')) => {
-                (TokenKind::UserVariable, self.string_end(start + 1, quote))
-            }
+            Some(b'`') => (TokenKind::UserVariable, quoted_end(self.sql, start + 1, b'`', false)),
+            Some(quote @ (b'\'' | b'"')) => (TokenKind::UserVariable, self.string_end(start + 1, quote)),
             Some(byte) if is_name(byte) || byte == b'.' => {
                 let mut end = start + 1;
-                while self
-                    .byte(end)
-                    .is_some_and(|byte| is_name(byte) || byte == b'.')
-                {
+                while self.byte(end).is_some_and(|byte| is_name(byte) || byte == b'.') {
                     end += 1;
                 }
                 (TokenKind::UserVariable, end)
@@ -260,10 +230,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn blanks_end(&self, mut at: usize) -> usize {
-        while self
-            .byte(at)
-            .is_some_and(|byte| class(byte) == Class::Space)
-        {
+        while self.byte(at).is_some_and(|byte| class(byte) == Class::Space) {
             at += 1;
         }
         at
@@ -286,9 +253,7 @@ impl<'a> Lexer<'a> {
         let next = self.byte(self.pos + 1);
         match (byte, next) {
             (b'#', _) => self.skip_line(),
-            (b'-', Some(b'-')) if self.byte(self.pos + 2).is_none_or(|third| third <= b' ') => {
-                self.skip_line()
-            }
+            (b'-', Some(b'-')) if self.byte(self.pos + 2).is_none_or(|third| third <= b' ') => self.skip_line(),
             (b'/', Some(b'*')) => self.open_comment(),
             (b'*', Some(b'/')) if self.version_depth > 0 => {
                 self.version_depth -= 1;

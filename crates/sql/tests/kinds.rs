@@ -24,10 +24,7 @@ fn kinds() {
         ("VALUES ROW(1,2)", Kind::Select),
         ("TABLE t", Kind::Select),
         ("WITH a AS (SELECT 1) SELECT * FROM a", Kind::Select),
-        (
-            "WITH RECURSIVE a(n) AS (SELECT 1 UNION SELECT n+1 FROM a) UPDATE t, a SET x=1",
-            Kind::Update,
-        ),
+        ("WITH RECURSIVE a(n) AS (SELECT 1 UNION SELECT n+1 FROM a) UPDATE t, a SET x=1", Kind::Update),
         ("WITH a AS (SELECT 1) DELETE FROM t", Kind::Delete),
         ("WITH a AS (SELECT 1) (SELECT * FROM a)", Kind::Select),
         ("insert into t values (1)", Kind::Insert),
@@ -41,10 +38,7 @@ fn kinds() {
         ("SET SESSION TRANSACTION READ ONLY", Kind::Set),
         ("SET GLOBAL TRANSACTION READ ONLY", Kind::Set),
         ("SET TRANSACTION READ ONLY", Kind::SetTransaction),
-        (
-            "SET STATEMENT max_statement_time=1 FOR SELECT 1",
-            Kind::SetStatement,
-        ),
+        ("SET STATEMENT max_statement_time=1 FOR SELECT 1", Kind::SetStatement),
         ("SET ROLE admin", Kind::SetRole),
         ("SET DEFAULT ROLE admin TO bob", Kind::Grant),
         ("SET PASSWORD = 'x'", Kind::SetPassword),
@@ -74,23 +68,14 @@ fn kinds() {
         ("ANALYZE SELECT 1", Kind::Explain),
         ("ANALYZE FORMAT=JSON UPDATE t SET a=1", Kind::Update),
         ("ANALYZE TABLE t", Kind::Ddl),
-        (
-            "CREATE TEMPORARY TABLE t (a int)",
-            Kind::CreateTemporaryTable,
-        ),
-        (
-            "CREATE OR REPLACE TEMPORARY TABLE t (a int)",
-            Kind::CreateTemporaryTable,
-        ),
+        ("CREATE TEMPORARY TABLE t (a int)", Kind::CreateTemporaryTable),
+        ("CREATE OR REPLACE TEMPORARY TABLE t (a int)", Kind::CreateTemporaryTable),
         ("DROP TEMPORARY TABLE t", Kind::DropTable),
         ("DROP TABLE IF EXISTS t", Kind::DropTable),
         ("CREATE TABLE t (a int)", Kind::Ddl),
         ("CREATE TABLE user (event int)", Kind::Ddl),
         ("ALTER TABLE t ADD COLUMN user int", Kind::Ddl),
-        (
-            "CREATE DEFINER=`a`@`b` PROCEDURE p() BEGIN SELECT 1; SELECT 2; END",
-            Kind::Ddl,
-        ),
+        ("CREATE DEFINER=`a`@`b` PROCEDURE p() BEGIN SELECT 1; SELECT 2; END", Kind::Ddl),
         ("TRUNCATE t", Kind::Ddl),
         ("LOCK TABLES t READ", Kind::LockTables),
         ("LOCK TABLE t WRITE", Kind::LockTables),
@@ -132,33 +117,18 @@ fn exact_facts() {
         ("SELECT LAST_INSERT_ID()", F::LAST_INSERT_ID),
         ("SELECT last_insert_id ( )", F::LAST_INSERT_ID),
         ("SELECT last_insert_id", F::NONE),
-        (
-            "UPDATE t SET a=LAST_INSERT_ID(a+1)",
-            F::LAST_INSERT_ID | F::LAST_INSERT_ID_SET,
-        ),
+        ("UPDATE t SET a=LAST_INSERT_ID(a+1)", F::LAST_INSERT_ID | F::LAST_INSERT_ID_SET),
         ("SELECT @@identity", F::LAST_INSERT_ID | F::SYSTEM_VARIABLE),
-        (
-            "SELECT @@session.last_insert_id",
-            F::LAST_INSERT_ID | F::SYSTEM_VARIABLE,
-        ),
-        (
-            "SELECT @@SESSION . `Last_Insert_Id`",
-            F::LAST_INSERT_ID | F::SYSTEM_VARIABLE,
-        ),
+        ("SELECT @@session.last_insert_id", F::LAST_INSERT_ID | F::SYSTEM_VARIABLE),
+        ("SELECT @@SESSION . `Last_Insert_Id`", F::LAST_INSERT_ID | F::SYSTEM_VARIABLE),
         ("SELECT 'LAST_INSERT_ID()'", F::NONE),
         ("SELECT SQL_CALC_FOUND_ROWS 1", F::CALC_FOUND_ROWS),
         ("SELECT FOUND_ROWS()", F::FOUND_ROWS),
         ("SELECT ROW_COUNT()", F::ROW_COUNT),
         ("SELECT @a", F::USER_VARIABLE),
         ("SELECT @`a b`, @'x', @\"y\"", F::USER_VARIABLE),
-        (
-            "SELECT @a:=@a+1",
-            F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN,
-        ),
-        (
-            "SELECT 1 INTO @a",
-            F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN,
-        ),
+        ("SELECT @a:=@a+1", F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN),
+        ("SELECT 1 INTO @a", F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN),
         ("SET @a=1", F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN),
         ("SET sql_mode=@a", F::USER_VARIABLE),
         ("SET autocommit:=1", F::NONE),
@@ -168,38 +138,20 @@ fn exact_facts() {
         ("SELECT RELEASE_LOCK('a')", F::RELEASE_LOCK),
         ("SELECT RELEASE_ALL_LOCKS()", F::RELEASE_LOCK),
         ("SELECT CONNECTION_ID()", F::CONNECTION_ID),
-        (
-            "SELECT @@pseudo_thread_id",
-            F::CONNECTION_ID | F::SYSTEM_VARIABLE,
-        ),
-        (
-            "SELECT @@warning_count",
-            F::DIAGNOSTICS | F::SYSTEM_VARIABLE,
-        ),
-        (
-            "GET DIAGNOSTICS @n = NUMBER",
-            F::DIAGNOSTICS | F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN,
-        ),
+        ("SELECT @@pseudo_thread_id", F::CONNECTION_ID | F::SYSTEM_VARIABLE),
+        ("SELECT @@warning_count", F::DIAGNOSTICS | F::SYSTEM_VARIABLE),
+        ("GET DIAGNOSTICS @n = NUMBER", F::DIAGNOSTICS | F::USER_VARIABLE | F::USER_VARIABLE_ASSIGN),
         ("SELECT 1; SELECT 2", F::MULTI),
         ("SELECT 1;", F::NONE),
         ("SELECT 1;;  -- x", F::NONE),
         ("SELECT ';'", F::NONE),
-        (
-            "CREATE PROCEDURE p() BEGIN SELECT 1; SELECT 2; END",
-            F::NONE,
-        ),
+        ("CREATE PROCEDURE p() BEGIN SELECT 1; SELECT 2; END", F::NONE),
         ("SELECT f(1)", F::UNKNOWN_FUNCTION),
         ("SELECT `count`(1)", F::UNKNOWN_FUNCTION),
         ("SELECT db.count(1)", F::UNKNOWN_FUNCTION),
         ("SELECT count(1), max(a), concat('a', now())", F::NONE),
-        (
-            "SELECT * FROM t WHERE a IN (1,2) AND (b=1 OR EXISTS (SELECT 1))",
-            F::NONE,
-        ),
-        (
-            "INSERT INTO t (a) VALUES (1) ON DUPLICATE KEY UPDATE a=VALUES(a)",
-            F::NONE,
-        ),
+        ("SELECT * FROM t WHERE a IN (1,2) AND (b=1 OR EXISTS (SELECT 1))", F::NONE),
+        ("INSERT INTO t (a) VALUES (1) ON DUPLICATE KEY UPDATE a=VALUES(a)", F::NONE),
         ("INSERT IGNORE db.`t`(a) VALUES (1)", F::NONE),
         ("INSERT t(a) VALUES (f(1))", F::UNKNOWN_FUNCTION),
         ("INSERT INTO t SELECT f(1)", F::UNKNOWN_FUNCTION),
@@ -210,20 +162,11 @@ fn exact_facts() {
         ("SELECT NEXTVAL(s)", F::UNKNOWN_FUNCTION),
         ("SELECT NEXT VALUE FOR s", F::UNKNOWN_FUNCTION),
         ("SET session_track_schema=1", F::SESSION_TRACK),
-        (
-            "SELECT @@session_track_gtids",
-            F::SESSION_TRACK | F::SYSTEM_VARIABLE,
-        ),
+        ("SELECT @@session_track_gtids", F::SESSION_TRACK | F::SYSTEM_VARIABLE),
         ("SHOW VARIABLES LIKE 'a'", F::VARIABLES),
         ("SHOW SESSION VARIABLES", F::VARIABLES),
-        (
-            "SELECT * FROM performance_schema.session_variables",
-            F::VARIABLES,
-        ),
-        (
-            "SELECT * FROM `information_schema`.`SESSION_VARIABLES`",
-            F::VARIABLES,
-        ),
+        ("SELECT * FROM performance_schema.session_variables", F::VARIABLES),
+        ("SELECT * FROM `information_schema`.`SESSION_VARIABLES`", F::VARIABLES),
         ("SELECT variables FROM t", F::NONE),
         ("SELECT 1 FOR UPDATE", F::LOCKING_READ),
         ("SELECT 1 FOR SHARE SKIP LOCKED", F::LOCKING_READ),
@@ -265,14 +208,8 @@ fn ordinary_parentheses() {
 
 #[test]
 fn lexer_modes() {
-    let ansi = LexMode {
-        ansi_quotes: true,
-        ..LexMode::default()
-    };
-    let plain = LexMode {
-        no_backslash_escapes: true,
-        ..LexMode::default()
-    };
+    let ansi = LexMode { ansi_quotes: true, ..LexMode::default() };
+    let plain = LexMode { no_backslash_escapes: true, ..LexMode::default() };
     let sql = br#"SELECT "f"(1)"#;
     assert_eq!(analyze(sql, ansi).facts, Facts::UNKNOWN_FUNCTION);
     assert_eq!(analyze(sql, LexMode::default()).facts, Facts::NONE);
@@ -288,24 +225,13 @@ fn splits() {
         (";;", &[]),
         ("select 1", &["select 1"]),
         ("select 1;", &["select 1"]),
-        (
-            "select ';' ; /* ; */ select `;`;",
-            &["select ';' ", " /* ; */ select `;`"],
-        ),
-        (
-            "create procedure p() begin select 1; end; select 2",
-            &["create procedure p() begin select 1; end; select 2"],
-        ),
-        (
-            "use a; begin not atomic select 1; end",
-            &["use a", " begin not atomic select 1; end"],
-        ),
+        ("select ';' ; /* ; */ select `;`;", &["select ';' ", " /* ; */ select `;`"]),
+        ("create procedure p() begin select 1; end; select 2", &["create procedure p() begin select 1; end; select 2"]),
+        ("use a; begin not atomic select 1; end", &["use a", " begin not atomic select 1; end"]),
         ("a; -- ;\nb", &["a", " -- ;\nb"]),
     ];
     for (sql, want) in cases {
-        let got: Vec<_> = split(sql.as_bytes(), LexMode::default())
-            .map(|part| std::str::from_utf8(part).unwrap())
-            .collect();
+        let got: Vec<_> = split(sql.as_bytes(), LexMode::default()).map(|part| std::str::from_utf8(part).unwrap()).collect();
         assert_eq!(&got, want, "{sql}");
     }
 }

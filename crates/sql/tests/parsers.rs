@@ -2,16 +2,10 @@
 
 use sql::*;
 
-const MODE: LexMode = LexMode {
-    ansi_quotes: false,
-    no_backslash_escapes: false,
-};
+const MODE: LexMode = LexMode { ansi_quotes: false, no_backslash_escapes: false };
 
 fn session(name: &str, value: Value) -> Assignment {
-    Assignment {
-        target: Target::Session(name.into()),
-        value,
-    }
+    Assignment { target: Target::Session(name.into()), value }
 }
 
 fn word(text: &str) -> Value {
@@ -29,24 +23,14 @@ fn set_understood() {
         collation: collation.map(Into::into),
     };
     let cases: Vec<(&str, Vec<Assignment>)> = vec![
-        (
-            "SET autocommit=0",
-            vec![session("autocommit", literal("0"))],
-        ),
+        ("SET autocommit=0", vec![session("autocommit", literal("0"))]),
         (
             "set SESSION SQL_MODE = 'ANSI', wait_timeout := 5;",
-            vec![
-                session("sql_mode", literal("'ANSI'")),
-                session("wait_timeout", literal("5")),
-            ],
+            vec![session("sql_mode", literal("'ANSI'")), session("wait_timeout", literal("5"))],
         ),
         (
             "SET @@session.x=ON, @@y=DEFAULT, @@local.z=-1.5",
-            vec![
-                session("x", word("ON")),
-                session("y", Value::Default),
-                session("z", literal("-1.5")),
-            ],
+            vec![session("x", word("ON")), session("y", Value::Default), session("z", literal("-1.5"))],
         ),
         (
             "SET x=NULL, y=TRUE, z=0x41, w=_utf8mb4'x'",
@@ -59,119 +43,40 @@ fn set_understood() {
         ),
         (
             "SET x=CONCAT(@@x,',STRICT'), y=@a, z=1+1",
-            vec![
-                session("x", Value::Expression),
-                session("y", Value::Expression),
-                session("z", Value::Expression),
-            ],
+            vec![session("x", Value::Expression), session("y", Value::Expression), session("z", Value::Expression)],
         ),
         ("SET `x` = `abc`", vec![session("x", word("abc"))]),
-        (
-            "SET GLOBAL x=1",
-            vec![Assignment {
-                target: Target::Global("x".into()),
-                value: literal("1"),
-            }],
-        ),
-        (
-            "SET @@global.x=1",
-            vec![Assignment {
-                target: Target::Global("x".into()),
-                value: literal("1"),
-            }],
-        ),
-        (
-            "SET PERSIST x=1",
-            vec![Assignment {
-                target: Target::Persist("x".into()),
-                value: literal("1"),
-            }],
-        ),
+        ("SET GLOBAL x=1", vec![Assignment { target: Target::Global("x".into()), value: literal("1") }]),
+        ("SET @@global.x=1", vec![Assignment { target: Target::Global("x".into()), value: literal("1") }]),
+        ("SET PERSIST x=1", vec![Assignment { target: Target::Persist("x".into()), value: literal("1") }]),
         (
             "SET @A='b', @`c d`=2, @'e'=3",
             vec![
-                Assignment {
-                    target: Target::User("a".into()),
-                    value: literal("'b'"),
-                },
-                Assignment {
-                    target: Target::User("c d".into()),
-                    value: literal("2"),
-                },
-                Assignment {
-                    target: Target::User("e".into()),
-                    value: literal("3"),
-                },
+                Assignment { target: Target::User("a".into()), value: literal("'b'") },
+                Assignment { target: Target::User("c d".into()), value: literal("2") },
+                Assignment { target: Target::User("e".into()), value: literal("3") },
             ],
         ),
-        (
-            "SET NAMES utf8mb4",
-            vec![Assignment {
-                target: names(Some("utf8mb4"), None),
-                value: word("utf8mb4"),
-            }],
-        ),
-        (
-            "SET NAMES 'UTF8' COLLATE 'utf8_bin'",
-            vec![Assignment {
-                target: names(Some("utf8"), Some("utf8_bin")),
-                value: word("utf8"),
-            }],
-        ),
-        (
-            "SET NAMES DEFAULT",
-            vec![Assignment {
-                target: names(None, None),
-                value: Value::Default,
-            }],
-        ),
-        (
-            "/*!40101 SET NAMES binary */;",
-            vec![Assignment {
-                target: names(Some("binary"), None),
-                value: word("binary"),
-            }],
-        ),
-        (
-            "SET CHARACTER SET latin1",
-            vec![Assignment {
-                target: Target::CharacterSet(Some("latin1".into())),
-                value: word("latin1"),
-            }],
-        ),
-        (
-            "SET charset DEFAULT",
-            vec![Assignment {
-                target: Target::CharacterSet(None),
-                value: Value::Default,
-            }],
-        ),
+        ("SET NAMES utf8mb4", vec![Assignment { target: names(Some("utf8mb4"), None), value: word("utf8mb4") }]),
+        ("SET NAMES 'UTF8' COLLATE 'utf8_bin'", vec![Assignment { target: names(Some("utf8"), Some("utf8_bin")), value: word("utf8") }]),
+        ("SET NAMES DEFAULT", vec![Assignment { target: names(None, None), value: Value::Default }]),
+        ("/*!40101 SET NAMES binary */;", vec![Assignment { target: names(Some("binary"), None), value: word("binary") }]),
+        ("SET CHARACTER SET latin1", vec![Assignment { target: Target::CharacterSet(Some("latin1".into())), value: word("latin1") }]),
+        ("SET charset DEFAULT", vec![Assignment { target: Target::CharacterSet(None), value: Value::Default }]),
         (
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY",
             vec![Assignment {
-                target: Target::TransactionSession {
-                    isolation: Some("READ-COMMITTED".into()),
-                    read_only: Some(true),
-                },
+                target: Target::TransactionSession { isolation: Some("READ-COMMITTED".into()), read_only: Some(true) },
                 value: Value::Default,
             }],
         ),
         (
             "SET GLOBAL TRANSACTION READ WRITE",
-            vec![Assignment {
-                target: Target::Global("transaction_read_only".into()),
-                value: word("OFF"),
-            }],
+            vec![Assignment { target: Target::Global("transaction_read_only".into()), value: word("OFF") }],
         ),
         (
             "SET NAMES utf8, autocommit=1",
-            vec![
-                Assignment {
-                    target: names(Some("utf8"), None),
-                    value: word("utf8"),
-                },
-                session("autocommit", literal("1")),
-            ],
+            vec![Assignment { target: names(Some("utf8"), None), value: word("utf8") }, session("autocommit", literal("1"))],
         ),
     ];
     for (text, want) in cases {
@@ -208,14 +113,8 @@ fn set_not_understood() {
 #[test]
 fn one_shot_transaction() {
     let parse = |text: &str| parse_set_transaction(text.as_bytes(), MODE);
-    let want = TransactionTraits {
-        isolation: Some("SERIALIZABLE".into()),
-        read_only: None,
-    };
-    assert_eq!(
-        parse("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
-        Some(want)
-    );
+    let want = TransactionTraits { isolation: Some("SERIALIZABLE".into()), read_only: None };
+    assert_eq!(parse("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"), Some(want));
     assert_eq!(parse("SET SESSION TRANSACTION READ ONLY"), None);
     assert_eq!(parse("SET TRANSACTION ISOLATION LEVEL CHAOS"), None);
 }
@@ -233,32 +132,13 @@ fn uses() {
 #[test]
 fn kills() {
     let parse = |text: &str| parse_kill(text.as_bytes(), MODE);
-    let hard = |target| {
-        Some(Kill {
-            target,
-            soft: false,
-        })
-    };
+    let hard = |target| Some(Kill { target, soft: false });
     assert_eq!(parse("KILL 5"), hard(KillTarget::Connection(5)));
     assert_eq!(parse("kill connection 5;"), hard(KillTarget::Connection(5)));
     assert_eq!(parse("KILL QUERY 7"), hard(KillTarget::Query(7)));
     assert_eq!(parse("KILL HARD QUERY 7"), hard(KillTarget::Query(7)));
-    assert_eq!(
-        parse("KILL SOFT 7"),
-        Some(Kill {
-            target: KillTarget::Connection(7),
-            soft: true
-        })
-    );
-    for text in [
-        "KILL",
-        "KILL @a",
-        "KILL 5+1",
-        "KILL QUERY ID 5",
-        "KILL USER bob",
-        "KILL -5",
-        "KILL 1.5",
-    ] {
+    assert_eq!(parse("KILL SOFT 7"), Some(Kill { target: KillTarget::Connection(7), soft: true }));
+    for text in ["KILL", "KILL @a", "KILL 5+1", "KILL QUERY ID 5", "KILL USER bob", "KILL -5", "KILL 1.5"] {
         assert_eq!(parse(text), None, "{text}");
     }
 }
@@ -270,22 +150,11 @@ fn transactions() {
     assert_eq!(parse("BEGIN"), none);
     assert_eq!(
         parse("START TRANSACTION READ ONLY, WITH CONSISTENT SNAPSHOT"),
-        TransactionControl {
-            read_only: Some(true),
-            consistent_snapshot: true,
-            ..none
-        }
+        TransactionControl { read_only: Some(true), consistent_snapshot: true, ..none }
     );
     assert_eq!(parse("START TRANSACTION READ WRITE").read_only, Some(false));
     assert_eq!(parse("COMMIT AND CHAIN").chain, Some(true));
-    assert_eq!(
-        parse("COMMIT WORK AND NO CHAIN RELEASE"),
-        TransactionControl {
-            chain: Some(false),
-            release: Some(true),
-            ..none
-        }
-    );
+    assert_eq!(parse("COMMIT WORK AND NO CHAIN RELEASE"), TransactionControl { chain: Some(false), release: Some(true), ..none });
     assert_eq!(parse("ROLLBACK NO RELEASE").release, Some(false));
 }
 
@@ -293,14 +162,8 @@ fn transactions() {
 fn temporary() {
     let parse = |text: &str| temporary_tables(text.as_bytes(), MODE);
     assert_eq!(parse("CREATE TEMPORARY TABLE T (a int)"), ["t"]);
-    assert_eq!(
-        parse("CREATE OR REPLACE TEMPORARY TABLE `D`.`T` AS SELECT 1"),
-        ["d.t"]
-    );
-    assert_eq!(
-        parse("create temporary table if not exists a.b like c"),
-        ["a.b"]
-    );
+    assert_eq!(parse("CREATE OR REPLACE TEMPORARY TABLE `D`.`T` AS SELECT 1"), ["d.t"]);
+    assert_eq!(parse("create temporary table if not exists a.b like c"), ["a.b"]);
     assert_eq!(parse("DROP TEMPORARY TABLE IF EXISTS a, B.c"), ["a", "b.c"]);
     assert_eq!(parse("DROP TABLES a RESTRICT"), ["a"]);
     assert!(parse("CREATE TABLE a (b int)").is_empty());
@@ -311,19 +174,10 @@ fn temporary() {
 fn locks() {
     let parse = |text: &str| lock_names(text.as_bytes(), MODE);
     let name = |text: &str| Some(text.to_owned());
-    assert_eq!(
-        parse("SELECT GET_LOCK('A''b', 10)"),
-        [LockCall::Get(name("a'b"))]
-    );
-    assert_eq!(
-        parse("SELECT get_lock(concat('a'), 1)"),
-        [LockCall::Get(None)]
-    );
+    assert_eq!(parse("SELECT GET_LOCK('A''b', 10)"), [LockCall::Get(name("a'b"))]);
+    assert_eq!(parse("SELECT get_lock(concat('a'), 1)"), [LockCall::Get(None)]);
     assert_eq!(parse("SELECT get_lock('a' 'b', 1)"), [LockCall::Get(None)]);
-    assert_eq!(
-        parse("DO RELEASE_LOCK('a'), release_all_locks()"),
-        [LockCall::Release(name("a")), LockCall::ReleaseAll,]
-    );
+    assert_eq!(parse("DO RELEASE_LOCK('a'), release_all_locks()"), [LockCall::Release(name("a")), LockCall::ReleaseAll,]);
     assert!(parse("SELECT 'get_lock(1)'").is_empty());
 }
 
@@ -347,10 +201,7 @@ fn single_facts() {
         ("SELECT CONNECTION_ID() id", Some(Fact::ConnectionId)),
         ("SELECT CONNECTION_ID() 'id'", Some(Fact::ConnectionId)),
         ("SELECT @@warning_count", Some(Fact::WarningCount)),
-        (
-            "SELECT @@session.error_count AS `from`",
-            Some(Fact::ErrorCount),
-        ),
+        ("SELECT @@session.error_count AS `from`", Some(Fact::ErrorCount)),
         ("SELECT @@global.warning_count", None),
         ("SELECT FOUND_ROWS()+1", None),
         ("SELECT FOUND_ROWS(), 1", None),
@@ -376,25 +227,13 @@ fn substitution() {
     let cases = [
         ("SELECT FOUND_ROWS()", "SELECT 7 AS `FOUND_ROWS()`"),
         ("SELECT FOUND_ROWS() AS n", "SELECT 7 AS n"),
-        (
-            "SELECT 1, ROW_COUNT(), 2 FROM t",
-            "SELECT 1, (-1) AS `ROW_COUNT()`, 2 FROM t",
-        ),
+        ("SELECT 1, ROW_COUNT(), 2 FROM t", "SELECT 1, (-1) AS `ROW_COUNT()`, 2 FROM t"),
         ("SELECT FOUND_ROWS()+1", "SELECT 7+1"),
-        (
-            "UPDATE t SET a=CONNECTION_ID() WHERE b=@@warning_count",
-            "UPDATE t SET a=9 WHERE b=2",
-        ),
+        ("UPDATE t SET a=CONNECTION_ID() WHERE b=@@warning_count", "UPDATE t SET a=9 WHERE b=2"),
         ("SELECT (SELECT FOUND_ROWS())", "SELECT (SELECT 7)"),
-        (
-            "SELECT 'FOUND_ROWS()' /* ROW_COUNT() */",
-            "SELECT 'FOUND_ROWS()' /* ROW_COUNT() */",
-        ),
+        ("SELECT 'FOUND_ROWS()' /* ROW_COUNT() */", "SELECT 'FOUND_ROWS()' /* ROW_COUNT() */"),
         ("SELECT db.found_rows()", "SELECT db.found_rows()"),
-        (
-            "INSERT INTO t VALUES (CONNECTION_ID(),1)",
-            "INSERT INTO t VALUES (9,1)",
-        ),
+        ("INSERT INTO t VALUES (CONNECTION_ID(),1)", "INSERT INTO t VALUES (9,1)"),
     ];
     for (text, want) in cases {
         let got = substitute_facts(text.as_bytes(), MODE, value);
@@ -447,15 +286,7 @@ fn insert_ids() {
     for text in uncertain {
         assert!(!insert_id_is_certain(text.as_bytes(), MODE, 42), "{text}");
     }
-    assert!(!insert_id_is_certain(
-        b"INSERT INTO t VALUES (TRUE)",
-        MODE,
-        1
-    ));
+    assert!(!insert_id_is_certain(b"INSERT INTO t VALUES (TRUE)", MODE, 1));
     assert!(!insert_id_is_certain(b"INSERT INTO t VALUES (1)", MODE, 0));
-    assert!(!insert_id_is_certain(
-        b"INSERT INTO t VALUES (999999999999)",
-        MODE,
-        2_147_483_647
-    ));
+    assert!(!insert_id_is_certain(b"INSERT INTO t VALUES (999999999999)", MODE, 2_147_483_647));
 }

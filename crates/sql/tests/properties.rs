@@ -4,10 +4,7 @@ use proptest::prelude::*;
 use sql::*;
 
 fn modes() -> impl Strategy<Value = LexMode> {
-    (any::<bool>(), any::<bool>()).prop_map(|(ansi_quotes, no_backslash_escapes)| LexMode {
-        ansi_quotes,
-        no_backslash_escapes,
-    })
+    (any::<bool>(), any::<bool>()).prop_map(|(ansi_quotes, no_backslash_escapes)| LexMode { ansi_quotes, no_backslash_escapes })
 }
 
 /// Text made of the pieces that lexers trip over.
@@ -99,8 +96,7 @@ fn sqlish() -> impl Strategy<Value = Vec<u8>> {
         "1,2,3,4,5",
         ",",
     ];
-    prop::collection::vec(prop::sample::select(PIECES), 0..40)
-        .prop_map(|pieces| pieces.concat().into_bytes())
+    prop::collection::vec(prop::sample::select(PIECES), 0..40).prop_map(|pieces| pieces.concat().into_bytes())
 }
 
 fn texts() -> impl Strategy<Value = Vec<u8>> {
@@ -157,8 +153,7 @@ fn shape() -> impl Strategy<Value = Vec<u8>> {
         "@v",
         "\"q\"",
     ];
-    prop::collection::vec(prop::sample::select(PIECES), 0..30)
-        .prop_map(|pieces| pieces.join(" ").into_bytes())
+    prop::collection::vec(prop::sample::select(PIECES), 0..30).prop_map(|pieces| pieces.join(" ").into_bytes())
 }
 
 fn fill(shape: &[u8], literals: &[&str]) -> Vec<u8> {

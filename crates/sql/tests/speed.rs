@@ -15,25 +15,15 @@ fn report(name: &str, bytes: usize, mut run: impl FnMut()) {
         }
         best = best.min(start.elapsed().as_secs_f64() / (rounds / 7) as f64);
     }
-    println!(
-        "{name:32} {bytes:8} B {:10.1} ns {:8.2} GB/s",
-        best * 1e9,
-        bytes as f64 / best / 1e9
-    );
+    println!("{name:32} {bytes:8} B {:10.1} ns {:8.2} GB/s", best * 1e9, bytes as f64 / best / 1e9);
 }
 
 #[test]
 #[ignore = "prints timings"]
 fn speed() {
     let long = format!("INSERT INTO t VALUES ('{}')", "x".repeat(100_000));
-    let rows = format!(
-        "INSERT INTO t (a,b,c,d,e,f) VALUES {}",
-        ["(1,'abc',3.5,NULL,'some text',NOW())"; 300].join(",")
-    );
-    let numbers = format!(
-        "SELECT a FROM t WHERE b IN ({})",
-        vec!["12345678"; 1000].join(",")
-    );
+    let rows = format!("INSERT INTO t (a,b,c,d,e,f) VALUES {}", ["(1,'abc',3.5,NULL,'some text',NOW())"; 300].join(","));
+    let numbers = format!("SELECT a FROM t WHERE b IN ({})", vec!["12345678"; 1000].join(","));
     let join = "SELECT u.id, u.name, o.total, o.created_at FROM users u JOIN orders o ON o.user_id = u.id \
                 LEFT JOIN items i ON i.order_id = o.id WHERE u.status = 'active' AND o.total > 100.50 \
                 AND o.created_at BETWEEN '2024-01-01' AND '2024-12-31' ORDER BY o.created_at DESC LIMIT 50";
@@ -60,17 +50,10 @@ fn speed() {
         });
     }
     report("insert_id_is_certain", insert.len(), || {
-        black_box(insert_id_is_certain(
-            black_box(insert.as_bytes()),
-            LexMode::default(),
-            12345,
-        ));
+        black_box(insert_id_is_certain(black_box(insert.as_bytes()), LexMode::default(), 12345));
     });
     report("spooky 32", 32, || {
-        black_box(spooky_hash64(
-            black_box(b"SELECT c FROM sbtest1 WHERE id=?"),
-            0,
-        ));
+        black_box(spooky_hash64(black_box(b"SELECT c FROM sbtest1 WHERE id=?"), 0));
     });
     report("spooky 2048", 2048, || {
         black_box(spooky_hash64(black_box(&long.as_bytes()[..2048]), 0));

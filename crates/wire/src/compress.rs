@@ -17,8 +17,8 @@ use crate::error::{Result, WireError};
 pub const FRAME_HEADER: usize = 7;
 /// Shorter data is sent as it is, in bytes; servers have the same limit.
 pub const MIN_COMPRESS: usize = 50;
-/// How much goes into one frame, in bytes before compression; bounds what a peer must hold.
-const CHUNK: usize = 1 << 20;
+/// How much goes into one frame, in bytes before compression: a whole packet, for there are clients that expect it in one.
+const CHUNK: usize = 0xff_ff_ff;
 /// More than zlib can ever give for one byte.
 const ZLIB_MAX_RATIO: usize = 1040;
 
@@ -200,7 +200,8 @@ impl Decompressor {
     /// Unpacks all whole frames; gives back the rest.
     fn frames<'a>(&mut self, mut bytes: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8]> {
         while let Some(&[a, b, c, seq, d, e, f]) = bytes.first_chunk::<FRAME_HEADER>() {
-            let [len, plain_len] = [[a, b, c], [d, e, f]].map(|[low, middle, high]| usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16);
+            let [len, plain_len] =
+                [[a, b, c], [d, e, f]].map(|[low, middle, high]| usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16);
             let Some(data) = bytes.get(FRAME_HEADER..FRAME_HEADER + len) else { break };
             if plain_len == 0 {
                 out.extend_from_slice(data);
@@ -273,8 +274,8 @@ mod tests {
     #[test]
     fn a_frame_from_the_protocol_page() {
         let frame = [
-            0x22, 0, 0, 0, 0x32, 0, 0, 0x78, 0x9c, 0xd3, 0x63, 0x60, 0x60, 0x60, 0x2e, 0x4e, 0xcd, 0x49, 0x4d, 0x2e, 0x51, 0x50, 0x32, 0x30, 0x34, 0x32, 0x36, 0x31, 0x35, 0x33, 0xb7, 0xb0,
-            0xc4, 0xcd, 0x52, 0x02, 0, 0x0c, 0xd1, 0x0a, 0x6c,
+            0x22, 0, 0, 0, 0x32, 0, 0, 0x78, 0x9c, 0xd3, 0x63, 0x60, 0x60, 0x60, 0x2e, 0x4e, 0xcd, 0x49, 0x4d, 0x2e, 0x51, 0x50, 0x32,
+            0x30, 0x34, 0x32, 0x36, 0x31, 0x35, 0x33, 0xb7, 0xb0, 0xc4, 0xcd, 0x52, 0x02, 0, 0x0c, 0xd1, 0x0a, 0x6c,
         ];
         let mut out = Vec::new();
         Decompressor::new(METHODS[0]).feed(&frame, &mut out).unwrap();

@@ -168,7 +168,11 @@ mod tests {
 
     #[test]
     fn session_state_only_for_those_who_asked() {
-        let ok = OkPacket { status: StatusFlags::AUTOCOMMIT | StatusFlags::SESSION_STATE_CHANGED, session_state: b"\x01\x02\x01a", ..OkPacket::default() };
+        let ok = OkPacket {
+            status: StatusFlags::AUTOCOMMIT | StatusFlags::SESSION_STATE_CHANGED,
+            session_state: b"\x01\x02\x01a",
+            ..OkPacket::default()
+        };
         let mut tracked = Vec::new();
         ok.write(&mut tracked, OK, TRACK);
         assert_eq!(OkPacket::parse(&tracked, TRACK).unwrap(), ok);

@@ -77,7 +77,9 @@ mod tests {
 
     #[test]
     fn a_full_packet_is_followed_by_an_empty_one() {
-        for (len, lens) in [(MAX_PAYLOAD - 1, vec![MAX_PAYLOAD - 1]), (MAX_PAYLOAD, vec![MAX_PAYLOAD, 0]), (MAX_PAYLOAD + 5, vec![MAX_PAYLOAD, 5])] {
+        for (len, lens) in
+            [(MAX_PAYLOAD - 1, vec![MAX_PAYLOAD - 1]), (MAX_PAYLOAD, vec![MAX_PAYLOAD, 0]), (MAX_PAYLOAD + 5, vec![MAX_PAYLOAD, 5])]
+        {
             let payload = vec![7; len];
             let (mut whole, mut seq) = (Vec::new(), 1);
             put_packet(&mut whole, &mut seq, &payload);

@@ -153,7 +153,13 @@ impl ExecuteParams {
 
 /// Appends an execute for another statement id. With `types` and `params` whose types were not sent, the types block goes
 /// in; it must be one that [`ExecuteParams::types`] once named, for the same statement and capabilities.
-pub fn rewrite_execute(payload: &[u8], new_stmt_id: u32, params: Option<&ExecuteParams>, types: Option<&[u8]>, out: &mut Vec<u8>) -> Result<()> {
+pub fn rewrite_execute(
+    payload: &[u8],
+    new_stmt_id: u32,
+    params: Option<&ExecuteParams>,
+    types: Option<&[u8]>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let start = out.len();
     let missing = params.filter(|params| !params.new_types).zip(types);
     match missing {
@@ -287,7 +293,13 @@ mod tests {
         assert_eq!((params.count, params.named), (2, true));
         assert_eq!(&payload[params.types.clone()], b"\x01\0\0\xfe\0\x03key");
         assert_eq!(&payload[params.values.clone()], b"\x05\x03val");
-        assert!(binary_values_may_equal(&payload[params.types.clone()], true, &payload[params.values.clone()], &payload[params.null_bitmap.clone()], 5));
+        assert!(binary_values_may_equal(
+            &payload[params.types.clone()],
+            true,
+            &payload[params.values.clone()],
+            &payload[params.null_bitmap.clone()],
+            5
+        ));
         assert!(!binary_values_may_equal(&payload[params.types], true, &payload[params.values], &payload[params.null_bitmap], 6));
         assert_eq!(ExecuteParams::parse(b"\x17\x01\0\0\0\x08\x01\0\0\0\0", 0, NAMED), Ok(None));
         assert_eq!(ExecuteParams::parse(b"\x17\x01\0\0\0\0\x01\0\0\0", 0, NAMED), Ok(None));

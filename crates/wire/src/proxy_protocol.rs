@@ -159,7 +159,11 @@ mod tests {
     #[test]
     fn version_2() {
         let with_tlv = [10, 0, 0, 1, 10, 0, 0, 2, 0x0f, 0xa0, 0x0c, 0xea, 4, 0, 1, 9];
-        let cases = [(v2(1, 0x11, &with_tlv), relayed("10.0.0.1:4000", "10.0.0.2:3306")), (v2(0, 0, &[]), Origin::Local), (v2(1, 0x31, &[0; 216]), Origin::Local)];
+        let cases = [
+            (v2(1, 0x11, &with_tlv), relayed("10.0.0.1:4000", "10.0.0.2:3306")),
+            (v2(0, 0, &[]), Origin::Local),
+            (v2(1, 0x31, &[0; 216]), Origin::Local),
+        ];
         for (bytes, origin) in cases {
             assert_eq!(parse(&bytes), Parsed::Header { origin, consumed: bytes.len() });
             for cut in 0..bytes.len() {
@@ -171,7 +175,14 @@ mod tests {
     #[test]
     fn broken_ones() {
         let long = [V1, &[b'x'; 200]].concat();
-        let broken: [&[u8]; 6] = [b"GET / HTTP", b"PROXY TCP4 ::1 ::2 1 2\r\n", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 70000\r\n", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2 3\r\n", &long, &v2(1, 0x11, &[1, 2, 3])];
+        let broken: [&[u8]; 6] = [
+            b"GET / HTTP",
+            b"PROXY TCP4 ::1 ::2 1 2\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 1 70000\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2 3\r\n",
+            &long,
+            &v2(1, 0x11, &[1, 2, 3]),
+        ];
         for bytes in broken {
             assert!(matches!(parse(bytes), Parsed::Invalid(_)), "{bytes:?}");
         }

@@ -100,7 +100,14 @@ mod tests {
 
     #[test]
     fn malformed() {
-        for payload in [&b""[..], b"\x0e", b"\x03", b"\x03\x01\x01\0\x01\xfe\0\x01a\x09hi", b"\x03\0\x02SELECT 1", b"\x03\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"] {
+        for payload in [
+            &b""[..],
+            b"\x0e",
+            b"\x03",
+            b"\x03\x01\x01\0\x01\xfe\0\x01a\x09hi",
+            b"\x03\0\x02SELECT 1",
+            b"\x03\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        ] {
             assert!(split_query(payload, ATTRIBUTES).is_err(), "{payload:?}");
         }
     }

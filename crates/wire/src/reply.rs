@@ -6,10 +6,10 @@
 //!
 //! Sources: MySQL protocol pages "COM_QUERY Response", "COM_STMT_PREPARE Response", "COM_STMT_EXECUTE Response".
 
+use crate::WireError;
 use crate::codec::Reader;
 use crate::flags::{Capabilities, StatusFlags};
 use crate::packet::MAX_PAYLOAD;
-use crate::WireError;
 
 /// Which command the reply answers: decides the shape of the first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,11 +264,7 @@ impl Tracker {
     fn prepared(&mut self, body: &[u8]) -> Result<Step, WireError> {
         let mut r = Reader::new(body);
         let (_, _, columns, params) = (r.u8()?, r.u32()?, u64::from(r.u16()?), u64::from(r.u16()?));
-        self.phase = if params > 0 {
-            Phase::Params { left: params, columns }
-        } else {
-            Self::prepare_columns(columns)
-        };
+        self.phase = if params > 0 { Phase::Params { left: params, columns } } else { Self::prepare_columns(columns) };
         Ok(Step::Frame(Frame::Prepared))
     }
 
@@ -277,8 +273,10 @@ impl Tracker {
     }
 
     fn definition(&mut self) -> Step {
-        self.group_ended =
-            matches!(self.phase, Phase::Definitions { left: 0 | 1 } | Phase::Params { left: 0 | 1, .. } | Phase::PrepareColumns { left: 0 | 1 });
+        self.group_ended = matches!(
+            self.phase,
+            Phase::Definitions { left: 0 | 1 } | Phase::Params { left: 0 | 1, .. } | Phase::PrepareColumns { left: 0 | 1 }
+        );
         self.phase = match self.phase {
             Phase::Definitions { left } if left > 1 => Phase::Definitions { left: left - 1 },
             Phase::Definitions { .. } if self.deprecate_eof => Phase::Rows,

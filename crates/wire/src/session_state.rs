@@ -182,7 +182,10 @@ mod tests {
         put_lenenc_bytes(&mut out, &data);
         put_change(&mut out, &Change::Schema(b"x"));
         let got = changes(&out).collect::<Result<Vec<_>>>().unwrap();
-        assert_eq!(got, [Change::SystemVariable { name: b"a", value: b"1" }, Change::SystemVariable { name: b"b", value: b"2" }, Change::Schema(b"x")]);
+        assert_eq!(
+            got,
+            [Change::SystemVariable { name: b"a", value: b"1" }, Change::SystemVariable { name: b"b", value: b"2" }, Change::Schema(b"x")]
+        );
     }
 
     #[test]

@@ -75,24 +75,13 @@ impl Channel {
         let stream = match target {
             Target::Tcp(address) => Stream::Tcp(open_tcp(address, timeout)?),
             Target::Unix(path) => {
-                let stream = UnixStream::connect(path)
-                    .context(|| format!("connect to {}", path.display()))?;
-                stream
-                    .set_read_timeout(Some(timeout))
-                    .context(|| "set a timeout".to_owned())?;
-                stream
-                    .set_write_timeout(Some(timeout))
-                    .context(|| "set a timeout".to_owned())?;
+                let stream = UnixStream::connect(path).context(|| format!("connect to {}", path.display()))?;
+                stream.set_read_timeout(Some(timeout)).context(|| "set a timeout".to_owned())?;
+                stream.set_write_timeout(Some(timeout)).context(|| "set a timeout".to_owned())?;
                 Stream::Unix(stream)
             }
         };
-        Ok(Channel {
-            stream,
-            compression: None,
-            compressed_seq: 0,
-            inflated: Vec::new(),
-            seq: 0,
-        })
+        Ok(Channel { stream, compression: None, compressed_seq: 0, inflated: Vec::new(), seq: 0 })
     }
 
     /// Puts TLS on the stream; the server must have read the SSL request.
@@ -100,17 +89,13 @@ impl Channel {
         match std::mem::replace(&mut self.stream, Stream::Gone) {
             Stream::Tcp(mut tcp) => {
                 let mut session = tls::unverified_session()?;
-                session
-                    .complete_io(&mut tcp)
-                    .context(|| "TLS handshake".to_owned())?;
+                session.complete_io(&mut tcp).context(|| "TLS handshake".to_owned())?;
                 self.stream = Stream::Tls(Box::new(StreamOwned::new(session, tcp)));
                 Ok(())
             }
             other => {
                 self.stream = other;
-                Err(LabError::Protocol(
-                    "this client does TLS over TCP only".to_owned(),
-                ))
+                Err(LabError::Protocol("this client does TLS over TCP only".to_owned()))
             }
         }
     }
@@ -149,10 +134,7 @@ impl Channel {
                 out
             }
         };
-        let sent = self
-            .stream
-            .write_all(&framed)
-            .and_then(|()| self.stream.flush());
+        let sent = self.stream.write_all(&framed).and_then(|()| self.stream.flush());
         sent.context(|| "send".to_owned())
     }
 
@@ -164,10 +146,7 @@ impl Channel {
             self.take(&mut header)?;
             let [a, b, c, seq] = header;
             if seq != self.seq {
-                return Err(LabError::Protocol(format!(
-                    "packet number {seq} where {} was due",
-                    self.seq
-                )));
+                return Err(LabError::Protocol(format!("packet number {seq} where {} was due", self.seq)));
             }
             self.seq = seq.wrapping_add(1);
             let len = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
@@ -201,10 +180,7 @@ impl Channel {
 
     fn take(&mut self, into: &mut [u8]) -> Result<(), LabError> {
         if self.compression.is_none() {
-            return self
-                .stream
-                .read_exact(into)
-                .context(|| "receive".to_owned());
+            return self.stream.read_exact(into).context(|| "receive".to_owned());
         }
         while self.inflated.len() < into.len() {
             self.inflate_frame()?;
@@ -217,39 +193,28 @@ impl Channel {
     /// Reads one compressed frame. Source: "Compressed Packet" in MySQL's protocol pages.
     fn inflate_frame(&mut self) -> Result<(), LabError> {
         let mut header = [0_u8; 7];
-        self.stream
-            .read_exact(&mut header)
-            .context(|| "receive".to_owned())?;
+        self.stream.read_exact(&mut header).context(|| "receive".to_owned())?;
         let [a, b, c, seq, d, e, f] = header;
         let length = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
         let plain = usize::from(d) | usize::from(e) << 8 | usize::from(f) << 16;
         self.compressed_seq = seq.wrapping_add(1);
         let mut body = vec![0_u8; length];
-        self.stream
-            .read_exact(&mut body)
-            .context(|| "receive".to_owned())?;
+        self.stream.read_exact(&mut body).context(|| "receive".to_owned())?;
         if plain == 0 {
             self.inflated.extend_from_slice(&body);
             return Ok(());
         }
         let bytes = match self.compression {
-            Some(Compression::Zstd(_)) => {
-                zstd::bulk::decompress(&body, plain).context(|| "zstd".to_owned())?
-            }
+            Some(Compression::Zstd(_)) => zstd::bulk::decompress(&body, plain).context(|| "zstd".to_owned())?,
             _ => {
                 let mut bytes = Vec::with_capacity(plain);
                 let mut decoder = flate2::read::ZlibDecoder::new(body.as_slice());
-                decoder
-                    .read_to_end(&mut bytes)
-                    .context(|| "zlib".to_owned())?;
+                decoder.read_to_end(&mut bytes).context(|| "zlib".to_owned())?;
                 bytes
             }
         };
         if bytes.len() != plain {
-            return Err(LabError::Protocol(format!(
-                "compressed frame says {plain} bytes, holds {}",
-                bytes.len()
-            )));
+            return Err(LabError::Protocol(format!("compressed frame says {plain} bytes, holds {}", bytes.len())));
         }
         self.inflated.extend_from_slice(&bytes);
         Ok(())
@@ -269,17 +234,8 @@ fn open_tcp(address: &str, timeout: Duration) -> Result<TcpStream, LabError> {
     Ok(stream)
 }
 
-fn put_compressed(
-    out: &mut Vec<u8>,
-    seq: &mut u8,
-    algorithm: Compression,
-    part: &[u8],
-) -> Result<(), LabError> {
-    let squeezed = if part.len() < MIN_COMPRESS {
-        None
-    } else {
-        Some(deflate(algorithm, part)?)
-    };
+fn put_compressed(out: &mut Vec<u8>, seq: &mut u8, algorithm: Compression, part: &[u8]) -> Result<(), LabError> {
+    let squeezed = if part.len() < MIN_COMPRESS { None } else { Some(deflate(algorithm, part)?) };
     // A frame that would grow is sent as it is.
     let (body, plain) = match &squeezed {
         Some(bytes) if bytes.len() < part.len() => (bytes.as_slice(), part.len()),
@@ -297,12 +253,8 @@ fn deflate(algorithm: Compression, part: &[u8]) -> Result<Vec<u8>, LabError> {
     match algorithm {
         Compression::Zstd(level) => zstd::bulk::compress(part, level).context(|| "zstd".to_owned()),
         Compression::Zlib => {
-            let mut encoder =
-                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
-            encoder
-                .write_all(part)
-                .and_then(|()| encoder.finish())
-                .context(|| "zlib".to_owned())
+            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(part).and_then(|()| encoder.finish()).context(|| "zlib".to_owned())
         }
     }
 }

@@ -28,12 +28,7 @@ pub(super) fn connect(options: &ConnectOptions) -> Result<Client, LabError> {
     let capabilities = agree(options, &greeting)?;
     if options.tls {
         let mut request = Vec::new();
-        SslRequest {
-            capabilities,
-            max_packet: MAX_PACKET,
-            collation: options.charset,
-        }
-        .write(&mut request);
+        SslRequest { capabilities, max_packet: MAX_PACKET, collation: options.charset }.write(&mut request);
         channel.send(&request)?;
         channel.start_tls()?;
     }
@@ -41,15 +36,7 @@ pub(super) fn connect(options: &ConnectOptions) -> Result<Client, LabError> {
     if let Some(algorithm) = options.compression {
         channel.compress(algorithm);
     }
-    Ok(Client {
-        channel,
-        greeting,
-        capabilities,
-        login,
-        infile: None,
-        awaited: VecDeque::new(),
-        known: HashMap::new(),
-    })
+    Ok(Client { channel, greeting, capabilities, login, infile: None, awaited: VecDeque::new(), known: HashMap::new() })
 }
 
 /// The common part of what is wanted and what the server has. A wanted TLS or compression that it lacks is an error.
@@ -58,15 +45,10 @@ fn agree(options: &ConnectOptions, greeting: &Greeting) -> Result<Capabilities, 
     let mut agreed = wanted & greeting.capabilities;
     // MariaDB does not announce LONG_PASSWORD: absent there, the bit means "I speak MariaDB's extended capabilities".
     let plain = wanted.mariadb_bits() == 0;
-    agreed.set(
-        Capabilities::LONG_PASSWORD,
-        plain && wanted.contains(Capabilities::LONG_PASSWORD),
-    );
+    agreed.set(Capabilities::LONG_PASSWORD, plain && wanted.contains(Capabilities::LONG_PASSWORD));
     let needed = Capabilities::SSL | Capabilities::COMPRESS | Capabilities::ZSTD_COMPRESSION;
     if (wanted & needed).difference(agreed) != Capabilities::empty() {
-        return Err(LabError::Protocol(
-            "the server has no TLS or no such compression".to_owned(),
-        ));
+        return Err(LabError::Protocol("the server has no TLS or no such compression".to_owned()));
     }
     Ok(agreed)
 }
@@ -78,9 +60,7 @@ fn authenticate(
     options: &ConnectOptions,
 ) -> Result<Status, LabError> {
     let mut auth = begin_auth(channel, options);
-    let answer = auth
-        .begin(claimed_plugin(greeting, options), &greeting.scramble)
-        .map_err(malformed)?;
+    let answer = auth.begin(claimed_plugin(greeting, options), &greeting.scramble).map_err(malformed)?;
     let attributes = attribute_block(options);
     let mut payload = Vec::new();
     HandshakeResponse {
@@ -107,9 +87,7 @@ pub(super) fn change_user(
     options: &ConnectOptions,
 ) -> Result<Status, LabError> {
     let mut auth = begin_auth(channel, options);
-    let answer = auth
-        .begin(claimed_plugin(greeting, options), &greeting.scramble)
-        .map_err(malformed)?;
+    let answer = auth.begin(claimed_plugin(greeting, options), &greeting.scramble).map_err(malformed)?;
     let attributes = attribute_block(options);
     let mut payload = Vec::new();
     ChangeUser {
@@ -127,27 +105,16 @@ pub(super) fn change_user(
 }
 
 fn begin_auth<'a>(channel: &Channel, options: &'a ConnectOptions) -> ClientAuth<'a> {
-    let secrecy = if channel.is_secure() {
-        Secrecy::Secure
-    } else {
-        Secrecy::Plain
-    };
+    let secrecy = if channel.is_secure() { Secrecy::Secure } else { Secrecy::Plain };
     ClientAuth::new(ClientSecret::Clear(&options.password), secrecy)
 }
 
 fn claimed_plugin<'a>(greeting: &'a Greeting, options: &'a ConnectOptions) -> &'a [u8] {
-    options
-        .plugin
-        .as_deref()
-        .map_or(greeting.plugin.as_slice(), str::as_bytes)
+    options.plugin.as_deref().map_or(greeting.plugin.as_slice(), str::as_bytes)
 }
 
 /// Answers the server until it accepts or refuses.
-fn converse(
-    channel: &mut Channel,
-    auth: &mut ClientAuth<'_>,
-    capabilities: Capabilities,
-) -> Result<Status, LabError> {
+fn converse(channel: &mut Channel, auth: &mut ClientAuth<'_>, capabilities: Capabilities) -> Result<Status, LabError> {
     loop {
         let payload = channel.recv()?;
         match auth.feed(&payload).map_err(malformed)? {

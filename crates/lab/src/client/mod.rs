@@ -68,9 +68,7 @@ struct Awaited {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("capabilities", &self.capabilities)
-            .finish_non_exhaustive()
+        f.debug_struct("Client").field("capabilities", &self.capabilities).finish_non_exhaustive()
     }
 }
 
@@ -116,11 +114,7 @@ impl Client {
     }
 
     /// As [`Client::query`] with query attributes, which are dropped when QUERY_ATTRIBUTES is not in use.
-    pub fn query_with_attributes(
-        &mut self,
-        sql: impl AsRef<[u8]>,
-        attributes: &[(&str, Param)],
-    ) -> Result<Reply, LabError> {
+    pub fn query_with_attributes(&mut self, sql: impl AsRef<[u8]>, attributes: &[(&str, Param)]) -> Result<Reply, LabError> {
         self.send_query_with_attributes(sql, attributes)?;
         self.recv_reply(Encoding::Text)
     }
@@ -140,11 +134,7 @@ impl Client {
         self.send_query_with_attributes(sql, &[])
     }
 
-    fn send_query_with_attributes(
-        &mut self,
-        sql: impl AsRef<[u8]>,
-        attributes: &[(&str, Param)],
-    ) -> Result<(), LabError> {
+    fn send_query_with_attributes(&mut self, sql: impl AsRef<[u8]>, attributes: &[(&str, Param)]) -> Result<(), LabError> {
         let mut body = Vec::new();
         if self.capabilities.contains(Capabilities::QUERY_ATTRIBUTES) {
             prepared::put_attributes(&mut body, attributes);
@@ -197,12 +187,7 @@ impl Client {
     /// COM_CHANGE_USER with the credentials, schema, charset and attributes of `options`.
     pub fn change_user(&mut self, options: &ConnectOptions) -> Result<Status, LabError> {
         self.channel.begin_command();
-        login::change_user(
-            &mut self.channel,
-            &self.greeting,
-            self.capabilities,
-            options,
-        )
+        login::change_user(&mut self.channel, &self.greeting, self.capabilities, options)
     }
 
     /// Sends a command and reads its reply as that of a text query.
@@ -224,10 +209,7 @@ impl Client {
         self.channel.begin_command();
         self.channel.send(payload)?;
         if awaits_reply {
-            self.awaited.push_back(Awaited {
-                seq: self.channel.seq,
-                statement: executed_statement(payload),
-            });
+            self.awaited.push_back(Awaited { seq: self.channel.seq, statement: executed_statement(payload) });
         }
         Ok(())
     }
@@ -272,63 +254,39 @@ impl Client {
     fn recv_payload(&mut self) -> Result<Vec<u8>, LabError> {
         loop {
             let payload = self.channel.recv()?;
-            let progress = payload.starts_with(&[ERR, 0xff, 0xff])
-                && self
-                    .capabilities
-                    .contains(Capabilities::MARIADB_CLIENT_PROGRESS);
+            let progress = payload.starts_with(&[ERR, 0xff, 0xff]) && self.capabilities.contains(Capabilities::MARIADB_CLIENT_PROGRESS);
             if !progress {
                 return Ok(payload);
             }
         }
     }
 
-    fn recv_result(
-        &mut self,
-        encoding: Encoding,
-        statement: Option<u32>,
-    ) -> Result<Outcome, LabError> {
+    fn recv_result(&mut self, encoding: Encoding, statement: Option<u32>) -> Result<Outcome, LabError> {
         let first = self.recv_payload()?;
         match first.first() {
             Some(&OK) => Ok(Outcome::Ok(Status::parse(&first, self.capabilities)?)),
             Some(&ERR) => Ok(Outcome::Err(ServerError::parse(&first, self.capabilities)?)),
-            Some(&EOF) if first.len() < 9 => {
-                Ok(Outcome::Ok(Status::parse(&first, self.capabilities)?))
-            }
+            Some(&EOF) if first.len() < 9 => Ok(Outcome::Ok(Status::parse(&first, self.capabilities)?)),
             Some(&LOCAL_INFILE) => {
                 self.send_infile(&first[1..])?;
                 self.recv_result(encoding, statement)
             }
-            _ => self
-                .recv_rows(&first, encoding, statement)
-                .map(Outcome::Rows),
+            _ => self.recv_rows(&first, encoding, statement).map(Outcome::Rows),
         }
     }
 
     fn send_infile(&mut self, name: &[u8]) -> Result<(), LabError> {
         let name = String::from_utf8_lossy(name);
-        let content = self
-            .infile
-            .as_mut()
-            .and_then(|handler| handler(&name))
-            .unwrap_or_default();
+        let content = self.infile.as_mut().and_then(|handler| handler(&name)).unwrap_or_default();
         for chunk in content.chunks(INFILE_CHUNK) {
             self.channel.send(chunk)?;
         }
         self.channel.send(b"")
     }
 
-    fn recv_rows(
-        &mut self,
-        first: &[u8],
-        encoding: Encoding,
-        statement: Option<u32>,
-    ) -> Result<ResultSet, LabError> {
+    fn recv_rows(&mut self, first: &[u8], encoding: Encoding, statement: Option<u32>) -> Result<ResultSet, LabError> {
         let (count, described) = self.column_count(first)?;
-        let columns = if described {
-            self.recv_columns(count)?
-        } else {
-            self.undescribed(count, statement)
-        };
+        let columns = if described { self.recv_columns(count)? } else { self.undescribed(count, statement) };
         if let (true, Some(id)) = (described, statement) {
             self.known.insert(id, columns.clone());
         }
@@ -336,36 +294,23 @@ impl Client {
             true => None,
             false => Some(Status::parse(&self.recv_payload()?, self.capabilities)?),
         };
-        let cursor = columns_end
-            .as_ref()
-            .filter(|end| end.status.contains(StatusFlags::CURSOR_EXISTS))
-            .cloned();
+        let cursor = columns_end.as_ref().filter(|end| end.status.contains(StatusFlags::CURSOR_EXISTS)).cloned();
         let (rows, end) = match cursor {
             Some(end) => (Vec::new(), Ok(end)),
             None => self.recv_until_end(&columns, encoding)?,
         };
-        Ok(ResultSet {
-            columns,
-            columns_end,
-            rows,
-            end,
-        })
+        Ok(ResultSet { columns, columns_end, rows, end })
     }
 
     /// Columns whose definitions were left out: as they were known before, else without any detail.
     fn undescribed(&self, count: usize, statement: Option<u32>) -> Vec<Column> {
-        let known = statement
-            .and_then(|id| self.known.get(&id))
-            .filter(|columns| columns.len() == count);
-        known
-            .cloned()
-            .unwrap_or_else(|| vec![Column::default(); count])
+        let known = statement.and_then(|id| self.known.get(&id)).filter(|columns| columns.len() == count);
+        known.cloned().unwrap_or_else(|| vec![Column::default(); count])
     }
 
     /// Number of columns, and whether their definitions follow.
     fn column_count(&self, first: &[u8]) -> Result<(usize, bool), LabError> {
-        let optional =
-            Capabilities::OPTIONAL_RESULTSET_METADATA | Capabilities::MARIADB_CLIENT_CACHE_METADATA;
+        let optional = Capabilities::OPTIONAL_RESULTSET_METADATA | Capabilities::MARIADB_CLIENT_CACHE_METADATA;
         let mut reader = wire::codec::Reader::new(first);
         let count = reader.lenenc().map_err(malformed)?;
         // MySQL's page puts the flag before the count; MySQL 9.7 and MariaDB 10.11 both send it behind.
@@ -376,24 +321,16 @@ impl Client {
         let count = usize::try_from(count).map_err(|e| LabError::Protocol(e.to_string()))?;
         match reader.is_empty() && count <= 4096 {
             true => Ok((count, described)),
-            false => Err(LabError::Protocol(format!(
-                "a column count was due, got {first:02x?}"
-            ))),
+            false => Err(LabError::Protocol(format!("a column count was due, got {first:02x?}"))),
         }
     }
 
     fn recv_columns(&mut self, count: usize) -> Result<Vec<Column>, LabError> {
-        (0..count)
-            .map(|_| Column::parse(&self.recv_payload()?, self.capabilities))
-            .collect()
+        (0..count).map(|_| Column::parse(&self.recv_payload()?, self.capabilities)).collect()
     }
 
     /// Rows up to and with the packet that ends them.
-    fn recv_until_end(
-        &mut self,
-        columns: &[Column],
-        encoding: Encoding,
-    ) -> Result<(Vec<Row>, Result<Status, ServerError>), LabError> {
+    fn recv_until_end(&mut self, columns: &[Column], encoding: Encoding) -> Result<(Vec<Row>, Result<Status, ServerError>), LabError> {
         let mut rows = Vec::new();
         loop {
             let raw = self.recv_payload()?;
@@ -415,20 +352,14 @@ impl Client {
 
     /// A packet that starts with 0xfe and is at least this long is a row whose first field is longer than 16 MiB.
     fn longest_end(&self) -> usize {
-        if self.capabilities.contains(Capabilities::DEPRECATE_EOF) {
-            wire::packet::MAX_PAYLOAD
-        } else {
-            9
-        }
+        if self.capabilities.contains(Capabilities::DEPRECATE_EOF) { wire::packet::MAX_PAYLOAD } else { 9 }
     }
 }
 
 /// The id in a COM_STMT_EXECUTE.
 fn executed_statement(payload: &[u8]) -> Option<u32> {
     match payload {
-        [command, a, b, c, d, ..] if *command == Command::StmtExecute as u8 => {
-            Some(u32::from_le_bytes([*a, *b, *c, *d]))
-        }
+        [command, a, b, c, d, ..] if *command == Command::StmtExecute as u8 => Some(u32::from_le_bytes([*a, *b, *c, *d])),
         _ => None,
     }
 }

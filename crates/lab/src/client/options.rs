@@ -169,14 +169,8 @@ impl ConnectOptions {
         let mut wanted = self.capabilities;
         wanted.set(Capabilities::CONNECT_WITH_DB, self.database.is_some());
         wanted.set(Capabilities::SSL, self.tls);
-        wanted.set(
-            Capabilities::COMPRESS,
-            self.compression == Some(Compression::Zlib),
-        );
-        wanted.set(
-            Capabilities::ZSTD_COMPRESSION,
-            matches!(self.compression, Some(Compression::Zstd(_))),
-        );
+        wanted.set(Capabilities::COMPRESS, self.compression == Some(Compression::Zlib));
+        wanted.set(Capabilities::ZSTD_COMPRESSION, matches!(self.compression, Some(Compression::Zstd(_))));
         wanted.set(Capabilities::CONNECT_ATTRS, !self.attributes.is_empty());
         wanted
     }

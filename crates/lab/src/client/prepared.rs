@@ -60,13 +60,7 @@ impl Client {
             columns = self.recv_definitions(head.columns)?;
         }
         self.known.insert(head.id, columns.clone());
-        Ok(Prepared {
-            id: head.id,
-            raw,
-            warnings: head.warnings,
-            params,
-            columns,
-        })
+        Ok(Prepared { id: head.id, raw, warnings: head.warnings, params, columns })
     }
 
     fn recv_definitions(&mut self, count: u16) -> Result<Vec<Column>, LabError> {
@@ -83,35 +77,18 @@ impl Client {
     }
 
     /// COM_STMT_EXECUTE in the given manner.
-    pub fn execute_with(
-        &mut self,
-        statement: &Prepared,
-        params: &[Param],
-        how: Execution,
-    ) -> Result<Reply, LabError> {
+    pub fn execute_with(&mut self, statement: &Prepared, params: &[Param], how: Execution) -> Result<Reply, LabError> {
         self.send_execute(statement.id, params, how)?;
         self.recv_reply(Encoding::Binary)
     }
 
     /// Sends COM_STMT_EXECUTE without reading the reply; read it with [`Client::recv_reply`].
-    pub fn send_execute(
-        &mut self,
-        id: u32,
-        params: &[Param],
-        how: Execution,
-    ) -> Result<(), LabError> {
+    pub fn send_execute(&mut self, id: u32, params: &[Param], how: Execution) -> Result<(), LabError> {
         let attributes = self.capabilities.contains(Capabilities::QUERY_ATTRIBUTES);
         let mut body = Vec::new();
         put_u32(&mut body, id);
         let cursor = if how.cursor { CURSOR_READ_ONLY } else { 0 };
-        body.push(
-            cursor
-                | if attributes {
-                    PARAMETER_COUNT_AVAILABLE
-                } else {
-                    0
-                },
-        );
+        body.push(cursor | if attributes { PARAMETER_COUNT_AVAILABLE } else { 0 });
         put_u32(&mut body, 1);
         if attributes {
             put_lenenc(&mut body, params.len() as u64);
@@ -124,12 +101,7 @@ impl Client {
     }
 
     /// COM_STMT_SEND_LONG_DATA: appends to a parameter, which [`Param::Long`] then stands for. It has no reply.
-    pub fn send_long_data(
-        &mut self,
-        statement: &Prepared,
-        param: u16,
-        data: &[u8],
-    ) -> Result<(), LabError> {
+    pub fn send_long_data(&mut self, statement: &Prepared, param: u16, data: &[u8]) -> Result<(), LabError> {
         let mut body = Vec::with_capacity(data.len() + 6);
         put_u32(&mut body, statement.id);
         put_u16(&mut body, param);
@@ -138,34 +110,20 @@ impl Client {
     }
 
     /// COM_STMT_FETCH: the next `count` rows of an open cursor. `columns` are those of the execution's reply.
-    pub fn fetch(
-        &mut self,
-        statement: &Prepared,
-        columns: &[Column],
-        count: u32,
-    ) -> Result<ResultSet, LabError> {
+    pub fn fetch(&mut self, statement: &Prepared, columns: &[Column], count: u32) -> Result<ResultSet, LabError> {
         let mut body = Vec::new();
         put_u32(&mut body, statement.id);
         put_u32(&mut body, count);
         self.send_command(Command::StmtFetch, &body)?;
         self.expect_reply();
         let (rows, end) = self.recv_until_end(columns, Encoding::Binary)?;
-        Ok(ResultSet {
-            columns: columns.to_vec(),
-            columns_end: None,
-            rows,
-            end,
-        })
+        Ok(ResultSet { columns: columns.to_vec(), columns_end: None, rows, end })
     }
 
     /// COM_STMT_RESET: forgets long data and closes the cursor.
     pub fn reset_statement(&mut self, statement: &Prepared) -> Result<Outcome, LabError> {
         let reply = self.command(Command::StmtReset, &statement.id.to_le_bytes())?;
-        reply
-            .results
-            .into_iter()
-            .next()
-            .ok_or_else(|| LabError::Protocol("empty reply".to_owned()))
+        reply.results.into_iter().next().ok_or_else(|| LabError::Protocol("empty reply".to_owned()))
     }
 
     /// COM_STMT_CLOSE. It has no reply.
@@ -191,16 +149,9 @@ impl Head {
         let (id, columns, params) = (reader.u32()?, reader.u16()?, reader.u16()?);
         reader.u8()?;
         let warnings = reader.u16()?;
-        let optional =
-            caps.contains(Capabilities::OPTIONAL_RESULTSET_METADATA) && !reader.is_empty();
+        let optional = caps.contains(Capabilities::OPTIONAL_RESULTSET_METADATA) && !reader.is_empty();
         let described = if optional { reader.u8()? != 0 } else { true };
-        Ok(Head {
-            id,
-            columns,
-            params,
-            warnings,
-            described,
-        })
+        Ok(Head { id, columns, params, warnings, described })
     }
 }
 
@@ -209,10 +160,7 @@ pub(super) fn put_attributes(out: &mut Vec<u8>, attributes: &[(&str, Param)]) {
     put_lenenc(out, attributes.len() as u64);
     put_lenenc(out, 1);
     if !attributes.is_empty() {
-        let named: Vec<(&str, &Param)> = attributes
-            .iter()
-            .map(|(name, param)| (*name, param))
-            .collect();
+        let named: Vec<(&str, &Param)> = attributes.iter().map(|(name, param)| (*name, param)).collect();
         put_values(out, &named, true, true);
     }
 }

@@ -153,12 +153,7 @@ impl Reply {
 
     /// The first field of the first row as text: `None` when there is no row or it is NULL.
     pub fn scalar(&self) -> Result<Option<String>, LabError> {
-        Ok(self
-            .rows()?
-            .rows
-            .first()
-            .and_then(|row| row.values.first())
-            .and_then(Value::text))
+        Ok(self.rows()?.rows.first().and_then(|row| row.values.first()).and_then(Value::text))
     }
 
     /// Fails when anything in the reply is an error.
@@ -173,9 +168,7 @@ impl Reply {
         if let Some(error) = self.err() {
             return Err(error.to_lab_error());
         }
-        self.results
-            .first()
-            .ok_or_else(|| LabError::Protocol("empty reply".to_owned()))
+        self.results.first().ok_or_else(|| LabError::Protocol("empty reply".to_owned()))
     }
 }
 
@@ -236,22 +229,15 @@ impl Status {
 
     /// What the server says changed in the session, decoded. Malformed entries are an error.
     pub fn changes(&self) -> Result<Vec<Change<'_>>, LabError> {
-        changes(&self.session_state)
-            .collect::<Result<_, _>>()
-            .map_err(malformed)
+        changes(&self.session_state).collect::<Result<_, _>>().map_err(malformed)
     }
 
     /// A tracked system variable's new value.
     pub fn variable(&self, wanted: &str) -> Option<String> {
-        self.changes()
-            .ok()?
-            .into_iter()
-            .find_map(|change| match change {
-                Change::SystemVariable { name, value } if name == wanted.as_bytes() => {
-                    Some(String::from_utf8_lossy(value).into_owned())
-                }
-                _ => None,
-            })
+        self.changes().ok()?.into_iter().find_map(|change| match change {
+            Change::SystemVariable { name, value } if name == wanted.as_bytes() => Some(String::from_utf8_lossy(value).into_owned()),
+            _ => None,
+        })
     }
 
     /// Whether another result follows.
@@ -279,11 +265,7 @@ impl ServerError {
 
     /// The same as the lab's error.
     pub fn to_lab_error(&self) -> LabError {
-        LabError::Server {
-            code: self.code,
-            sqlstate: self.sqlstate.clone(),
-            message: self.message.clone(),
-        }
+        LabError::Server { code: self.code, sqlstate: self.sqlstate.clone(), message: self.message.clone() }
     }
 }
 
@@ -295,9 +277,7 @@ impl Column {
     fn read(payload: &[u8], caps: Capabilities) -> wire::error::Result<Column> {
         let mut reader = Reader::new(payload);
         reader.lenenc_bytes()?; // catalog, always "def"
-        let mut name = || -> wire::error::Result<String> {
-            Ok(String::from_utf8_lossy(reader.lenenc_bytes()?).into_owned())
-        };
+        let mut name = || -> wire::error::Result<String> { Ok(String::from_utf8_lossy(reader.lenenc_bytes()?).into_owned()) };
         let (schema, table, org_table) = (name()?, name()?, name()?);
         let (alias, org_name) = (name()?, name()?);
         let extended = match caps.contains(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA) {

@@ -109,9 +109,7 @@ impl Value {
             Value::UInt(v) => Some(v.to_string()),
             Value::Float(v) => Some(v.to_string()),
             Value::Double(v) => Some(v.to_string()),
-            Value::Date(bytes) | Value::Time(bytes) => {
-                Some(bytes.iter().map(|b| format!("{b:02x}")).collect())
-            }
+            Value::Date(bytes) | Value::Time(bytes) => Some(bytes.iter().map(|b| format!("{b:02x}")).collect()),
         }
     }
 }
@@ -125,9 +123,7 @@ pub(super) fn text_row(payload: &[u8], count: usize) -> Result<Vec<Value>, LabEr
             reader.u8().map_err(malformed)?;
             values.push(Value::Null);
         } else {
-            values.push(Value::Bytes(
-                reader.lenenc_bytes().map_err(malformed)?.to_vec(),
-            ));
+            values.push(Value::Bytes(reader.lenenc_bytes().map_err(malformed)?.to_vec()));
         }
     }
     finish(&reader, values)
@@ -138,19 +134,12 @@ pub(super) fn binary_row(payload: &[u8], columns: &[Column]) -> Result<Vec<Value
     let mut reader = Reader::new(payload);
     reader.u8().map_err(malformed)?;
     // Two bits of the bitmap are reserved in rows.
-    let nulls = reader
-        .bytes((columns.len() + 9) / 8)
-        .map_err(malformed)?
-        .to_vec();
+    let nulls = reader.bytes((columns.len() + 9) / 8).map_err(malformed)?.to_vec();
     let mut values = Vec::with_capacity(columns.len());
     for (i, column) in columns.iter().enumerate() {
         let bit = i + 2;
         let null = nulls[bit / 8] & (1 << (bit % 8)) != 0;
-        values.push(if null {
-            Value::Null
-        } else {
-            binary_value(&mut reader, column).map_err(malformed)?
-        });
+        values.push(if null { Value::Null } else { binary_value(&mut reader, column).map_err(malformed)? });
     }
     finish(&reader, values)
 }
@@ -160,35 +149,19 @@ fn binary_value(reader: &mut Reader<'_>, column: &Column) -> wire::error::Result
     Ok(match column.kind {
         kind::TINY => {
             let [byte] = reader.array()?;
-            if unsigned {
-                Value::UInt(byte.into())
-            } else {
-                Value::Int(i8::from_le_bytes([byte]).into())
-            }
+            if unsigned { Value::UInt(byte.into()) } else { Value::Int(i8::from_le_bytes([byte]).into()) }
         }
         kind::SHORT | kind::YEAR => {
             let bytes = reader.array()?;
-            if unsigned {
-                Value::UInt(u16::from_le_bytes(bytes).into())
-            } else {
-                Value::Int(i16::from_le_bytes(bytes).into())
-            }
+            if unsigned { Value::UInt(u16::from_le_bytes(bytes).into()) } else { Value::Int(i16::from_le_bytes(bytes).into()) }
         }
         kind::LONG | kind::INT24 => {
             let bytes = reader.array()?;
-            if unsigned {
-                Value::UInt(u32::from_le_bytes(bytes).into())
-            } else {
-                Value::Int(i32::from_le_bytes(bytes).into())
-            }
+            if unsigned { Value::UInt(u32::from_le_bytes(bytes).into()) } else { Value::Int(i32::from_le_bytes(bytes).into()) }
         }
         kind::LONGLONG => {
             let bytes = reader.array()?;
-            if unsigned {
-                Value::UInt(u64::from_le_bytes(bytes))
-            } else {
-                Value::Int(i64::from_le_bytes(bytes))
-            }
+            if unsigned { Value::UInt(u64::from_le_bytes(bytes)) } else { Value::Int(i64::from_le_bytes(bytes)) }
         }
         kind::FLOAT => Value::Float(f32::from_le_bytes(reader.array()?)),
         kind::DOUBLE => Value::Double(f64::from_le_bytes(reader.array()?)),
@@ -205,11 +178,7 @@ fn length_prefixed(reader: &mut Reader<'_>) -> wire::error::Result<Vec<u8>> {
 }
 
 fn finish(reader: &Reader<'_>, values: Vec<Value>) -> Result<Vec<Value>, LabError> {
-    if reader.is_empty() {
-        Ok(values)
-    } else {
-        Err(LabError::Protocol("bytes left over in a row".to_owned()))
-    }
+    if reader.is_empty() { Ok(values) } else { Err(LabError::Protocol("bytes left over in a row".to_owned())) }
 }
 
 pub(super) fn malformed(error: wire::WireError) -> LabError {

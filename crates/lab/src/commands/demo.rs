@@ -30,16 +30,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
-    let flavor = if args.mysql {
-        Flavor::Mysql
-    } else {
-        Flavor::Mariadb
-    };
-    println!(
-        "starting a {} primary and {} replicas",
-        flavor.name(),
-        args.replicas
-    );
+    let flavor = if args.mysql { Flavor::Mysql } else { Flavor::Mariadb };
+    println!("starting a {} primary and {} replicas", flavor.name(), args.replicas);
     let topology = Replication::start(flavor, args.replicas, &Options::new())?;
     let proxy = configuration(&topology).start()?;
     println!("{}", introduction(&topology, &proxy));
@@ -62,17 +54,8 @@ fn configuration(topology: &Replication) -> Builder {
     }
     builder
         .app_user()
-        .row(
-            "mysql_replication_hostgroups",
-            &[
-                ("writer_hostgroup", WRITER.into()),
-                ("reader_hostgroup", READER.into()),
-            ],
-        )
-        .row(
-            "mysql_query_rules",
-            &rule(1, "^SELECT .* FOR UPDATE", WRITER),
-        )
+        .row("mysql_replication_hostgroups", &[("writer_hostgroup", WRITER.into()), ("reader_hostgroup", READER.into())])
+        .row("mysql_query_rules", &rule(1, "^SELECT .* FOR UPDATE", WRITER))
         .row("mysql_query_rules", &rule(2, "^SELECT", READER))
 }
 
@@ -91,18 +74,9 @@ fn introduction(topology: &Replication, proxy: &Tidegate) -> String {
     for replica in &topology.replicas {
         text.push_str(&format!("  replica      {}\n", replica.address()));
     }
-    text.push_str(&format!(
-        "  the proxy    {}\n\nconnect with\n\n",
-        proxy.address()
-    ));
-    text.push_str(&format!(
-        "  mariadb -h127.0.0.1 -P{} -uapp -papp-pass test\n",
-        proxy.port()
-    ));
-    text.push_str(&format!(
-        "  mariadb -h127.0.0.1 -P{} -uadmin -padmin    # admin\n\n",
-        proxy.admin_port()
-    ));
+    text.push_str(&format!("  the proxy    {}\n\nconnect with\n\n", proxy.address()));
+    text.push_str(&format!("  mariadb -h127.0.0.1 -P{} -uapp -papp-pass test\n", proxy.port()));
+    text.push_str(&format!("  mariadb -h127.0.0.1 -P{} -uadmin -padmin    # admin\n\n", proxy.admin_port()));
     text.push_str("and see which server answers with SELECT @@port; Ctrl-C stops everything\n");
     text
 }
@@ -123,14 +97,11 @@ fn check(topology: &Replication, proxy: &Tidegate) -> Result<(), LabError> {
 
 /// Shows the proxy's log until a signal comes or the proxy ends.
 fn foreground(proxy: &Tidegate) -> Result<(), LabError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| LabError::io("start the runtime", source))?;
     runtime.block_on(async {
         let on = |kind| signal(kind).map_err(|source| LabError::io("wait for signals", source));
-        let (mut interrupt, mut terminate) =
-            (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
+        let (mut interrupt, mut terminate) = (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
         let mut tick = tokio::time::interval(LOG_INTERVAL);
         let mut shown = 0;
         loop {
@@ -141,11 +112,7 @@ fn foreground(proxy: &Tidegate) -> Result<(), LabError> {
             }
             if let Some(status) = proxy.exit_status() {
                 let (name, status) = ("tidegate".to_owned(), status.to_string());
-                return Err(LabError::Exited {
-                    name,
-                    status,
-                    log_tail: String::new(),
-                });
+                return Err(LabError::Exited { name, status, log_tail: String::new() });
             }
         }
     })

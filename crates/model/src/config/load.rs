@@ -35,15 +35,8 @@ pub fn load(path: &Path) -> Loaded {
     match std::fs::read(path) {
         Ok(bytes) => parse_with(&bytes, &name, &mut LocalFiles),
         Err(error) => {
-            let kind = ErrorKind::Unreadable {
-                file: name,
-                reason: error.to_string(),
-            };
-            Err(vec![ConfigError {
-                at: None,
-                subject: String::new(),
-                kind,
-            }])
+            let kind = ErrorKind::Unreadable { file: name, reason: error.to_string() };
+            Err(vec![ConfigError { at: None, subject: String::new(), kind }])
         }
     }
 }
@@ -81,9 +74,7 @@ impl Loader {
         for entry in entries {
             match seen.insert(canonical_name(&entry.name), entry.at.line) {
                 None => self.entry(entry),
-                Some(first_line) => {
-                    self.refuse(&entry.at, &entry.name, ErrorKind::GivenTwice { first_line })
-                }
+                Some(first_line) => self.refuse(&entry.at, &entry.name, ErrorKind::GivenTwice { first_line }),
             }
         }
     }
@@ -95,18 +86,11 @@ impl Loader {
         } else if let Some(table) = Table::by_file_name(name) {
             self.table(table, entry);
         } else if FOREIGN.contains(&name) {
-            self.notice(
-                &entry.at,
-                name,
-                "not part of this proxy, skipped".to_owned(),
-            );
+            self.notice(&entry.at, name, "not part of this proxy, skipped".to_owned());
         } else if GlobalSettings::find(name).is_some() {
             self.global(entry);
         } else {
-            let kind = ErrorKind::Unknown {
-                what: "group, table or setting",
-                suggestion: suggest_top_level(name),
-            };
+            let kind = ErrorKind::Unknown { what: "group, table or setting", suggestion: suggest_top_level(name) };
             self.refuse(&entry.at, name, kind);
         }
     }
@@ -130,9 +114,7 @@ impl Loader {
             let subject = format!("{}.{}", group.name, entry.name);
             match seen.insert(entry.name.to_ascii_lowercase(), entry.at.line) {
                 None => self.variable(&group.name, &subject, entry),
-                Some(first_line) => {
-                    self.refuse(&entry.at, &subject, ErrorKind::GivenTwice { first_line })
-                }
+                Some(first_line) => self.refuse(&entry.at, &subject, ErrorKind::GivenTwice { first_line }),
             }
         }
     }
@@ -150,11 +132,7 @@ impl Loader {
             _ => (AdminVariables::MODULE, AdminVariables::find(&entry.name)),
         };
         match (outcome, retired(module, &entry.name)) {
-            (Ok(()), Some(retired)) => self.notice(
-                &entry.at,
-                subject,
-                format!("retired, ignored: {}", retired.reason),
-            ),
+            (Ok(()), Some(retired)) => self.notice(&entry.at, subject, format!("retired, ignored: {}", retired.reason)),
             (Ok(()), None) => self.effect(&entry.at, subject, setting),
             (Err(error), _) => self.refuse(&entry.at, subject, error.into()),
         }
@@ -163,12 +141,8 @@ impl Loader {
     /// Says so when a setting was given that does nothing.
     fn effect(&mut self, at: &Position, subject: &str, setting: Option<&'static Setting>) {
         match setting.map(|setting| setting.effect) {
-            Some(Effect::NotYet) => {
-                self.notice(at, subject, "kept, but has no effect yet".to_owned())
-            }
-            Some(Effect::NoEffect(reason)) => {
-                self.notice(at, subject, format!("has no effect: {reason}"))
-            }
+            Some(Effect::NotYet) => self.notice(at, subject, "kept, but has no effect yet".to_owned()),
+            Some(Effect::NoEffect(reason)) => self.notice(at, subject, format!("has no effect: {reason}")),
             Some(Effect::Live | Effect::Restart) | None => {}
         }
     }
@@ -180,9 +154,7 @@ impl Loader {
         let mut rows = Vec::with_capacity(nodes.len());
         for node in nodes {
             match &node.value {
-                Value::Group(columns) => {
-                    rows.extend(Row::read(table, &node.at, columns, &mut self.errors))
-                }
+                Value::Group(columns) => rows.extend(Row::read(table, &node.at, columns, &mut self.errors)),
                 _ => self.wrong_type(node, &entry.name, "a row, which is a group { }"),
             }
         }
@@ -203,11 +175,7 @@ impl Loader {
                 if !told.contains(&column.name) {
                     told.push(column.name);
                     let subject = format!("{}.{}", table.name, column.name);
-                    self.notice(
-                        row.position(column.name),
-                        &subject,
-                        "kept, but has no effect yet".to_owned(),
-                    );
+                    self.notice(row.position(column.name), &subject, "kept, but has no effect yet".to_owned());
                 }
             }
         }
@@ -215,11 +183,7 @@ impl Loader {
 
     /// One line for each user whose statements would wait for a server that the file does not name.
     fn empty_hostgroups(&mut self, snapshot: &Snapshot) {
-        let is_empty = |id| {
-            snapshot
-                .hostgroup(id)
-                .is_none_or(|group| group.servers.is_empty())
-        };
+        let is_empty = |id| snapshot.hostgroup(id).is_none_or(|group| group.servers.is_empty());
         let notices = self.config.rows("mysql_users").iter().filter_map(|row| {
             let user = snapshot.users.get(row.text("username")?)?;
             let id = user.default_hostgroup;
@@ -247,16 +211,11 @@ impl Loader {
     }
 
     fn refuse(&mut self, at: &Position, subject: &str, kind: ErrorKind) {
-        self.errors
-            .push(ConfigError::new(at.clone(), subject, kind));
+        self.errors.push(ConfigError::new(at.clone(), subject, kind));
     }
 
     fn notice(&mut self, at: &Position, subject: &str, text: String) {
-        self.notices.push(Notice {
-            at: at.clone(),
-            subject: subject.to_owned(),
-            text,
-        });
+        self.notices.push(Notice { at: at.clone(), subject: subject.to_owned(), text });
     }
 }
 
@@ -268,11 +227,5 @@ fn canonical_name(name: &str) -> String {
 fn suggest_top_level(name: &str) -> Option<&'static str> {
     let tables = TABLES.iter().map(|table| table.file_name);
     let globals = GlobalSettings::SETTINGS.iter().map(|setting| setting.name);
-    suggest::nearest(
-        name,
-        ["mysql_variables", "admin_variables"]
-            .into_iter()
-            .chain(tables)
-            .chain(globals),
-    )
+    suggest::nearest(name, ["mysql_variables", "admin_variables"].into_iter().chain(tables).chain(globals))
 }

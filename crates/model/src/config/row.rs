@@ -36,26 +36,12 @@ pub struct Row {
 
 impl Row {
     /// Reads the group `entries`, which begins at `at`. All faults are added to `errors`; a row with any is `None`.
-    pub(super) fn read(
-        table: &'static Table,
-        at: &Position,
-        entries: &[Entry],
-        errors: &mut Vec<ConfigError>,
-    ) -> Option<Self> {
+    pub(super) fn read(table: &'static Table, at: &Position, entries: &[Entry], errors: &mut Vec<ConfigError>) -> Option<Self> {
         let faults_before = errors.len();
-        let mut row = Self {
-            table,
-            at: at.clone(),
-            cells: vec![Cell::Null; table.columns.len()],
-            given: BTreeMap::new(),
-        };
+        let mut row = Self { table, at: at.clone(), cells: vec![Cell::Null; table.columns.len()], given: BTreeMap::new() };
         for entry in entries {
             if let Err(kind) = row.take(entry) {
-                errors.push(ConfigError::new(
-                    entry.at.clone(),
-                    format!("{}.{}", table.name, entry.name),
-                    kind,
-                ));
+                errors.push(ConfigError::new(entry.at.clone(), format!("{}.{}", table.name, entry.name), kind));
             }
         }
         row.fill_defaults(errors);
@@ -107,29 +93,18 @@ impl Row {
     /// Columns without effect that were given a value other than their default.
     pub(super) fn inert_columns(&self) -> impl Iterator<Item = &'static Column> + '_ {
         let columns = self.table.columns.iter().zip(&self.cells);
-        columns
-            .filter(|(column, cell)| column.is_inert && default_cell(column).as_ref() != Some(cell))
-            .map(|(c, _)| c)
+        columns.filter(|(column, cell)| column.is_inert && default_cell(column).as_ref() != Some(cell)).map(|(c, _)| c)
     }
 
     fn take(&mut self, entry: &Entry) -> Result<(), ErrorKind> {
         let Some(index) = self.table.column_index(&entry.name) else {
-            let names = self
-                .table
-                .columns
-                .iter()
-                .flat_map(|column| [column.name, column.alias]);
+            let names = self.table.columns.iter().flat_map(|column| [column.name, column.alias]);
             let suggestion = suggest::nearest(&entry.name, names.filter(|name| !name.is_empty()));
-            return Err(ErrorKind::Unknown {
-                what: "column",
-                suggestion,
-            });
+            return Err(ErrorKind::Unknown { what: "column", suggestion });
         };
         let column = &self.table.columns[index];
         if let Some(first) = self.given.insert(column.name, entry.at.clone()) {
-            return Err(ErrorKind::GivenTwice {
-                first_line: first.line,
-            });
+            return Err(ErrorKind::GivenTwice { first_line: first.line });
         }
         self.cells[index] = read_cell(column.kind, &entry.node.value)?;
         Ok(())
@@ -144,29 +119,16 @@ impl Row {
                 Some(default) => *cell = default,
                 None => {
                     let subject = format!("{}.{}", self.table.name, column.name);
-                    errors.push(ConfigError::new(
-                        self.at.clone(),
-                        subject,
-                        ErrorKind::Missing,
-                    ));
+                    errors.push(ConfigError::new(self.at.clone(), subject, ErrorKind::Missing));
                 }
             }
         }
     }
 
     fn check(&self, errors: &mut Vec<ConfigError>) {
-        for check in self
-            .table
-            .checks
-            .iter()
-            .filter(|check| !(check.holds)(self))
-        {
+        for check in self.table.checks.iter().filter(|check| !(check.holds)(self)) {
             let subject = format!("{}.{}", self.table.name, check.column);
-            errors.push(ConfigError::new(
-                self.position(check.column).clone(),
-                subject,
-                ErrorKind::Rule(check.rule),
-            ));
+            errors.push(ConfigError::new(self.position(check.column).clone(), subject, ErrorKind::Rule(check.rule)));
         }
     }
 }
@@ -181,10 +143,7 @@ pub(super) fn check_keys(table: &'static Table, rows: &[Row], errors: &mut Vec<C
                 continue;
             }
             if let Some(first) = seen.get(&cells) {
-                let kind = ErrorKind::DuplicateKey {
-                    columns: key.join(", "),
-                    first_line: first.line,
-                };
+                let kind = ErrorKind::DuplicateKey { columns: key.join(", "), first_line: first.line };
                 errors.push(ConfigError::new(row.at.clone(), table.name, kind));
             } else {
                 seen.insert(cells, &row.at);
@@ -206,10 +165,7 @@ fn read_cell(kind: ColumnKind, value: &Value) -> Result<Cell, ErrorKind> {
     if let ColumnKind::Integer { min, max } = kind {
         return read_integer(value, min, max).map(Cell::Integer);
     }
-    let wrong = || ErrorKind::WrongType {
-        expected: "a string",
-        found: value.describe().to_owned(),
-    };
+    let wrong = || ErrorKind::WrongType { expected: "a string", found: value.describe().to_owned() };
     let text = value.scalar_text().ok_or_else(wrong)?;
     match kind {
         ColumnKind::Words(words) => read_word(text, words),
@@ -230,30 +186,17 @@ fn read_integer(value: &Value, min: i64, max: i64) -> Result<i64, ErrorKind> {
         Value::Text(text) => format!("'{text}'"),
         other => other.describe().to_owned(),
     };
-    let number = number.ok_or_else(|| ErrorKind::WrongType {
-        expected: "an integer",
-        found: found(),
-    })?;
+    let number = number.ok_or_else(|| ErrorKind::WrongType { expected: "an integer", found: found() })?;
     match (min..=max).contains(&number) {
         true => Ok(number),
-        false => Err(ErrorKind::OutOfRange {
-            value: number,
-            min,
-            max,
-        }),
+        false => Err(ErrorKind::OutOfRange { value: number, min, max }),
     }
 }
 
 fn read_word(text: String, words: &'static [&'static str]) -> Result<Cell, ErrorKind> {
-    match words
-        .iter()
-        .find(|word| word.eq_ignore_ascii_case(text.trim()))
-    {
+    match words.iter().find(|word| word.eq_ignore_ascii_case(text.trim())) {
         Some(word) => Ok(Cell::Text((*word).to_owned())),
-        None => Err(ErrorKind::NotAllowed {
-            text,
-            allowed: words,
-        }),
+        None => Err(ErrorKind::NotAllowed { text, allowed: words }),
     }
 }
 

@@ -91,16 +91,13 @@ pub struct Check {
 impl Table {
     /// The table that a file calls `name`: its file name or its SQL name.
     pub fn by_file_name(name: &str) -> Option<&'static Table> {
-        TABLES
-            .iter()
-            .find(|table| table.file_name == name || table.name == name)
+        TABLES.iter().find(|table| table.file_name == name || table.name == name)
     }
 
     /// The index of the column called `name`, by name or alias. Letter case does not matter, as in SQL.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         let is_named = |column: &Column| {
-            column.name.eq_ignore_ascii_case(name)
-                || (!column.alias.is_empty() && column.alias.eq_ignore_ascii_case(name))
+            column.name.eq_ignore_ascii_case(name) || (!column.alias.is_empty() && column.alias.eq_ignore_ascii_case(name))
         };
         self.columns.iter().position(is_named)
     }
@@ -118,13 +115,7 @@ const fn int(min: i64, max: i64) -> ColumnKind {
 }
 
 const fn column(name: &'static str, kind: ColumnKind, default: ColumnDefault) -> Column {
-    Column {
-        name,
-        alias: "",
-        kind,
-        default,
-        is_inert: false,
-    }
+    Column { name, alias: "", kind, default, is_inert: false }
 }
 
 /// A column that must be given.
@@ -157,10 +148,7 @@ const fn also(column: Column, alias: &'static str) -> Column {
 }
 
 const fn inert(column: Column) -> Column {
-    Column {
-        is_inert: true,
-        ..column
-    }
+    Column { is_inert: true, ..column }
 }
 
 /// Every table that a configuration file may hold.
@@ -173,11 +161,7 @@ pub const TABLES: &[Table] = &[
             also(needed("hostname", ColumnKind::Text), "address"),
             number("port", PORT, 3306),
             inert(number("gtid_port", PORT, 0)),
-            column(
-                "status",
-                ColumnKind::Words(&["ONLINE", "SHUNNED", "OFFLINE_SOFT", "OFFLINE_HARD"]),
-                ColumnDefault::Text("ONLINE"),
-            ),
+            column("status", ColumnKind::Words(&["ONLINE", "SHUNNED", "OFFLINE_SOFT", "OFFLINE_HARD"]), ColumnDefault::Text("ONLINE")),
             number("weight", int(0, 10_000_000), 1),
             number("compression", FLAG, 0),
             number("max_connections", NATURAL, 1000),
@@ -190,17 +174,10 @@ pub const TABLES: &[Table] = &[
         checks: &[
             Check {
                 column: "gtid_port",
-                holds: |row| {
-                    row.integer("gtid_port") == Some(0)
-                        || row.integer("gtid_port") != row.integer("port")
-                },
+                holds: |row| row.integer("gtid_port") == Some(0) || row.integer("gtid_port") != row.integer("port"),
                 rule: "must differ from port, or be 0",
             },
-            Check {
-                column: "hostname",
-                holds: |row| row.text("hostname").is_some_and(|host| !host.is_empty()),
-                rule: "must not be empty",
-            },
+            Check { column: "hostname", holds: |row| row.text("hostname").is_some_and(|host| !host.is_empty()), rule: "must not be empty" },
         ],
         effect: TableEffect::Used,
     },
@@ -232,11 +209,7 @@ pub const TABLES: &[Table] = &[
         file_name: "mysql_hostgroup_attributes",
         columns: &[
             also(needed("hostgroup_id", NATURAL), "hostgroup"),
-            inert(number(
-                "max_num_online_servers",
-                int(0, 1_000_000),
-                1_000_000,
-            )),
+            inert(number("max_num_online_servers", int(0, 1_000_000), 1_000_000)),
             inert(number("autocommit", int(-1, 1), -1)),
             number("free_connections_pct", int(0, 100), 10),
             text("init_connect"),
@@ -289,11 +262,7 @@ pub const TABLES: &[Table] = &[
             nullable("match_digest", ColumnKind::Text),
             nullable("match_pattern", ColumnKind::Text),
             number("negate_match_pattern", FLAG, 0),
-            column(
-                "re_modifiers",
-                ColumnKind::Text,
-                ColumnDefault::Text("CASELESS"),
-            ),
+            column("re_modifiers", ColumnKind::Text, ColumnDefault::Text("CASELESS")),
             nullable("flagOUT", NATURAL),
             nullable("replace_pattern", ColumnKind::Text),
             nullable("destination_hostgroup", NATURAL),
@@ -320,9 +289,7 @@ pub const TABLES: &[Table] = &[
         keys: &[&["rule_id"]],
         checks: &[Check {
             column: "replace_pattern",
-            holds: |row| {
-                row.text("replace_pattern").is_none() || row.text("match_pattern").is_some()
-            },
+            holds: |row| row.text("replace_pattern").is_none() || row.text("match_pattern").is_some(),
             rule: "needs match_pattern",
         }],
         effect: TableEffect::NotYet("rules"),
@@ -390,10 +357,7 @@ pub const TABLES: &[Table] = &[
             READER_DIFFERS,
             Check {
                 column: "domain_name",
-                holds: |row| {
-                    row.text("domain_name")
-                        .is_some_and(|name| name.starts_with('.'))
-                },
+                holds: |row| row.text("domain_name").is_some_and(|name| name.starts_with('.')),
                 rule: "must begin with '.'",
             },
         ],
@@ -402,12 +366,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_collations",
         file_name: "mysql_collations",
-        columns: &[
-            needed("Id", NATURAL),
-            needed("Collation", ColumnKind::Text),
-            needed("Charset", ColumnKind::Text),
-            text("Default"),
-        ],
+        columns: &[needed("Id", NATURAL), needed("Collation", ColumnKind::Text), needed("Charset", ColumnKind::Text), text("Default")],
         keys: &[&["Id"]],
         checks: &[],
         effect: TableEffect::NotYet("collations"),
@@ -419,11 +378,7 @@ pub const TABLES: &[Table] = &[
             number("active", FLAG, 1),
             needed("username", ColumnKind::Text),
             needed("client_address", ColumnKind::Text),
-            column(
-                "mode",
-                ColumnKind::Words(&["OFF", "DETECTING", "PROTECTING"]),
-                ColumnDefault::Text("OFF"),
-            ),
+            column("mode", ColumnKind::Words(&["OFF", "DETECTING", "PROTECTING"]), ColumnDefault::Text("OFF")),
             text("comment"),
         ],
         keys: &[&["username", "client_address"]],
@@ -442,23 +397,14 @@ pub const TABLES: &[Table] = &[
             needed("digest", ColumnKind::Text),
             text("comment"),
         ],
-        keys: &[&[
-            "username",
-            "client_address",
-            "schemaname",
-            "flagIN",
-            "digest",
-        ]],
+        keys: &[&["username", "client_address", "schemaname", "flagIN", "digest"]],
         checks: &[],
         effect: TableEffect::NotYet("rules"),
     },
     Table {
         name: "mysql_firewall_whitelist_sqli_fingerprints",
         file_name: "mysql_firewall_whitelist_sqli_fingerprints",
-        columns: &[
-            number("active", FLAG, 1),
-            needed("fingerprint", ColumnKind::Text),
-        ],
+        columns: &[number("active", FLAG, 1), needed("fingerprint", ColumnKind::Text)],
         keys: &[&["fingerprint"]],
         checks: &[],
         effect: TableEffect::NotYet("fingerprints"),
@@ -527,10 +473,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "coredump_filters",
         file_name: "coredump_filters",
-        columns: &[
-            needed("filename", ColumnKind::Text),
-            needed("line", NATURAL),
-        ],
+        columns: &[needed("filename", ColumnKind::Text), needed("line", NATURAL)],
         keys: &[&["filename", "line"]],
         checks: &[],
         effect: TableEffect::NotYet("filters"),
@@ -561,12 +504,7 @@ const fn group_table(name: &'static str) -> Table {
         name,
         file_name: name,
         columns: GROUP_COLUMNS,
-        keys: &[
-            &["writer_hostgroup"],
-            &["reader_hostgroup"],
-            &["offline_hostgroup"],
-            &["backup_writer_hostgroup"],
-        ],
+        keys: &[&["writer_hostgroup"], &["reader_hostgroup"], &["offline_hostgroup"], &["backup_writer_hostgroup"]],
         checks: &[READER_DIFFERS, BACKUP_DIFFERS, OFFLINE_DIFFERS],
         effect: TableEffect::NotYet("rows"),
     }
@@ -574,34 +512,16 @@ const fn group_table(name: &'static str) -> Table {
 
 const BACKUP_DIFFERS: Check = Check {
     column: "backup_writer_hostgroup",
-    holds: |row| {
-        differs(
-            row,
-            "backup_writer_hostgroup",
-            &["writer_hostgroup", "reader_hostgroup"],
-        )
-    },
+    holds: |row| differs(row, "backup_writer_hostgroup", &["writer_hostgroup", "reader_hostgroup"]),
     rule: "must differ from writer_hostgroup and reader_hostgroup",
 };
 
 const OFFLINE_DIFFERS: Check = Check {
     column: "offline_hostgroup",
-    holds: |row| {
-        differs(
-            row,
-            "offline_hostgroup",
-            &[
-                "writer_hostgroup",
-                "reader_hostgroup",
-                "backup_writer_hostgroup",
-            ],
-        )
-    },
+    holds: |row| differs(row, "offline_hostgroup", &["writer_hostgroup", "reader_hostgroup", "backup_writer_hostgroup"]),
     rule: "must differ from the other hostgroups",
 };
 
 fn differs(row: &Row, column: &str, others: &[&str]) -> bool {
-    others
-        .iter()
-        .all(|other| row.integer(column) != row.integer(other))
+    others.iter().all(|other| row.integer(column) != row.integer(other))
 }

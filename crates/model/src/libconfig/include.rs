@@ -35,17 +35,8 @@ impl Includes for NoIncludes {
 }
 
 /// All tokens of `bytes`, included files in place.
-pub(super) fn tokens(
-    bytes: &[u8],
-    name: &str,
-    includes: &mut dyn Includes,
-) -> Result<Vec<Spanned>, ConfigError> {
-    let mut reader = Reader {
-        includes,
-        open: vec![PathBuf::from(name)],
-        read: 0,
-        tokens: Vec::new(),
-    };
+pub(super) fn tokens(bytes: &[u8], name: &str, includes: &mut dyn Includes) -> Result<Vec<Spanned>, ConfigError> {
+    let mut reader = Reader { includes, open: vec![PathBuf::from(name)], read: 0, tokens: Vec::new() };
     reader.file(bytes, name.into())?;
     Ok(reader.tokens)
 }
@@ -76,15 +67,8 @@ impl Reader<'_> {
     }
 
     fn include(&mut self, lexer: &mut Lexer<'_>, at: Position) -> Result<(), ConfigError> {
-        let Some(Spanned {
-            token: Token::Text(target),
-            at,
-        }) = lexer.next_token()?
-        else {
-            return Err(refuse(
-                at,
-                ErrorKind::Expected("a file name in quotes after @include"),
-            ));
+        let Some(Spanned { token: Token::Text(target), at }) = lexer.next_token()? else {
+            return Err(refuse(at, ErrorKind::Expected("a file name in quotes after @include")));
         };
         let path = self.resolve(&target);
         if self.open.contains(&path) {
@@ -98,15 +82,7 @@ impl Reader<'_> {
             return Err(refuse(at, ErrorKind::IncludeCount(MAX_INCLUDES)));
         }
         let bytes = self.includes.read(&path);
-        let bytes = bytes.map_err(|reason| {
-            refuse(
-                at,
-                ErrorKind::Unreadable {
-                    file: target,
-                    reason,
-                },
-            )
-        })?;
+        let bytes = bytes.map_err(|reason| refuse(at, ErrorKind::Unreadable { file: target, reason }))?;
         let name: Arc<str> = path.display().to_string().into();
         self.open.push(path);
         self.file(&bytes, name)?;

@@ -37,30 +37,14 @@ pub(super) struct Lexer<'a> {
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(bytes: &'a [u8], file: Arc<str>) -> Self {
-        let next = if bytes.starts_with(b"\xef\xbb\xbf") {
-            3
-        } else {
-            0
-        };
-        Self {
-            bytes,
-            next,
-            line: 1,
-            line_start: next,
-            file,
-        }
+        let next = if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+        Self { bytes, next, line: 1, line_start: next, file }
     }
 
     /// Where the next byte stands.
     pub(super) fn position(&self) -> Position {
-        let column = u32::try_from(self.next - self.line_start)
-            .unwrap_or(u32::MAX)
-            .saturating_add(1);
-        Position {
-            file: self.file.clone(),
-            line: self.line,
-            column,
-        }
+        let column = u32::try_from(self.next - self.line_start).unwrap_or(u32::MAX).saturating_add(1);
+        Position { file: self.file.clone(), line: self.line, column }
     }
 
     /// The next token, or `None` at the end of the file.
@@ -149,8 +133,7 @@ impl<'a> Lexer<'a> {
             }
         }
         let text = String::from_utf8(text);
-        text.map(Token::Text)
-            .map_err(|_| self.error(at.clone(), ErrorKind::NotUtf8))
+        text.map(Token::Text).map_err(|_| self.error(at.clone(), ErrorKind::NotUtf8))
     }
 
     /// Reads an escape. An unknown one stands for itself, backslash included, as in libconfig: people write
@@ -206,8 +189,7 @@ impl<'a> Lexer<'a> {
         let start = self.next;
         self.advance();
         loop {
-            let after_exponent = matches!(self.bytes[self.next - 1], b'e' | b'E')
-                && !is_hex(&self.bytes[start..self.next]);
+            let after_exponent = matches!(self.bytes[self.next - 1], b'e' | b'E') && !is_hex(&self.bytes[start..self.next]);
             match self.peek() {
                 Some(byte) if byte.is_ascii_alphanumeric() || byte == b'.' => self.advance(),
                 Some(b'+' | b'-') if after_exponent => self.advance(),
@@ -232,9 +214,7 @@ fn is_hex(text: &[u8]) -> bool {
 }
 
 fn hex_digit(byte: u8) -> Option<u8> {
-    char::from(byte)
-        .to_digit(16)
-        .and_then(|digit| u8::try_from(digit).ok())
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 /// An integer (`12`, `-3`, `0x1f`, `5L`, `5LL`) or a float.
@@ -243,16 +223,12 @@ fn read_number(text: &str) -> Option<Token> {
     let is_integer_suffix = text.len() - bare.len() <= 2;
     if let Some(digits) = bare.strip_prefix("0x").or_else(|| bare.strip_prefix("0X")) {
         let is_plain = digits.bytes().all(|b| b.is_ascii_hexdigit()) && is_integer_suffix;
-        return is_plain
-            .then(|| i64::from_str_radix(digits, 16).ok())
-            .flatten()
-            .map(Token::Integer);
+        return is_plain.then(|| i64::from_str_radix(digits, 16).ok()).flatten().map(Token::Integer);
     }
     let digits = bare.strip_prefix(['+', '-']).unwrap_or(bare);
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) && is_integer_suffix {
         return bare.parse().ok().map(Token::Integer);
     }
-    let is_float =
-        digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && bare.len() == text.len();
+    let is_float = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && bare.len() == text.len();
     (is_float && text.parse::<f64>().is_ok()).then(|| Token::Float(text.to_owned()))
 }

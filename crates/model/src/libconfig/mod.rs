@@ -28,11 +28,7 @@ pub const MAX_TOKENS: usize = 2_000_000;
 
 /// Parses a whole configuration: the entries of its outermost group. `name` is the file's name in positions and
 /// the base of relative includes, which `includes` reads. A syntax error ends the parse, so there is only ever one.
-pub fn parse(
-    bytes: &[u8],
-    name: &str,
-    includes: &mut dyn Includes,
-) -> Result<Vec<Entry>, ConfigError> {
+pub fn parse(bytes: &[u8], name: &str, includes: &mut dyn Includes) -> Result<Vec<Entry>, ConfigError> {
     let tokens = include::tokens(bytes, name, includes)?;
     parser::Parser::new(tokens).file()
 }

@@ -18,17 +18,9 @@ pub(super) struct Parser {
 
 impl Parser {
     pub(super) fn new(tokens: Vec<Spanned>) -> Self {
-        let start = Position {
-            file: "".into(),
-            line: 1,
-            column: 1,
-        };
+        let start = Position { file: "".into(), line: 1, column: 1 };
         let last = tokens.last().map_or(start, |token| token.at.clone());
-        Self {
-            tokens: tokens.into_iter().peekable(),
-            last,
-            depth: 0,
-        }
+        Self { tokens: tokens.into_iter().peekable(), last, depth: 0 }
     }
 
     /// A whole file: entries up to the end.
@@ -43,27 +35,9 @@ impl Parser {
             match (self.tokens.next(), end) {
                 (None, None) => return Ok(entries),
                 (None, Some(_)) => return Err(self.at_end("'}'")),
-                (
-                    Some(Spanned {
-                        token: Token::Punct(c),
-                        ..
-                    }),
-                    Some(end),
-                ) if c == end => return Ok(entries),
-                (
-                    Some(Spanned {
-                        token: Token::Punct(';' | ','),
-                        ..
-                    }),
-                    _,
-                ) => {}
-                (
-                    Some(Spanned {
-                        token: Token::Name(name),
-                        at,
-                    }),
-                    _,
-                ) => {
+                (Some(Spanned { token: Token::Punct(c), .. }), Some(end)) if c == end => return Ok(entries),
+                (Some(Spanned { token: Token::Punct(';' | ','), .. }), _) => {}
+                (Some(Spanned { token: Token::Name(name), at }), _) => {
                     entries.push(self.entry(name, at)?);
                 }
                 (Some(other), _) => return Err(refuse(other.at, ErrorKind::Expected("a name"))),
@@ -73,15 +47,9 @@ impl Parser {
 
     fn entry(&mut self, name: String, at: Position) -> Result<Entry, ConfigError> {
         match self.tokens.next() {
-            Some(Spanned {
-                token: Token::Punct('=' | ':'),
-                ..
-            }) => {}
+            Some(Spanned { token: Token::Punct('=' | ':'), .. }) => {}
             Some(other) => {
-                return Err(refuse(
-                    other.at,
-                    ErrorKind::Expected("'=' or ':' after the name"),
-                ));
+                return Err(refuse(other.at, ErrorKind::Expected("'=' or ':' after the name")));
             }
             None => return Err(self.at_end("'=' or ':' after the name")),
         }
@@ -109,21 +77,13 @@ impl Parser {
     /// `text` and the strings that follow it at once.
     fn joined(&mut self, mut text: String) -> String {
         let is_text = |spanned: &Spanned| matches!(spanned.token, Token::Text(_));
-        while let Some(Spanned {
-            token: Token::Text(more),
-            ..
-        }) = self.tokens.next_if(is_text)
-        {
+        while let Some(Spanned { token: Token::Text(more), .. }) = self.tokens.next_if(is_text) {
             text.push_str(&more);
         }
         text
     }
 
-    fn nested(
-        &mut self,
-        at: &Position,
-        inner: impl FnOnce(&mut Self) -> Result<Value, ConfigError>,
-    ) -> Result<Value, ConfigError> {
+    fn nested(&mut self, at: &Position, inner: impl FnOnce(&mut Self) -> Result<Value, ConfigError>) -> Result<Value, ConfigError> {
         if self.depth == MAX_DEPTH {
             return Err(refuse(at.clone(), ErrorKind::TooDeep(MAX_DEPTH)));
         }

@@ -20,66 +20,32 @@ kept, the behaviour is not there yet; **none** = accepted so that existing files
 /// The whole of `docs/settings.md`.
 pub fn settings_markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
-    module(
-        &mut page,
-        MysqlVariables::MODULE,
-        MysqlVariables::default().iter(),
-    );
-    module(
-        &mut page,
-        AdminVariables::MODULE,
-        AdminVariables::default().iter(),
-    );
-    module(
-        &mut page,
-        GlobalSettings::MODULE,
-        GlobalSettings::default().iter(),
-    );
+    module(&mut page, MysqlVariables::MODULE, MysqlVariables::default().iter());
+    module(&mut page, AdminVariables::MODULE, AdminVariables::default().iter());
+    module(&mut page, GlobalSettings::MODULE, GlobalSettings::default().iter());
     retired_names(&mut page);
     page
 }
 
-fn module(
-    page: &mut String,
-    name: &str,
-    settings: impl Iterator<Item = (&'static Setting, String)>,
-) {
+fn module(page: &mut String, name: &str, settings: impl Iterator<Item = (&'static Setting, String)>) {
     let mut rows: Vec<_> = settings.collect();
     rows.sort_by_key(|(setting, _)| setting.name.to_ascii_lowercase());
     let title = match name {
         GlobalSettings::MODULE => "Outside of every group".to_owned(),
         _ => format!("{name}-*"),
     };
-    let _ = write!(
-        page,
-        "\n## {title}\n\n| name | default | allowed | effect | meaning |\n|---|---|---|---|---|\n"
-    );
+    let _ = write!(page, "\n## {title}\n\n| name | default | allowed | effect | meaning |\n|---|---|---|---|---|\n");
     for (setting, default) in rows {
         let (kind, effect) = (allowed(&setting.kind), effect(setting.effect));
-        let default = if default.is_empty() {
-            "''".to_owned()
-        } else {
-            format!("`{default}`")
-        };
-        let _ = writeln!(
-            page,
-            "| `{}` | {default} | {kind} | {effect} | {} |",
-            setting.full_name(),
-            setting.help
-        );
+        let default = if default.is_empty() { "''".to_owned() } else { format!("`{default}`") };
+        let _ = writeln!(page, "| `{}` | {default} | {kind} | {effect} | {} |", setting.full_name(), setting.help);
     }
 }
 
 fn retired_names(page: &mut String) {
-    page.push_str(
-        "\n## Retired names\n\nAccepted with a notice, and ignored.\n\n| name | why |\n|---|---|\n",
-    );
+    page.push_str("\n## Retired names\n\nAccepted with a notice, and ignored.\n\n| name | why |\n|---|---|\n");
     for retired in RETIRED {
-        let _ = writeln!(
-            page,
-            "| `{}-{}` | {} |",
-            retired.module, retired.name, retired.reason
-        );
+        let _ = writeln!(page, "| `{}-{}` | {} |", retired.module, retired.name, retired.reason);
     }
 }
 

@@ -128,17 +128,13 @@ fn bare_name<'a>(module: &str, name: &'a str) -> &'a str {
 /// The setting called `name` in `settings`.
 fn find(module: &str, settings: &'static [Setting], name: &str) -> Option<&'static Setting> {
     let bare = bare_name(module, name);
-    settings
-        .iter()
-        .find(|setting| setting.name.eq_ignore_ascii_case(bare))
+    settings.iter().find(|setting| setting.name.eq_ignore_ascii_case(bare))
 }
 
 /// The error for a name that is not in `settings`.
 fn unknown(module: &str, settings: &'static [Setting], name: &str) -> SettingError {
     let names = settings.iter().map(|setting| setting.name);
-    SettingError::Unknown {
-        suggestion: suggest::nearest(bare_name(module, name), names),
-    }
+    SettingError::Unknown { suggestion: suggest::nearest(bare_name(module, name), names) }
 }
 
 #[cfg(test)]
@@ -148,17 +144,10 @@ mod tests {
     #[test]
     fn names_with_and_without_prefix_in_any_case() {
         let mut vars = MysqlVariables::default();
-        for (name, text) in [
-            ("threads", "5"),
-            ("mysql-threads", "6"),
-            ("MySQL-THREADS", " 7 "),
-        ] {
+        for (name, text) in [("threads", "5"), ("mysql-threads", "6"), ("MySQL-THREADS", " 7 ")] {
             vars.set(name, text).unwrap();
         }
-        assert_eq!(
-            (vars.threads, vars.get("mysql-Threads")),
-            (7, Some("7".to_owned()))
-        );
+        assert_eq!((vars.threads, vars.get("mysql-Threads")), (7, Some("7".to_owned())));
         assert_eq!(vars.get("query_cache_size_mb"), Some("256".to_owned()));
         assert!(vars.set("admin-threads", "1").is_err());
     }
@@ -167,38 +156,14 @@ mod tests {
     fn refusals_say_what_is_allowed() {
         let cases = [
             ("threads", "0", "0 is out of range 1..255"),
-            (
-                "threads",
-                "99999999999999999999",
-                "99999999999999999999 is out of range 1..255",
-            ),
+            ("threads", "99999999999999999999", "99999999999999999999 is out of range 1..255"),
             ("threads", "-1", "-1 is out of range 1..255"),
             ("threads", "4x", "'4x' is not an integer; allowed is 1..255"),
-            (
-                "wait_timeout",
-                "1728000001",
-                "1728000001 is out of range 0..1728000000 ms",
-            ),
-            (
-                "have_ssl",
-                "yes",
-                "'yes' is not a boolean; allowed are true, false, 1, 0",
-            ),
-            (
-                "backend_ssl_verify",
-                "on",
-                "'on' is not allowed; allowed are off, ca, identity",
-            ),
-            (
-                "interfaces",
-                "db:1",
-                "'db:1': 'db:1' is neither ip:port, [ipv6]:port nor /path",
-            ),
-            (
-                "proxy_protocol_networks",
-                "10/8",
-                "'10/8': '10' is not an IP address",
-            ),
+            ("wait_timeout", "1728000001", "1728000001 is out of range 0..1728000000 ms"),
+            ("have_ssl", "yes", "'yes' is not a boolean; allowed are true, false, 1, 0"),
+            ("backend_ssl_verify", "on", "'on' is not allowed; allowed are off, ca, identity"),
+            ("interfaces", "db:1", "'db:1': 'db:1' is neither ip:port, [ipv6]:port nor /path"),
+            ("proxy_protocol_networks", "10/8", "'10/8': '10' is not an IP address"),
             ("monitor_username", "", "'': must not be empty"),
             ("eventslog_filename", "a/", "'a/': must not end in '/'"),
             ("thread", "1", "unknown variable; did you mean 'threads'?"),
@@ -206,52 +171,29 @@ mod tests {
         ];
         let mut vars = MysqlVariables::default();
         for (name, text, message) in cases {
-            assert_eq!(
-                vars.set(name, text).unwrap_err().to_string(),
-                message,
-                "{name}"
-            );
+            assert_eq!(vars.set(name, text).unwrap_err().to_string(), message, "{name}");
         }
-        assert_eq!(
-            vars,
-            MysqlVariables::default(),
-            "a refused value changes nothing"
-        );
+        assert_eq!(vars, MysqlVariables::default(), "a refused value changes nothing");
     }
 
     #[test]
     fn every_default_passes_its_own_check() {
         let (mut mysql, mut admin) = (MysqlVariables::default(), AdminVariables::default());
         for (setting, text) in MysqlVariables::default().iter() {
-            mysql
-                .set(setting.name, &text)
-                .unwrap_or_else(|e| panic!("{}: {e}", setting.name));
+            mysql.set(setting.name, &text).unwrap_or_else(|e| panic!("{}: {e}", setting.name));
         }
         for (setting, text) in AdminVariables::default().iter() {
-            admin
-                .set(setting.name, &text)
-                .unwrap_or_else(|e| panic!("{}: {e}", setting.name));
+            admin.set(setting.name, &text).unwrap_or_else(|e| panic!("{}: {e}", setting.name));
         }
-        assert_eq!(
-            (mysql, admin),
-            (MysqlVariables::default(), AdminVariables::default())
-        );
+        assert_eq!((mysql, admin), (MysqlVariables::default(), AdminVariables::default()));
     }
 
     #[test]
     fn names_are_unique_and_not_retired() {
         for settings in [MysqlVariables::SETTINGS, AdminVariables::SETTINGS] {
             for (i, setting) in settings.iter().enumerate() {
-                assert!(
-                    !settings[..i].iter().any(|other| other.name == setting.name),
-                    "{}",
-                    setting.name
-                );
-                assert!(
-                    retired(setting.module, setting.name).is_none(),
-                    "{}",
-                    setting.name
-                );
+                assert!(!settings[..i].iter().any(|other| other.name == setting.name), "{}", setting.name);
+                assert!(retired(setting.module, setting.name).is_none(), "{}", setting.name);
             }
         }
     }
@@ -290,8 +232,6 @@ mod tests {
         assert!(retired("mysql", "mysql-forward_autocommit").is_some());
         assert!(retired("admin", "hash_passwords").is_some());
         assert!(retired("mysql", "hash_passwords").is_none());
-        MysqlVariables::default()
-            .set("forward_autocommit", "true")
-            .unwrap();
+        MysqlVariables::default().set("forward_autocommit", "true").unwrap();
     }
 }

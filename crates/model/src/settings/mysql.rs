@@ -3,9 +3,7 @@
 //! Defaults and ranges are ProxySQL's unless a comment says otherwise.
 
 use super::Effect::{Live, NoEffect, NotYet, Restart};
-use super::value::{
-    BOOL, Kind, NULLABLE, PERCENT, TEXT, TextRule, bytes, count, mebibytes, ms, secs, us,
-};
+use super::value::{BOOL, Kind, NULLABLE, PERCENT, TEXT, TextRule, bytes, count, mebibytes, ms, secs, us};
 use crate::secret::Secret;
 
 words! {
@@ -44,10 +42,8 @@ words! {
 
 const POLL: super::Effect = NoEffect("workers wait for events, not for a poll interval");
 const STREAMED: super::Effect = NoEffect("results stream through a window, see frontend_window");
-const NO_IDLE_THREADS: super::Effect =
-    NoEffect("idle sessions cost no thread time, so there are no idle threads");
-const ANY_STATE: super::Effect =
-    NoEffect("autocommit is session state and is carried to any backend");
+const NO_IDLE_THREADS: super::Effect = NoEffect("idle sessions cost no thread time, so there are no idle threads");
+const ANY_STATE: super::Effect = NoEffect("autocommit is session state and is carried to any backend");
 const ONE_ALGORITHM: super::Effect = NoEffect("there is one algorithm");
 const UNUSED: super::Effect = NoEffect("unused in ProxySQL too");
 

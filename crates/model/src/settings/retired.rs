@@ -18,15 +18,9 @@ const DEBUG: &str = "exists in debug builds of ProxySQL only";
 
 /// All of them.
 pub(super) const RETIRED: &[Retired] = &[
-    mysql(
-        "forward_autocommit",
-        "deprecated in ProxySQL; autocommit is tracked per session",
-    ),
+    mysql("forward_autocommit", "deprecated in ProxySQL; autocommit is tracked per session"),
     mysql("session_debug", DEBUG),
-    mysql(
-        "client_found_rows",
-        "CLIENT_FOUND_ROWS is taken from each client",
-    ),
+    mysql("client_found_rows", "CLIENT_FOUND_ROWS is taken from each client"),
     mysql("default_sql_mode", TRACKED),
     mysql("default_time_zone", TRACKED),
     mysql("default_isolation_level", TRACKED),
@@ -46,23 +40,13 @@ pub(super) const RETIRED: &[Retired] = &[
 /// The retired setting called `name` in `module`: any letter case, with or without the prefix.
 pub fn retired(module: &str, name: &str) -> Option<&'static Retired> {
     let bare = bare_name(module, name);
-    RETIRED
-        .iter()
-        .find(|retired| retired.module == module && retired.name.eq_ignore_ascii_case(bare))
+    RETIRED.iter().find(|retired| retired.module == module && retired.name.eq_ignore_ascii_case(bare))
 }
 
 const fn mysql(name: &'static str, reason: &'static str) -> Retired {
-    Retired {
-        module: "mysql",
-        name,
-        reason,
-    }
+    Retired { module: "mysql", name, reason }
 }
 
 const fn admin(name: &'static str, reason: &'static str) -> Retired {
-    Retired {
-        module: "admin",
-        name,
-        reason,
-    }
+    Retired { module: "admin", name, reason }
 }

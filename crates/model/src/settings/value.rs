@@ -103,14 +103,10 @@ impl TextRule {
 
 fn is_table_name(text: &str) -> bool {
     let is_word = |word: &str| {
-        let bare = word
-            .strip_prefix('`')
-            .and_then(|w| w.strip_suffix('`'))
-            .unwrap_or(word);
+        let bare = word.strip_prefix('`').and_then(|w| w.strip_suffix('`')).unwrap_or(word);
         !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
     };
-    text.split_once('.')
-        .is_some_and(|(schema, table)| is_word(schema) && is_word(table))
+    text.split_once('.').is_some_and(|(schema, table)| is_word(schema) && is_word(table))
 }
 
 /// A Rust type that a setting can have.
@@ -138,9 +134,7 @@ impl SettingValue for bool {
             "0" => Ok(false),
             word if word.eq_ignore_ascii_case("true") => Ok(true),
             word if word.eq_ignore_ascii_case("false") => Ok(false),
-            _ => Err(SettingError::NotBoolean {
-                text: text.to_owned(),
-            }),
+            _ => Err(SettingError::NotBoolean { text: text.to_owned() }),
         }
     }
 
@@ -164,23 +158,10 @@ impl SettingValue for u64 {
         };
         let digits = text.trim();
         if !is_integer(digits) {
-            return Err(SettingError::NotInteger {
-                text: text.to_owned(),
-                min,
-                max,
-                unit,
-            });
+            return Err(SettingError::NotInteger { text: text.to_owned(), min, max, unit });
         }
-        let in_range = digits
-            .parse()
-            .ok()
-            .filter(|value| (min..=max).contains(value));
-        in_range.ok_or_else(|| SettingError::OutOfRange {
-            value: digits.to_owned(),
-            min,
-            max,
-            unit,
-        })
+        let in_range = digits.parse().ok().filter(|value| (min..=max).contains(value));
+        in_range.ok_or_else(|| SettingError::OutOfRange { value: digits.to_owned(), min, max, unit })
     }
 
     fn show(&self) -> String {
@@ -200,11 +181,7 @@ impl SettingValue for String {
             return Ok(text.to_owned());
         };
         let kept = rule.apply(text);
-        kept.map(str::to_owned)
-            .map_err(|reason| SettingError::BadText {
-                text: text.to_owned(),
-                reason,
-            })
+        kept.map(str::to_owned).map_err(|reason| SettingError::BadText { text: text.to_owned(), reason })
     }
 
     fn show(&self) -> String {
@@ -224,11 +201,7 @@ impl SettingValue for Secret {
             return Ok(Self::from(text));
         };
         let kept = rule.apply(text);
-        kept.map(Self::from)
-            .map_err(|reason| SettingError::BadText {
-                text: "***".to_owned(),
-                reason,
-            })
+        kept.map(Self::from).map_err(|reason| SettingError::BadText { text: "***".to_owned(), reason })
     }
 
     fn show(&self) -> String {
@@ -243,64 +216,36 @@ fn is_integer(text: &str) -> bool {
 
 /// A plain number.
 pub(super) const fn count(min: u64, max: u64) -> Kind {
-    Kind::Integer {
-        min,
-        max,
-        unit: Unit::Count,
-    }
+    Kind::Integer { min, max, unit: Unit::Count }
 }
 
 /// A time in milliseconds.
 pub(super) const fn ms(min: u64, max: u64) -> Kind {
-    Kind::Integer {
-        min,
-        max,
-        unit: Unit::Milliseconds,
-    }
+    Kind::Integer { min, max, unit: Unit::Milliseconds }
 }
 
 /// A time in microseconds.
 pub(super) const fn us(min: u64, max: u64) -> Kind {
-    Kind::Integer {
-        min,
-        max,
-        unit: Unit::Microseconds,
-    }
+    Kind::Integer { min, max, unit: Unit::Microseconds }
 }
 
 /// A time in seconds.
 pub(super) const fn secs(min: u64, max: u64) -> Kind {
-    Kind::Integer {
-        min,
-        max,
-        unit: Unit::Seconds,
-    }
+    Kind::Integer { min, max, unit: Unit::Seconds }
 }
 
 /// A size in bytes.
 pub(super) const fn bytes(min: u64, max: u64) -> Kind {
-    Kind::Integer {
-        min,
-        max,
-        unit: Unit::Bytes,
-    }
+    Kind::Integer { min, max, unit: Unit::Bytes }
 }
 
 /// A size in mebibytes.
 pub(super) const fn mebibytes(min: u64, max: u64) -> Kind {
-    Kind::Integer {
-        min,
-        max,
-        unit: Unit::Mebibytes,
-    }
+    Kind::Integer { min, max, unit: Unit::Mebibytes }
 }
 
 /// A share of a hundred.
-pub(super) const PERCENT: Kind = Kind::Integer {
-    min: 0,
-    max: 100,
-    unit: Unit::Percent,
-};
+pub(super) const PERCENT: Kind = Kind::Integer { min: 0, max: 100, unit: Unit::Percent };
 /// A boolean.
 pub(super) const BOOL: Kind = Kind::Boolean;
 /// Any text.

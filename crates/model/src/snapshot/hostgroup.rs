@@ -42,10 +42,7 @@ impl HostgroupAttributes {
             free_connections_pct: u8::try_from(vars.free_connections_pct).unwrap_or(100),
             init_connect: vars.init_connect.as_str().into(),
             multiplex: vars.multiplexing,
-            throttle_connections_per_sec: u32::try_from(
-                vars.throttle_connections_per_sec_to_hostgroup,
-            )
-            .unwrap_or(u32::MAX),
+            throttle_connections_per_sec: u32::try_from(vars.throttle_connections_per_sec_to_hostgroup).unwrap_or(u32::MAX),
         }
     }
 
@@ -67,38 +64,18 @@ pub(super) fn compile(config: &Config) -> BTreeMap<HostgroupId, Arc<Hostgroup>> 
     for row in config.rows("mysql_hostgroup_attributes") {
         let id = HostgroupId(number(row, "hostgroup_id"));
         let attributes = HostgroupAttributes::from_row(row, &config.mysql);
-        groups.insert(
-            id,
-            Hostgroup {
-                id,
-                servers: Vec::new(),
-                attributes,
-            },
-        );
+        groups.insert(id, Hostgroup { id, servers: Vec::new(), attributes });
     }
     for server in server::compile(config) {
         let id = server.key.hostgroup;
         let attributes = || HostgroupAttributes::from_variables(&config.mysql);
-        let empty = || Hostgroup {
-            id,
-            servers: Vec::new(),
-            attributes: attributes(),
-        };
-        groups
-            .entry(id)
-            .or_insert_with(empty)
-            .servers
-            .push(Arc::new(server));
+        let empty = || Hostgroup { id, servers: Vec::new(), attributes: attributes() };
+        groups.entry(id).or_insert_with(empty).servers.push(Arc::new(server));
     }
-    groups
-        .into_iter()
-        .map(|(id, group)| (id, Arc::new(group)))
-        .collect()
+    groups.into_iter().map(|(id, group)| (id, Arc::new(group))).collect()
 }
 
 /// A number of a checked row. The table's ranges fit `T`; a row made by hand that breaks them counts as 0.
 pub(super) fn number<T: TryFrom<i64> + Default>(row: &Row, column: &str) -> T {
-    row.integer(column)
-        .and_then(|value| T::try_from(value).ok())
-        .unwrap_or_default()
+    row.integer(column).and_then(|value| T::try_from(value).ok()).unwrap_or_default()
 }

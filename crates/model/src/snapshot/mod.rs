@@ -46,26 +46,10 @@ impl Snapshot {
     pub fn compile(config: &Config) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let vars = &config.mysql;
-        let listen = variable(
-            "interfaces",
-            &vars.interfaces,
-            Listen::parse_list(&vars.interfaces),
-            &mut errors,
-        );
+        let listen = variable("interfaces", &vars.interfaces, Listen::parse_list(&vars.interfaces), &mut errors);
         let networks = &vars.proxy_protocol_networks;
-        let proxy_networks = variable(
-            "proxy_protocol_networks",
-            networks,
-            networks.parse(),
-            &mut errors,
-        );
-        let mut snapshot = Self {
-            vars: vars.clone(),
-            listen,
-            proxy_networks,
-            hostgroups: hostgroup::compile(config),
-            ..Self::default()
-        };
+        let proxy_networks = variable("proxy_protocol_networks", networks, networks.parse(), &mut errors);
+        let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, hostgroups: hostgroup::compile(config), ..Self::default() };
         user::compile(config, &mut snapshot, &mut errors);
         match errors.is_empty() {
             true => Ok(snapshot),
@@ -90,29 +74,15 @@ impl Snapshot {
 
     /// The schema of a session of `user` that names none: the user's own, else `mysql-default_schema`.
     pub fn default_schema<'a>(&'a self, user: &'a User) -> &'a str {
-        user.default_schema
-            .as_deref()
-            .unwrap_or(&self.vars.default_schema)
+        user.default_schema.as_deref().unwrap_or(&self.vars.default_schema)
     }
 }
 
 /// A variable's text as a value, or its default with a fault noted.
-fn variable<T: Default, E: std::fmt::Display>(
-    name: &str,
-    text: &str,
-    value: Result<T, E>,
-    errors: &mut Vec<ConfigError>,
-) -> T {
+fn variable<T: Default, E: std::fmt::Display>(name: &str, text: &str, value: Result<T, E>, errors: &mut Vec<ConfigError>) -> T {
     value.unwrap_or_else(|error| {
-        let kind = ErrorKind::Setting(SettingError::BadText {
-            text: text.to_owned(),
-            reason: error.to_string(),
-        });
-        errors.push(ConfigError {
-            at: None,
-            subject: format!("mysql_variables.{name}"),
-            kind,
-        });
+        let kind = ErrorKind::Setting(SettingError::BadText { text: text.to_owned(), reason: error.to_string() });
+        errors.push(ConfigError { at: None, subject: format!("mysql_variables.{name}"), kind });
         T::default()
     })
 }

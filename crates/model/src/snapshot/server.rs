@@ -42,10 +42,7 @@ pub struct Server {
 impl Server {
     /// The TLS parameters for connections of `username`.
     pub fn tls_for(&self, username: &str) -> &Arc<TlsParams> {
-        let own = self
-            .tls_by_user
-            .iter()
-            .find(|(user, _)| &**user == username);
+        let own = self.tls_by_user.iter().find(|(user, _)| &**user == username);
         own.map_or(&self.tls, |(_, params)| params)
     }
 }
@@ -80,14 +77,8 @@ pub enum ServerStatus {
 impl ServerStatus {
     /// Reads the word of the `status` column.
     pub fn from_name(name: &str) -> Option<Self> {
-        let all = [
-            Self::Online,
-            Self::Shunned,
-            Self::OfflineSoft,
-            Self::OfflineHard,
-        ];
-        all.into_iter()
-            .find(|status| status.as_str().eq_ignore_ascii_case(name))
+        let all = [Self::Online, Self::Shunned, Self::OfflineSoft, Self::OfflineHard];
+        all.into_iter().find(|status| status.as_str().eq_ignore_ascii_case(name))
     }
 
     /// The word of the `status` column.
@@ -161,11 +152,7 @@ impl TlsParams {
 /// Every server, in the order of the file.
 pub(super) fn compile(config: &Config) -> Vec<Server> {
     let global = Arc::new(TlsParams::from_variables(&config.mysql));
-    config
-        .rows("mysql_servers")
-        .iter()
-        .map(|row| server(row, config, &global))
-        .collect()
+    config.rows("mysql_servers").iter().map(|row| server(row, config, &global)).collect()
 }
 
 fn server(row: &Row, config: &Config, global: &Arc<TlsParams>) -> Server {
@@ -173,26 +160,16 @@ fn server(row: &Row, config: &Config, global: &Arc<TlsParams>) -> Server {
     let port = number(row, "port");
     let address = match port {
         0 => Address::Unix(PathBuf::from(&*host)),
-        port => Address::Tcp {
-            host: host.clone(),
-            port,
-        },
+        port => Address::Tcp { host: host.clone(), port },
     };
     let mut tls_by_user = own_tls(config, &host, port);
     let for_all = tls_by_user.iter().position(|(user, _)| user.is_empty());
     let tls = for_all.map_or_else(|| global.clone(), |index| tls_by_user.remove(index).1);
     Server {
         use_ssl: row.flag("use_ssl") && port != 0,
-        key: ServerKey {
-            hostgroup: HostgroupId(number(row, "hostgroup_id")),
-            host,
-            port,
-        },
+        key: ServerKey { hostgroup: HostgroupId(number(row, "hostgroup_id")), host, port },
         address,
-        status: row
-            .text("status")
-            .and_then(ServerStatus::from_name)
-            .unwrap_or(ServerStatus::Online),
+        status: row.text("status").and_then(ServerStatus::from_name).unwrap_or(ServerStatus::Online),
         weight: number(row, "weight"),
         max_connections: number(row, "max_connections"),
         compression: row.flag("compression") && port != 0,
@@ -208,12 +185,9 @@ fn server(row: &Row, config: &Config, global: &Arc<TlsParams>) -> Server {
 /// The rows of `mysql_servers_ssl_params` for this server, by user; the empty user stands for all others.
 fn own_tls(config: &Config, host: &str, port: u16) -> Vec<(Box<str>, Arc<TlsParams>)> {
     let rows = config.rows("mysql_servers_ssl_params").iter();
-    let ours = rows.filter(|row| {
-        row.text("hostname") == Some(host) && row.integer("port") == Some(i64::from(port))
-    });
+    let ours = rows.filter(|row| row.text("hostname") == Some(host) && row.integer("port") == Some(i64::from(port)));
     let params = |row: &Row| Arc::new(TlsParams::from_row(row, config.mysql.backend_ssl_verify));
-    ours.map(|row| (row.text("username").unwrap_or_default().into(), params(row)))
-        .collect()
+    ours.map(|row| (row.text("username").unwrap_or_default().into(), params(row))).collect()
 }
 
 fn path(text: &str) -> Option<PathBuf> {

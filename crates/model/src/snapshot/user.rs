@@ -78,9 +78,7 @@ impl Password {
                 Some(hash) => Self::NativeHash(NativeHash(hash)),
                 None => Self::Clear(secret.clone()),
             },
-            hash if hash.starts_with(b"$A$") && hash.len() == CACHING_SHA2_LENGTH => {
-                Self::CachingSha2Hash(secret.clone())
-            }
+            hash if hash.starts_with(b"$A$") && hash.len() == CACHING_SHA2_LENGTH => Self::CachingSha2Hash(secret.clone()),
             _ => Self::Clear(secret.clone()),
         }
     }
@@ -92,10 +90,7 @@ fn native_hash(digits: &[u8]) -> Option<[u8; 20]> {
         return None;
     }
     for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        let (high, low) = (
-            char::from(pair[0]).to_digit(16)?,
-            char::from(pair[1]).to_digit(16)?,
-        );
+        let (high, low) = (char::from(pair[0]).to_digit(16)?, char::from(pair[1]).to_digit(16)?);
         *byte = u8::try_from(high << 4 | low).ok()?;
     }
     Some(hash)
@@ -103,11 +98,7 @@ fn native_hash(digits: &[u8]) -> Option<[u8; 20]> {
 
 /// Fills both maps of users.
 pub(super) fn compile(config: &Config, snapshot: &mut Snapshot, errors: &mut Vec<ConfigError>) {
-    for row in config
-        .rows("mysql_users")
-        .iter()
-        .filter(|row| row.flag("active"))
-    {
+    for row in config.rows("mysql_users").iter().filter(|row| row.flag("active")) {
         let user = match user(row) {
             Ok(user) => Arc::new(user),
             Err(kind) => {
@@ -128,15 +119,10 @@ pub(super) fn compile(config: &Config, snapshot: &mut Snapshot, errors: &mut Vec
 fn user(row: &Row) -> Result<User, ErrorKind> {
     Ok(User {
         name: row.text("username").unwrap_or_default().into(),
-        password: row
-            .secret("password")
-            .map_or(Password::Empty, Password::read),
+        password: row.secret("password").map_or(Password::Empty, Password::read),
         use_ssl: row.flag("use_ssl"),
         default_hostgroup: HostgroupId(number(row, "default_hostgroup")),
-        default_schema: row
-            .text("default_schema")
-            .filter(|schema| !schema.is_empty())
-            .map(Box::from),
+        default_schema: row.text("default_schema").filter(|schema| !schema.is_empty()).map(Box::from),
         schema_locked: row.flag("schema_locked"),
         transaction_persistent: row.flag("transaction_persistent"),
         fast_forward: row.flag("fast_forward"),
@@ -149,18 +135,12 @@ fn attributes(text: &str) -> Result<UserAttributes, ErrorKind> {
     if text.is_empty() {
         return Ok(UserAttributes::default());
     }
-    let json: serde_json::Value =
-        serde_json::from_str(text).map_err(|e| ErrorKind::BadJson(e.to_string()))?;
-    let object = json
-        .as_object()
-        .ok_or_else(|| ErrorKind::BadJson("must be an object".to_owned()))?;
+    let json: serde_json::Value = serde_json::from_str(text).map_err(|e| ErrorKind::BadJson(e.to_string()))?;
+    let object = json.as_object().ok_or_else(|| ErrorKind::BadJson("must be an object".to_owned()))?;
     let text = |key: &str| match object.get(key) {
         None | Some(serde_json::Value::Null) => Ok(None),
         Some(serde_json::Value::String(text)) => Ok(Some(text.as_str().into())),
         Some(_) => Err(ErrorKind::BadJson(format!("'{key}' must be a string"))),
     };
-    Ok(UserAttributes {
-        default_transaction_isolation: text("default-transaction_isolation")?,
-        spiffe_id: text("spiffe_id")?,
-    })
+    Ok(UserAttributes { default_transaction_isolation: text("default-transaction_isolation")?, spiffe_id: text("spiffe_id")? })
 }

@@ -175,7 +175,11 @@ impl Session {
 
     fn check_size(&self, len: usize) -> Result<(), End> {
         if len as u64 > self.worker.snapshot.vars.max_allowed_packet {
-            return Err(End::Protocol { code: 1153, sqlstate: "08S01", text: "Got a packet bigger than 'max_allowed_packet' bytes".into() });
+            return Err(End::Protocol {
+                code: 1153,
+                sqlstate: "08S01",
+                text: "Got a packet bigger than 'max_allowed_packet' bytes".into(),
+            });
         }
         Ok(())
     }

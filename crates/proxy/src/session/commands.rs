@@ -52,7 +52,9 @@ impl Session {
             Command::Statistics => self.send_on(command, ReplyKind::Text).await,
             Command::FieldList => self.send_on(command, ReplyKind::FieldList).await,
             Command::ProcessInfo => self.send_on(command, ReplyKind::Results).await,
-            Command::CreateDb | Command::DropDb | Command::Refresh | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,
+            Command::CreateDb | Command::DropDb | Command::Refresh | Command::Debug | Command::Shutdown => {
+                self.send_on(command, ReplyKind::Simple).await
+            }
             Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => self.replicate(command).await,
             _ => self.send_error(1047, "08S01", "Unknown command").await,
         }

@@ -10,7 +10,23 @@ use std::sync::atomic::Ordering;
 use wire::flags::StatusFlags;
 
 /// Session variables that act once, or on the connection itself: they are not carried but pin.
-const UNCARRIED: &[&str] = &["insert_id", "rand_seed1", "rand_seed2", "pseudo_thread_id", "pseudo_slave_mode", "pseudo_replica_mode", "gtid_next", "gtid_seq_no", "gtid_domain_id", "server_id", "profiling", "debug", "debug_sync", "proxy_user", "external_user"];
+const UNCARRIED: &[&str] = &[
+    "insert_id",
+    "rand_seed1",
+    "rand_seed2",
+    "pseudo_thread_id",
+    "pseudo_slave_mode",
+    "pseudo_replica_mode",
+    "gtid_next",
+    "gtid_seq_no",
+    "gtid_domain_id",
+    "server_id",
+    "profiling",
+    "debug",
+    "debug_sync",
+    "proxy_user",
+    "external_user",
+];
 
 impl Session {
     /// Notes what a COM_QUERY did.
@@ -80,7 +96,8 @@ impl Session {
         for (name, value) in reply.variables.iter().filter(|_| !passing) {
             self.note_variable(name, value, sql, analysis);
         }
-        if reply.variables.iter().any(|(n, _)| n.starts_with("character_set_") || n.starts_with("collation_")) && self.has_text_variables() {
+        if reply.variables.iter().any(|(n, _)| n.starts_with("character_set_") || n.starts_with("collation_")) && self.has_text_variables()
+        {
             // Their values were read in the old character set.
             self.pin(PinReason::UserVariable, analysis);
         }
@@ -164,14 +181,19 @@ impl Session {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
         let constant = |v: &Value| matches!(v, Value::Literal(_) | Value::Word(_));
         let known = |t: &Target| match t {
-            Target::Session(name) => !UNCARRIED.contains(&name.as_str()) && !matches!(name.as_str(), "timestamp" | "last_insert_id" | "identity"),
+            Target::Session(name) => {
+                !UNCARRIED.contains(&name.as_str()) && !matches!(name.as_str(), "timestamp" | "last_insert_id" | "identity")
+            }
             Target::Names { .. } | Target::CharacterSet(_) | Target::TransactionSession { .. } => true,
             Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
         };
         let Some(all) = sql::parse_set(sql, self.lex) else { return };
         // Whatever else the server tells of (the end of an earlier SET STATEMENT) is not this statement's doing.
         let own = |name: &str| {
-            name.starts_with("character_set_") || name.starts_with("collation_") || name.starts_with("tx_") || name.starts_with("transaction_")
+            name.starts_with("character_set_")
+                || name.starts_with("collation_")
+                || name.starts_with("tx_")
+                || name.starts_with("transaction_")
                 || all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == name))
         };
         let repeatable = all.iter().all(|a| known(&a.target) && constant(&a.value)) && effect.iter().all(|(name, _)| own(name));
@@ -287,7 +309,8 @@ impl Session {
             _ => {}
         }
         let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
-            || analysis.facts.contains(Facts::USER_VARIABLE) && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
+            || analysis.facts.contains(Facts::USER_VARIABLE)
+                && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
         if assigns && analysis.kind != Kind::Set {
             self.pin(PinReason::UserVariable, analysis);
         }
@@ -371,7 +394,8 @@ impl Session {
 
     /// The server says that state changed, and nothing above explains it: stored code did it.
     fn note_unexplained(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        let stored_code = matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
+        let stored_code =
+            matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
         if reply.state_change && stored_code && reply.schema.is_none() && reply.variables.is_empty() {
             self.pin(PinReason::SessionState, analysis);
         }
@@ -410,15 +434,30 @@ fn contains_word(value: &[u8], word: &[u8]) -> bool {
 
 fn sets_default(sql: &[u8], lex: sql::LexMode) -> bool {
     let zero = |v: &Value| matches!(v, Value::Default) || matches!(v, Value::Literal(t) if t == "0");
-    sql::parse_set(sql, lex).is_some_and(|all| all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == "timestamp") && zero(&a.value)))
+    sql::parse_set(sql, lex)
+        .is_some_and(|all| all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == "timestamp") && zero(&a.value)))
 }
 
 /// A statement that changes nothing the session must note: the hot path ends here.
 fn is_plain(analysis: &Analysis, reply: &ReplyFacts) -> bool {
-    let loud = Facts::GET_LOCK | Facts::RELEASE_LOCK | Facts::USER_VARIABLE_ASSIGN | Facts::CALC_FOUND_ROWS | Facts::MULTI | Facts::UNKNOWN_FUNCTION;
+    let loud = Facts::GET_LOCK
+        | Facts::RELEASE_LOCK
+        | Facts::USER_VARIABLE_ASSIGN
+        | Facts::CALC_FOUND_ROWS
+        | Facts::MULTI
+        | Facts::UNKNOWN_FUNCTION;
     let quiet_kind = matches!(
         analysis.kind,
-        Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain | Kind::Commit | Kind::Begin | Kind::Rollback
+        Kind::Select
+            | Kind::Insert
+            | Kind::Update
+            | Kind::Delete
+            | Kind::Replace
+            | Kind::Show
+            | Kind::Explain
+            | Kind::Commit
+            | Kind::Begin
+            | Kind::Rollback
     );
     quiet_kind && !analysis.facts.intersects(loud) && reply.variables.is_empty() && reply.schema.is_none() && !reply.state_change
 }

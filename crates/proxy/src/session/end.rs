@@ -48,7 +48,9 @@ impl End {
             Self::Protocol { code, sqlstate, text } => Some((*code, sqlstate, text)),
             Self::Idle => Some((4031, "HY000", "The client was disconnected because of inactivity (wait_timeout).")),
             Self::Killed => Some((1927, "70100", "Connection was killed")),
-            Self::TransactionTimeout => Some((1927, "70100", "Connection was killed: max_transaction_time or max_transaction_idle_time exceeded")),
+            Self::TransactionTimeout => {
+                Some((1927, "70100", "Connection was killed: max_transaction_time or max_transaction_idle_time exceeded"))
+            }
             Self::Shutdown => Some((1053, "08S01", "Server shutdown in progress")),
             Self::BackendLost(text) => Some((2013, "HY000", text)),
             _ => None,

@@ -71,7 +71,9 @@ impl Session {
 
     async fn write_infile(&mut self, n: usize) -> Result<(), Fault> {
         let bytes = self.input.filled().get(..n).unwrap_or_default();
-        let Some(backend) = self.backend.as_mut() else { return Err(Fault::Lost { certainty: Certainty::Unknown, text: "no backend".into() }) };
+        let Some(backend) = self.backend.as_mut() else {
+            return Err(Fault::Lost { certainty: Certainty::Unknown, text: "no backend".into() });
+        };
         match backend.link.write_all(bytes).await {
             Ok(()) => Ok(()),
             Err(e) => Err(self.lost_answering(&e)),

@@ -61,7 +61,10 @@ impl Session {
 
     /// Settings under which the same SET text might mean something else.
     pub(super) fn state_is_ordinary(&self) -> bool {
-        !self.lex.ansi_quotes && !self.lex.no_backslash_escapes && self.state.variables.get("default_collation_for_utf8mb4").is_none() && self.state.variables.get("character_set_collations").is_none()
+        !self.lex.ansi_quotes
+            && !self.lex.no_backslash_escapes
+            && self.state.variables.get("default_collation_for_utf8mb4").is_none()
+            && self.state.variables.get("character_set_collations").is_none()
     }
 
     fn told_changes(&self, effect: &[crate::memory::Change]) -> Vec<u8> {

@@ -65,7 +65,9 @@ const OFFERED: Capabilities = Capabilities::FOUND_ROWS
 /// Offered when the backends have them.
 const IF_BACKENDS: Capabilities = Capabilities::QUERY_ATTRIBUTES;
 /// Offered when the backends have them and the version that is announced is MariaDB's.
-const IF_MARIADB: Capabilities = Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS.union(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA).union(Capabilities::MARIADB_CLIENT_BULK_UNIT_RESULTS);
+const IF_MARIADB: Capabilities = Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS
+    .union(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA)
+    .union(Capabilities::MARIADB_CLIENT_BULK_UNIT_RESULTS);
 
 /// A login under way.
 struct Login {
@@ -91,7 +93,13 @@ struct Request {
 }
 
 /// Logs a client in; the client has its error when this fails.
-pub async fn log_in(worker: Rc<Worker>, entry: Rc<Entry>, link: Link, peer: Option<SocketAddr>, local: Option<SocketAddr>) -> Result<Session, End> {
+pub async fn log_in(
+    worker: Rc<Worker>,
+    entry: Rc<Entry>,
+    link: Link,
+    peer: Option<SocketAddr>,
+    local: Option<SocketAddr>,
+) -> Result<Session, End> {
     let limit = Duration::from_millis(worker.snapshot.vars.connect_timeout_client);
     let login = Login {
         link,
@@ -255,11 +263,18 @@ impl Login {
     }
 
     /// Runs the exchange; None when the password is wrong. Unknown users go through the same motions.
-    async fn prove(&mut self, auth: &mut ServerAuth, user: Option<&User>, plugin: Option<&[u8]>, response: &[u8]) -> Result<Option<Verified>, End> {
+    async fn prove(
+        &mut self,
+        auth: &mut ServerAuth,
+        user: Option<&User>,
+        plugin: Option<&[u8]>,
+        response: &[u8],
+    ) -> Result<Option<Verified>, End> {
         let worker = Rc::clone(&self.worker);
         let secrets = user.and_then(|u| worker.shared.users.get(u.name.as_bytes())).map(|u| u.secrets()).unwrap_or_default();
         let decoy = scramble();
-        let account = Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
+        let account =
+            Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
         let mut step = auth.start(&account, plugin, response).map_err(malformed)?;
         loop {
             step = match step {
@@ -502,7 +517,8 @@ impl Session {
     }
 
     async fn send_login_ok(&mut self, seq: u8) -> Result<(), End> {
-        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status: self.current_status(), warnings: 0, info: b"", session_state: b"" };
+        let ok =
+            OkPacket { affected_rows: 0, last_insert_id: 0, status: self.current_status(), warnings: 0, info: b"", session_state: b"" };
         let mut payload = Vec::new();
         ok.write(&mut payload, OK, self.caps);
         let mut out = Vec::new();
@@ -563,7 +579,8 @@ impl Session {
         let worker = Rc::clone(&self.worker);
         let secrets = user.and_then(|u| worker.shared.users.get(u.name.as_bytes())).map(|u| u.secrets()).unwrap_or_default();
         let decoy = scramble();
-        let account = Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
+        let account =
+            Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
         let mut seq = 1;
         let mut step = auth.start(&account, change.plugin, change.auth_response).map_err(malformed)?;
         loop {

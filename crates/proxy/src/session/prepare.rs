@@ -36,7 +36,8 @@ impl Session {
         let text = self.prepared_text(command, &analysis);
         let fact = sql::single_fact_select(self.body(command), self.lex);
         let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), text });
-        let statement = ClientStatement { key, analysis, params: 0, types: Vec::new(), fact, long_data: false, cursor: false, failed: None };
+        let statement =
+            ClientStatement { key, analysis, params: 0, types: Vec::new(), fact, long_data: false, cursor: false, failed: None };
         if self.pins.set().is_empty() {
             if let Some((packets, caps, params)) = self.remembered(&statement.key) {
                 return self.answer_prepared(statement, packets, caps, params).await;
@@ -51,7 +52,8 @@ impl Session {
     /// The text as servers get it: what is constant for the session is put in.
     fn prepared_text(&self, command: Incoming, analysis: &Analysis) -> Text {
         let text = self.body(command);
-        let constant = analysis.facts.contains(Facts::CONNECTION_ID) && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
+        let constant = analysis.facts.contains(Facts::CONNECTION_ID)
+            && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
         if constant && sql::single_fact_select(text, self.lex).is_none() {
             return self.substituted(text).into();
         }
@@ -177,7 +179,13 @@ impl Session {
     }
 
     /// Sends a server's answer to PREPARE under the session's own statement id.
-    async fn answer_prepared(&mut self, mut statement: ClientStatement, mut packets: Vec<u8>, caps: Capabilities, params: u16) -> Result<(), End> {
+    async fn answer_prepared(
+        &mut self,
+        mut statement: ClientStatement,
+        mut packets: Vec<u8>,
+        caps: Capabilities,
+        params: u16,
+    ) -> Result<(), End> {
         statement.params = params;
         let id = self.statements.insert(statement);
         if let Some(slot) = packets.get_mut(HEADER + 1..HEADER + 5) {

@@ -113,7 +113,14 @@ impl Session {
     /// A statement may be sent again only when it had no effect: it never arrived, or it is a plain read of which the
     /// client has seen nothing.
     fn may_retry(&self, certainty: Certainty, analysis: &Analysis) -> bool {
-        let changes = Facts::LOCKING_READ | Facts::GET_LOCK | Facts::RELEASE_LOCK | Facts::USER_VARIABLE_ASSIGN | Facts::UNKNOWN_FUNCTION | Facts::MULTI | Facts::INTO_FILE | Facts::LAST_INSERT_ID_SET;
+        let changes = Facts::LOCKING_READ
+            | Facts::GET_LOCK
+            | Facts::RELEASE_LOCK
+            | Facts::USER_VARIABLE_ASSIGN
+            | Facts::UNKNOWN_FUNCTION
+            | Facts::MULTI
+            | Facts::INTO_FILE
+            | Facts::LAST_INSERT_ID_SET;
         let plain_read = matches!(analysis.kind, Kind::Select | Kind::Show | Kind::Explain) && !analysis.facts.intersects(changes);
         match certainty {
             Certainty::NeverSent => true,
@@ -134,7 +141,9 @@ impl Session {
                 self.give_back();
                 Ok(())
             }
-            Fault::Lost { certainty: Certainty::Answering, text } => Err(End::BackendLost(format!("Lost connection to server during query: {text}"))),
+            Fault::Lost { certainty: Certainty::Answering, text } => {
+                Err(End::BackendLost(format!("Lost connection to server during query: {text}")))
+            }
             Fault::Lost { text, .. } => {
                 tracing::warn!("session {}: connection to the server lost during a statement: {text}", self.entry.id);
                 let text = format!("Lost connection to server during query ({text})");

@@ -99,7 +99,9 @@ impl Session {
             Some(backend) => backend.core.caps,
             None => return Err(Fault::Lost { certainty: Certainty::NeverSent, text: "no backend".into() }),
         };
-        let mut reframe = Reframe::new(kind, from, self.caps, filter, self.current_status()).with_patch(patch);
+        let mut reframe = Reframe::new(kind, from, self.caps, filter, self.current_status())
+            .with_patch(patch)
+            .with_whole_packets(self.front.frame_seq().is_some());
         reframe.set_next_seq(self.answer_seq());
         loop {
             let needs = self.forward(&mut reframe, facts, out, began).await?;
@@ -122,7 +124,13 @@ impl Session {
     }
 
     /// Passes on what the backend's input holds; answers how many bytes must be there to go on.
-    async fn forward(&mut self, reframe: &mut Reframe<'_>, facts: &mut ReplyFacts, out: &mut Vec<u8>, began: &mut bool) -> Result<usize, Fault> {
+    async fn forward(
+        &mut self,
+        reframe: &mut Reframe<'_>,
+        facts: &mut ReplyFacts,
+        out: &mut Vec<u8>,
+        began: &mut bool,
+    ) -> Result<usize, Fault> {
         let Some(mut input) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return Ok(0) };
         out.clear();
         if let Some(seq) = self.front.frame_seq() {

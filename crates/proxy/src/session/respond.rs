@@ -27,7 +27,8 @@ impl Session {
     pub(super) async fn send_eof(&mut self) -> Result<(), End> {
         let mut payload = Vec::with_capacity(16);
         if self.caps.contains(wire::flags::Capabilities::DEPRECATE_EOF) {
-            let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status: self.current_status(), warnings: 0, info: b"", session_state: b"" };
+            let ok =
+                OkPacket { affected_rows: 0, last_insert_id: 0, status: self.current_status(), warnings: 0, info: b"", session_state: b"" };
             ok.write(&mut payload, EOF, self.caps);
         } else {
             put_eof(&mut payload, 0, self.current_status());

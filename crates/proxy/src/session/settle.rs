@@ -42,7 +42,12 @@ struct Unread {
 impl Session {
     /// Ends a statement: reads what the session must know, gives the backend back when no pin holds.
     /// `certain` answers whether the statement's text proves that an insert id was generated.
-    pub(super) async fn settle(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> Result<(), End> {
+    pub(super) async fn settle(
+        &mut self,
+        analysis: &Analysis,
+        reply: &ReplyFacts,
+        certain: impl Fn(&Self, u64) -> bool,
+    ) -> Result<(), End> {
         let mut unread = self.remember(analysis, reply, certain);
         if !self.pins.set().is_empty() {
             return Ok(());
@@ -105,14 +110,18 @@ impl Session {
     /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
     pub(super) fn leaves_warnings(&self, analysis: &Analysis, sql: &[u8]) -> bool {
         let mariadb = self.worker.shared.info.get().is_some_and(|i| i.flavor == Flavor::MariaDb);
-        let tableless = matches!(analysis.kind, Kind::Set | Kind::Commit | Kind::Begin | Kind::Rollback | Kind::Do | Kind::Use | Kind::UnlockTables | Kind::Select);
+        let tableless = matches!(
+            analysis.kind,
+            Kind::Set | Kind::Commit | Kind::Begin | Kind::Rollback | Kind::Do | Kind::Use | Kind::UnlockTables | Kind::Select
+        );
         let reads_table = || sql.to_ascii_lowercase().windows(5).any(|w| w == b"from ");
         mariadb && tableless && self.facts.diagnostics.is_some() && !reads_table()
     }
 
     /// Notes LAST_INSERT_ID(); true when it must be asked for because the reply does not prove it.
     fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> bool {
-        let stored_code = analysis.kind == Kind::Call || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::MULTI | Facts::UNKNOWN_FUNCTION);
+        let stored_code =
+            analysis.kind == Kind::Call || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::MULTI | Facts::UNKNOWN_FUNCTION);
         let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData | Kind::Compound | Kind::Execute);
         let id = reply.last_insert_id;
         if !self.pins.set().is_empty() {
@@ -171,7 +180,8 @@ impl Session {
             }
         }
         // An error does not say whether it left a transaction open (autocommit=0); these replies do.
-        self.status = (self.status & !(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY)) | (status & (StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
+        self.status = (self.status & !(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY))
+            | (status & (StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
         if status.contains(StatusFlags::IN_TRANS) {
             let now = self.now_ms();
             self.pins.begin(PinReason::Transaction, now, 0);

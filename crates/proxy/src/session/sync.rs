@@ -180,7 +180,11 @@ impl Session {
         };
         let on = |b: bool| if b { "ON" } else { "OFF" };
         let names = names.replace('\\', "").replace('\'', "");
-        format!("SET SESSION session_track_system_variables='{names}',session_track_schema={},session_track_state_change={}", on(schema), on(state_change))
+        format!(
+            "SET SESSION session_track_system_variables='{names}',session_track_schema={},session_track_state_change={}",
+            on(schema),
+            on(state_change)
+        )
     }
 
     /// The connection failed before the statement was sent.
@@ -197,5 +201,6 @@ const CLEAR_WARNINGS: &str = "DO (SELECT 1 FROM (SELECT 1) tidegate)";
 
 /// Does the statement read the diagnostics area and leave it as it is?
 pub fn is_about_diagnostics(analysis: &Analysis) -> bool {
-    matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors | Kind::GetDiagnostics) || analysis.facts.contains(Facts::DIAGNOSTICS)
+    matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors | Kind::GetDiagnostics)
+        || analysis.facts.contains(Facts::DIAGNOSTICS)
 }

@@ -12,26 +12,15 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Where distributions keep the CAs they trust: Debian, Red Hat, SUSE, Alpine.
-const SYSTEM_ROOTS: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
+const SYSTEM_ROOTS: [&str; 4] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"];
 
 /// Modification time and size in bytes of each file that parameters name, to notice that one was replaced.
 pub(super) type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 /// The stamp of all files of `params`, as they are now.
 pub(super) fn stamp(params: &TlsParams) -> Stamp {
-    let paths = [
-        &params.ca,
-        &params.capath,
-        &params.cert,
-        &params.key,
-        &params.crl,
-        &params.crlpath,
-    ];
+    let paths = [&params.ca, &params.capath, &params.cert, &params.key, &params.crl, &params.crlpath];
     let of_file = |path: &PathBuf| {
         let meta = fs::metadata(path).ok()?;
         Some((meta.modified().ok()?, meta.len()))
@@ -40,18 +29,12 @@ pub(super) fn stamp(params: &TlsParams) -> Stamp {
 }
 
 /// All certificates of one file; none is an error.
-pub(super) fn certificates(
-    setting: &str,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     at_least_one(setting, path, "certificate", read(setting, path)?)
 }
 
 /// All revocation lists of one file; none is an error.
-pub(super) fn revocation_lists(
-    setting: &str,
-    path: &Path,
-) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+pub(super) fn revocation_lists(setting: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     at_least_one(setting, path, "revocation list", read(setting, path)?)
 }
 
@@ -66,23 +49,13 @@ pub(super) fn private_key(setting: &str, path: &Path) -> Result<PrivateKeyDer<'s
 
 /// What `read` finds in the files of a directory, in the order of their names. OpenSSL wants hashed names there; here
 /// any name will do, and files that hold something else are passed over.
-pub(super) fn in_directory<T: PemObject>(
-    setting: &str,
-    directory: &Path,
-    what: &str,
-) -> Result<Vec<T>, String> {
+pub(super) fn in_directory<T: PemObject>(setting: &str, directory: &Path, what: &str) -> Result<Vec<T>, String> {
     let at = |e: std::io::Error| format!("{setting}: {}: {e}", directory.display());
     let entries = fs::read_dir(directory).map_err(at)?;
-    let mut paths = entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(at)?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(at)?;
     paths.sort();
     let files = paths.iter().filter(|path| path.is_file());
-    let found = files
-        .filter_map(|path| read::<T>(setting, path).ok())
-        .flatten()
-        .collect();
+    let found = files.filter_map(|path| read::<T>(setting, path).ok()).flatten().collect();
     at_least_one(setting, directory, what, found)
 }
 
@@ -103,29 +76,21 @@ pub(super) fn certified_key(
     (key_setting, key): (&str, &Path),
 ) -> Result<CertifiedKey, String> {
     let chain = certificates(cert_setting, cert)?;
-    let loaded = provider
-        .key_provider
-        .load_private_key(private_key(key_setting, key)?);
-    let loaded =
-        loaded.map_err(|e| format!("{key_setting}: {}: cannot be used: {e}", key.display()))?;
-    let (_, leaf) = X509Certificate::from_der(&chain[0])
-        .map_err(|e| format!("{cert_setting}: {}: not a certificate: {e}", cert.display()))?;
+    let loaded = provider.key_provider.load_private_key(private_key(key_setting, key)?);
+    let loaded = loaded.map_err(|e| format!("{key_setting}: {}: cannot be used: {e}", key.display()))?;
+    let (_, leaf) =
+        X509Certificate::from_der(&chain[0]).map_err(|e| format!("{cert_setting}: {}: not a certificate: {e}", cert.display()))?;
     match loaded.public_key() {
-        Some(public) if public.as_ref() != leaf.public_key().raw => Err(format!(
-            "{key_setting}: {} is not the key of {cert_setting}: {}",
-            key.display(),
-            cert.display()
-        )),
+        Some(public) if public.as_ref() != leaf.public_key().raw => {
+            Err(format!("{key_setting}: {} is not the key of {cert_setting}: {}", key.display(), cert.display()))
+        }
         _ => Ok(CertifiedKey::new(chain, loaded)),
     }
 }
 
 fn read<T: PemObject>(setting: &str, path: &Path) -> Result<Vec<T>, String> {
     let at = |e| format!("{setting}: {}: {}", path.display(), cause(e));
-    T::pem_file_iter(path)
-        .map_err(at)?
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(at)
+    T::pem_file_iter(path).map_err(at)?.collect::<Result<Vec<_>, _>>().map_err(at)
 }
 
 fn cause(error: pem::Error) -> String {
@@ -135,12 +100,7 @@ fn cause(error: pem::Error) -> String {
     }
 }
 
-fn at_least_one<T>(
-    setting: &str,
-    path: &Path,
-    what: &str,
-    found: Vec<T>,
-) -> Result<Vec<T>, String> {
+fn at_least_one<T>(setting: &str, path: &Path, what: &str, found: Vec<T>) -> Result<Vec<T>, String> {
     match found.is_empty() {
         true => Err(format!("{setting}: {}: no {what} in it", path.display())),
         false => Ok(found),

@@ -9,10 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
-};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd};
 
 /// CAs for clients' certificates.
 pub(super) const CA_FILE: &str = "proxysql-ca.pem";
@@ -38,9 +35,8 @@ struct Pems {
 /// # Errors
 /// Some exist and some do not, naming those; or they cannot be written.
 pub(super) fn ensure_files(datadir: &Path) -> Result<(), String> {
-    let (present, missing): (Vec<&str>, Vec<&str>) = [CA_FILE, CERT_FILE, KEY_FILE]
-        .into_iter()
-        .partition(|name| exists(&datadir.join(name)));
+    let (present, missing): (Vec<&str>, Vec<&str>) =
+        [CA_FILE, CERT_FILE, KEY_FILE].into_iter().partition(|name| exists(&datadir.join(name)));
     if missing.is_empty() {
         return Ok(());
     }
@@ -51,10 +47,8 @@ pub(super) fn ensure_files(datadir: &Path) -> Result<(), String> {
             "TLS to clients: {missing} missing in {dir}, beside {present}: provide all three, or none to have them generated"
         ));
     }
-    let pems = generate(SystemTime::now())
-        .map_err(|e| format!("TLS to clients: cannot generate a certificate: {e}"))?;
-    write_all(datadir, &pems)
-        .map_err(|e| format!("TLS to clients: cannot write to {}: {e}", datadir.display()))
+    let pems = generate(SystemTime::now()).map_err(|e| format!("TLS to clients: cannot generate a certificate: {e}"))?;
+    write_all(datadir, &pems).map_err(|e| format!("TLS to clients: cannot write to {}: {e}", datadir.display()))
 }
 
 /// A dangling link is there too: it is the operator's, not to be written over.
@@ -76,18 +70,12 @@ fn generate(now: SystemTime) -> Result<Pems, rcgen::Error> {
     server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     server.use_authority_key_identifier_extension = true;
     let cert = server.signed_by(&key, &Issuer::from_params(&ca, &ca_key))?;
-    Ok(Pems {
-        ca: ca_cert.pem(),
-        cert: cert.pem(),
-        key: key.serialize_pem(),
-    })
+    Ok(Pems { ca: ca_cert.pem(), cert: cert.pem(), key: key.serialize_pem() })
 }
 
 /// Valid since yesterday, for clients whose clocks are behind.
 fn params(name: &str, now: SystemTime) -> CertificateParams {
-    let since_epoch = now
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = date_time_ymd(1970, 1, 1) + since_epoch;
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -99,11 +87,7 @@ fn params(name: &str, now: SystemTime) -> CertificateParams {
 
 /// Each file appears whole or not at all; what a crash leaves between two of them is refused at the next start.
 fn write_all(datadir: &Path, pems: &Pems) -> io::Result<()> {
-    let files = [
-        (CA_FILE, &pems.ca, 0o644),
-        (CERT_FILE, &pems.cert, 0o644),
-        (KEY_FILE, &pems.key, 0o600),
-    ];
+    let files = [(CA_FILE, &pems.ca, 0o644), (CERT_FILE, &pems.cert, 0o644), (KEY_FILE, &pems.key, 0o600)];
     for (name, text, mode) in files {
         write_aside(&datadir.join(aside(name)), text, mode)?;
     }
@@ -122,11 +106,7 @@ fn write_aside(path: &Path, text: &str, mode: u32) -> io::Result<()> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()

@@ -21,29 +21,18 @@ pub(super) fn config(datadir: &Path) -> Result<ServerConfig, String> {
     let provider = aws_lc_rs::default_provider();
     files::certificates("TLS to clients", &datadir.join(CA_FILE))?;
     let (cert, key) = (datadir.join(CERT_FILE), datadir.join(KEY_FILE));
-    let pair = files::certified_key(
-        &provider,
-        ("TLS to clients", &cert),
-        ("TLS to clients", &key),
-    )?;
+    let pair = files::certified_key(&provider, ("TLS to clients", &cert), ("TLS to clients", &key))?;
     with_key(provider, pair)
 }
 
 /// Tickets and sessions are off: they cost a packet a handshake, and would outlive the certificate they were made with.
-pub(super) fn with_key(
-    provider: CryptoProvider,
-    pair: CertifiedKey,
-) -> Result<ServerConfig, String> {
-    let clients = Arc::new(AnyClient {
-        algorithms: provider.signature_verification_algorithms,
-    });
+pub(super) fn with_key(provider: CryptoProvider, pair: CertifiedKey) -> Result<ServerConfig, String> {
+    let clients = Arc::new(AnyClient { algorithms: provider.signature_verification_algorithms });
     let builder = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|e| format!("TLS to clients: {e}"))?;
     let resolver = Arc::new(SingleCertAndKey::from(pair));
-    let mut config = builder
-        .with_client_cert_verifier(clients)
-        .with_cert_resolver(resolver);
+    let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(resolver);
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(config)

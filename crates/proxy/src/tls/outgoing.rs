@@ -64,11 +64,9 @@ fn trust(params: &TlsParams, provider: &Arc<CryptoProvider>) -> Result<Trust, St
 /// Revocation lists without a check would only seem to protect.
 fn refuse_useless_crl(params: &TlsParams) -> Result<(), String> {
     match params.crl.is_some() || params.crlpath.is_some() {
-        true => Err(
-            "ssl_crl or ssl_crlpath is set, but certificates are not checked: set ssl_ca or \
+        true => Err("ssl_crl or ssl_crlpath is set, but certificates are not checked: set ssl_ca or \
                      mysql-backend_ssl_verify"
-                .into(),
-        ),
+            .into()),
         false => Ok(()),
     }
 }
@@ -91,9 +89,7 @@ fn anchors(params: &TlsParams) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(anchors)
 }
 
-fn revocation_lists(
-    params: &TlsParams,
-) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+fn revocation_lists(params: &TlsParams) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     let mut lists = Vec::new();
     if let Some(path) = &params.crl {
         lists.extend(files::revocation_lists("ssl_crl", path)?);

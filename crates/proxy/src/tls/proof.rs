@@ -26,21 +26,11 @@ pub(super) fn tls12(
     algorithms: &WebPkiSupportedAlgorithms,
 ) -> Result<HandshakeSignatureValid, Error> {
     let parsed = parse(cert)?;
-    let (spki, key) = (
-        parsed.public_key().raw,
-        &*parsed.public_key().subject_public_key.data,
-    );
-    let offered = algorithms
-        .mapping
-        .iter()
-        .find(|(scheme, _)| *scheme == signed.scheme);
-    let (_, candidates) =
-        offered.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-    let fits_key = candidates
-        .iter()
-        .filter(|a| public_key_to_spki(&a.public_key_alg_id(), key).as_ref() == spki);
-    let mut checks =
-        fits_key.map(|algorithm| algorithm.verify_signature(key, message, signed.signature()));
+    let (spki, key) = (parsed.public_key().raw, &*parsed.public_key().subject_public_key.data);
+    let offered = algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
+    let (_, candidates) = offered.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+    let fits_key = candidates.iter().filter(|a| public_key_to_spki(&a.public_key_alg_id(), key).as_ref() == spki);
+    let mut checks = fits_key.map(|algorithm| algorithm.verify_signature(key, message, signed.signature()));
     match checks.any(|check| check.is_ok()) {
         true => Ok(HandshakeSignatureValid::assertion()),
         false => Err(CertificateError::BadSignature.into()),

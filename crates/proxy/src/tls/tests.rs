@@ -15,11 +15,7 @@ use super::{ClientConfigs, client};
 use pki::{Ca, Dir, connect, make_v1, named, openssl, row, server, server_of_files, with_names};
 
 fn params(verify: BackendSslVerify, ca: Option<PathBuf>) -> TlsParams {
-    TlsParams {
-        verify,
-        ca,
-        ..TlsParams::default()
-    }
+    TlsParams { verify, ca, ..TlsParams::default() }
 }
 
 /// Why a connection to `host` fails.
@@ -51,16 +47,8 @@ fn off_with_a_ca_means_ca() {
     let dir = Dir::new();
     let (ca, other) = (Ca::new("ca"), Ca::new("other"));
     let server = server(&dir, &ca.sign(&named("db")));
-    assert_accepted(
-        "db.example",
-        &params(Off, Some(dir.write("ca.pem", &ca.pem))),
-        &server,
-    );
-    let error = refusal(
-        "db.example",
-        &params(Off, Some(dir.write("other.pem", &other.pem))),
-        &server,
-    );
+    assert_accepted("db.example", &params(Off, Some(dir.write("ca.pem", &ca.pem))), &server);
+    let error = refusal("db.example", &params(Off, Some(dir.write("other.pem", &other.pem))), &server);
     assert!(error.contains("UnknownIssuer"), "{error}");
 }
 
@@ -68,17 +56,10 @@ fn off_with_a_ca_means_ca() {
 fn ca_wants_a_chain_and_no_name() {
     let dir = Dir::new();
     let (ca, other) = (Ca::new("ca"), Ca::new("other"));
-    let server = server(
-        &dir,
-        &ca.sign(&named("MySQL_Server_8.0_Auto_Generated_Server_Certificate")),
-    );
+    let server = server(&dir, &ca.sign(&named("MySQL_Server_8.0_Auto_Generated_Server_Certificate")));
     let both = dir.write("both.pem", &format!("{}{}", other.pem, ca.pem));
     assert_accepted("10.0.0.1", &params(VerifyCa, Some(both)), &server);
-    let error = refusal(
-        "10.0.0.1",
-        &params(VerifyCa, Some(dir.write("other.pem", &other.pem))),
-        &server,
-    );
+    let error = refusal("10.0.0.1", &params(VerifyCa, Some(dir.write("other.pem", &other.pem))), &server);
     assert!(error.contains("UnknownIssuer"), "{error}");
 }
 
@@ -87,11 +68,7 @@ fn ca_of_the_same_name_but_another_key_is_not_trusted() {
     let dir = Dir::new();
     let (ca, twin) = (Ca::new("ca"), Ca::new("ca"));
     let server = server(&dir, &ca.sign(&named("db")));
-    refusal(
-        "db",
-        &params(VerifyCa, Some(dir.write("ca.pem", &twin.pem))),
-        &server,
-    );
+    refusal("db", &params(VerifyCa, Some(dir.write("ca.pem", &twin.pem))), &server);
 }
 
 #[test]
@@ -101,11 +78,7 @@ fn ca_refuses_expired_certificates() {
     let mut expired = named("db");
     expired.not_after = date_time_ymd(2002, 1, 1);
     let server = server(&dir, &ca.sign(&expired));
-    let error = refusal(
-        "db",
-        &params(VerifyCa, Some(dir.write("ca.pem", &ca.pem))),
-        &server,
-    );
+    let error = refusal("db", &params(VerifyCa, Some(dir.write("ca.pem", &ca.pem))), &server);
     assert!(error.contains("Expired"), "{error}");
 }
 
@@ -116,11 +89,7 @@ fn ca_follows_intermediates() {
     let middle = root.intermediate("middle");
     let (leaf, key) = middle.sign(&named("db"));
     let server = server(&dir, &(leaf + &middle.pem, key));
-    assert_accepted(
-        "db",
-        &params(VerifyCa, Some(dir.write("ca.pem", &root.pem))),
-        &server,
-    );
+    assert_accepted("db", &params(VerifyCa, Some(dir.write("ca.pem", &root.pem))), &server);
 }
 
 #[test]
@@ -130,11 +99,7 @@ fn a_certificate_that_is_no_ca_cannot_sign() {
     let impostor = root.signed_non_ca("impostor");
     let (leaf, key) = impostor.sign(&named("db"));
     let server = server(&dir, &(leaf + &impostor.pem, key));
-    refusal(
-        "db",
-        &params(VerifyCa, Some(dir.write("ca.pem", &root.pem))),
-        &server,
-    );
+    refusal("db", &params(VerifyCa, Some(dir.write("ca.pem", &root.pem))), &server);
 }
 
 #[test]
@@ -142,10 +107,7 @@ fn ca_without_a_file_means_the_systems() {
     let dir = Dir::new();
     let server = server(&dir, &Ca::new("ca").sign(&named("db")));
     let error = refusal("db", &params(VerifyCa, None), &server);
-    assert!(
-        error.contains("UnknownIssuer") || error.contains("ssl_ca is not set"),
-        "{error}"
-    );
+    assert!(error.contains("UnknownIssuer") || error.contains("ssl_ca is not set"), "{error}");
 }
 
 #[test]
@@ -156,10 +118,7 @@ fn ca_takes_a_directory() {
     capath.write("one.pem", &Ca::new("other").pem);
     capath.write("two.pem", &ca.pem);
     let server = server(&dir, &ca.sign(&named("db")));
-    let params = TlsParams {
-        capath: Some(capath.0.clone()),
-        ..params(Off, None)
-    };
+    let params = TlsParams { capath: Some(capath.0.clone()), ..params(Off, None) };
     assert_accepted("db", &params, &server);
 }
 
@@ -172,24 +131,14 @@ fn a_self_signed_certificate_can_be_its_own_ca() {
     assert_accepted("db1", &params(VerifyCa, Some(pinned.clone())), &server);
     assert_accepted("db1", &params(Identity, Some(pinned.clone())), &server);
     refusal("db2", &params(Identity, Some(pinned)), &server);
-    refusal(
-        "db1",
-        &params(VerifyCa, Some(dir.write("other.pem", &other.pem))),
-        &server,
-    );
+    refusal("db1", &params(VerifyCa, Some(dir.write("other.pem", &other.pem))), &server);
 }
 
 #[test]
 fn identity_checks_alternative_names() {
     let dir = Dir::new();
     let ca = Ca::new("ca");
-    let server = server(
-        &dir,
-        &ca.sign(&with_names(
-            "cn.example",
-            &["db.example", "*.dbs.example", "10.0.0.1"],
-        )),
-    );
+    let server = server(&dir, &ca.sign(&with_names("cn.example", &["db.example", "*.dbs.example", "10.0.0.1"])));
     let params = params(Identity, Some(dir.write("ca.pem", &ca.pem)));
     for good in ["db.example", "DB.example", "one.dbs.example", "10.0.0.1"] {
         assert_accepted(good, &params, &server);
@@ -210,9 +159,7 @@ fn identity_falls_back_on_the_common_name() {
     assert_accepted("db.example", &params(Identity, Some(file.clone())), &server);
     refusal("other.example", &params(Identity, Some(file)), &server);
     let other = dir.write("other.pem", &Ca::new("other").pem);
-    assert!(
-        refusal("db.example", &params(Identity, Some(other)), &server).contains("UnknownIssuer")
-    );
+    assert!(refusal("db.example", &params(Identity, Some(other)), &server).contains("UnknownIssuer"));
 }
 
 #[test]
@@ -224,21 +171,13 @@ fn x509_v1_certificates_work_in_every_mode() {
     let server = server_of_files(&dir.path("v1-cert.pem"), &dir.path("v1-key.pem"));
     let ca = Some(dir.path("ca.pem"));
     for version in ["TLSv1.2", "TLSv1.3"] {
-        let at = |params: TlsParams| TlsParams {
-            tls_version: Some(version.into()),
-            ..params
-        };
+        let at = |params: TlsParams| TlsParams { tls_version: Some(version.into()), ..params };
         assert_accepted("any", &at(params(Off, None)), &server);
         assert_accepted("any", &at(params(VerifyCa, ca.clone())), &server);
         assert_accepted("server1", &at(params(Identity, ca.clone())), &server);
-        assert!(
-            refusal("server2", &at(params(Identity, ca.clone())), &server)
-                .contains("NotValidForName")
-        );
+        assert!(refusal("server2", &at(params(Identity, ca.clone())), &server).contains("NotValidForName"));
         let wrong = dir.write("wrong.pem", &Ca::new("v1-ca").pem);
-        assert!(
-            refusal("any", &at(params(VerifyCa, Some(wrong))), &server).contains("UnknownIssuer")
-        );
+        assert!(refusal("any", &at(params(VerifyCa, Some(wrong))), &server).contains("UnknownIssuer"));
     }
 }
 
@@ -266,17 +205,14 @@ fn x509_v1_certificates_can_be_revoked() {
         return;
     }
     let server = server_of_files(&dir.path("v1-cert.pem"), &dir.path("v1-key.pem"));
-    dir.write("ca.cnf", "[ca]\ndefault_ca = d\n[d]\ndatabase = index.txt\ndefault_md = sha256\ncrl_extensions = x\n[x]\nauthorityKeyIdentifier = keyid\n");
+    dir.write(
+        "ca.cnf",
+        "[ca]\ndefault_ca = d\n[d]\ndatabase = index.txt\ndefault_md = sha256\ncrl_extensions = x\n[x]\nauthorityKeyIdentifier = keyid\n",
+    );
     let list = |index: &str| {
         dir.write("index.txt", index);
-        openssl(
-            &dir,
-            "ca -config ca.cnf -gencrl -crldays 30 -cert ca.pem -keyfile ca-key.pem -out crl.pem",
-        );
-        TlsParams {
-            crl: Some(dir.path("crl.pem")),
-            ..params(VerifyCa, Some(dir.path("ca.pem")))
-        }
+        openssl(&dir, "ca -config ca.cnf -gencrl -crldays 30 -cert ca.pem -keyfile ca-key.pem -out crl.pem");
+        TlsParams { crl: Some(dir.path("crl.pem")), ..params(VerifyCa, Some(dir.path("ca.pem"))) }
     };
     assert_accepted("any", &list(""), &server);
     let revoked = list("R\t301231000000Z\t200101000000Z\t01\tunknown\t/CN=server1\n");
@@ -291,17 +227,11 @@ fn revoked_certificates_are_refused() {
     cert.serial_number = Some(7_u64.into());
     let server = server(&dir, &ca.sign(&cert));
     let file = dir.write("ca.pem", &ca.pem);
-    let with = |list: &str| TlsParams {
-        crl: Some(dir.write("crl.pem", list)),
-        ..params(VerifyCa, Some(file.clone()))
-    };
+    let with = |list: &str| TlsParams { crl: Some(dir.write("crl.pem", list)), ..params(VerifyCa, Some(file.clone())) };
     assert_accepted("db", &with(&ca.revoke(8, 2049)), &server);
     assert!(refusal("db", &with(&ca.revoke(7, 2049)), &server).contains("Revoked"));
     assert!(refusal("db", &with(&ca.revoke(8, 2021)), &server).contains("ExpiredRevocationList"));
-    assert!(
-        refusal("db", &with(&Ca::new("x").revoke(8, 2049)), &server)
-            .contains("UnknownRevocationStatus")
-    );
+    assert!(refusal("db", &with(&Ca::new("x").revoke(8, 2049)), &server).contains("UnknownRevocationStatus"));
     assert!(refusal("db", &with("nothing"), &server).contains("ssl_crl"));
 }
 
@@ -309,10 +239,7 @@ fn revoked_certificates_are_refused() {
 fn revocation_lists_without_a_check_are_refused() {
     let dir = Dir::new();
     let server = server(&dir, &Ca::new("ca").sign(&named("db")));
-    let params = TlsParams {
-        crl: Some("/x".into()),
-        ..TlsParams::default()
-    };
+    let params = TlsParams { crl: Some("/x".into()), ..TlsParams::default() };
     assert!(refusal("db", &params, &server).contains("ssl_crl"));
 }
 
@@ -325,24 +252,15 @@ fn our_own_certificate_is_shown() {
     let both = dir.write("both.pem", &format!("{cert}{key}"));
     let (cert, key) = (dir.write("cert.pem", &cert), dir.write("key.pem", &key));
     let shown = |cert: Option<&PathBuf>, key: Option<&PathBuf>| {
-        let params = TlsParams {
-            cert: cert.cloned(),
-            key: key.cloned(),
-            ..TlsParams::default()
-        };
-        connect("db", &params, &server)
-            .map(|(_, server)| server.peer_certificates().map(<[_]>::len))
+        let params = TlsParams { cert: cert.cloned(), key: key.cloned(), ..TlsParams::default() };
+        connect("db", &params, &server).map(|(_, server)| server.peer_certificates().map(<[_]>::len))
     };
     assert_eq!(shown(None, None), Ok(None));
     assert_eq!(shown(Some(&cert), Some(&key)), Ok(Some(1)));
     assert_eq!(shown(Some(&both), None), Ok(Some(1)));
     assert!(shown(Some(&cert), None).unwrap_err().contains("ssl_key"));
     let other = dir.write("other.pem", &ca.sign(&named("other")).1);
-    assert!(
-        shown(Some(&cert), Some(&other))
-            .unwrap_err()
-            .contains("is not the key of")
-    );
+    assert!(shown(Some(&cert), Some(&other)).unwrap_err().contains("is not the key of"));
 }
 
 #[test]
@@ -353,16 +271,7 @@ fn a_v1_certificate_of_our_own_is_shown() {
     }
     let server = server(&dir, &Ca::new("ca").sign(&named("db")));
     let (cert, key) = (Some(dir.path("v1-cert.pem")), Some(dir.path("v1-key.pem")));
-    let (_, server) = connect(
-        "db",
-        &TlsParams {
-            cert,
-            key,
-            ..TlsParams::default()
-        },
-        &server,
-    )
-    .unwrap();
+    let (_, server) = connect("db", &TlsParams { cert, key, ..TlsParams::default() }, &server).unwrap();
     assert!(server.peer_certificates().is_some());
 }
 
@@ -374,10 +283,7 @@ fn a_server_without_the_certificates_key_is_refused() {
     let (_, stolen) = ca.sign(&named("db"));
     for version in ["TLSv1.2", "TLSv1.3"] {
         let server = pki::mismatched_server(&dir, &cert, &stolen);
-        let params = TlsParams {
-            tls_version: Some(version.into()),
-            ..params(Off, None)
-        };
+        let params = TlsParams { tls_version: Some(version.into()), ..params(Off, None) };
         let error = refusal("db", &params, &server);
         assert!(error.contains("BadSignature"), "{version}: {error}");
     }
@@ -389,36 +295,16 @@ fn versions_and_ciphers_are_honoured() {
     let server = server(&dir, &Ca::new("ca").sign(&named("db")));
     let with = |version: &str, cipher: &str| {
         let (tls_version, cipher) = (Some(version.into()), Some(cipher.into()));
-        TlsParams {
-            tls_version,
-            cipher,
-            ..TlsParams::default()
-        }
+        TlsParams { tls_version, cipher, ..TlsParams::default() }
     };
-    let (ours, _) = connect(
-        "db",
-        &with("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
-        &server,
-    )
-    .unwrap();
+    let (ours, _) = connect("db", &with("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"), &server).unwrap();
     assert_eq!(ours.protocol_version(), Some(ProtocolVersion::TLSv1_2));
     let suite = ours.negotiated_cipher_suite().unwrap().suite();
-    assert_eq!(
-        suite,
-        rustls::CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
-    );
-    let (ours, _) = connect(
-        "db",
-        &with("TLSv1.2,TLSv1.3", "ECDHE-ECDSA-AES128-GCM-SHA256"),
-        &server,
-    )
-    .unwrap();
+    assert_eq!(suite, rustls::CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
+    let (ours, _) = connect("db", &with("TLSv1.2,TLSv1.3", "ECDHE-ECDSA-AES128-GCM-SHA256"), &server).unwrap();
     assert_eq!(ours.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     let nothing_left = refusal("db", &with("TLSv1.2", "TLS_AES_128_GCM_SHA256"), &server);
-    assert!(
-        nothing_left.contains("ssl_cipher and tls_version"),
-        "{nothing_left}"
-    );
+    assert!(nothing_left.contains("ssl_cipher and tls_version"), "{nothing_left}");
     assert!(refusal("db", &with("TLSv1.1", ""), &server).contains("TLSv1.1"));
     assert!(refusal("db", &with("", "AES128-SHA"), &server).contains("AES128-SHA"));
 }
@@ -427,19 +313,9 @@ fn versions_and_ciphers_are_honoured() {
 fn missing_files_are_named_with_their_setting() {
     let dir = Dir::new();
     let server = server(&dir, &Ca::new("ca").sign(&named("db")));
-    let error = refusal(
-        "db",
-        &params(VerifyCa, Some("/nowhere/ca.pem".into())),
-        &server,
-    );
-    assert!(
-        error.contains("ssl_ca: /nowhere/ca.pem: No such file"),
-        "{error}"
-    );
-    let capath = TlsParams {
-        capath: Some(dir.0.join("none")),
-        ..TlsParams::default()
-    };
+    let error = refusal("db", &params(VerifyCa, Some("/nowhere/ca.pem".into())), &server);
+    assert!(error.contains("ssl_ca: /nowhere/ca.pem: No such file"), "{error}");
+    let capath = TlsParams { capath: Some(dir.0.join("none")), ..TlsParams::default() };
     assert!(refusal("db", &capath, &server).contains("ssl_capath"));
 }
 
@@ -447,10 +323,7 @@ fn missing_files_are_named_with_their_setting() {
 fn a_replaced_file_is_used_by_the_next_connection() {
     let dir = Dir::new();
     let path = dir.write("ca.pem", "");
-    let (configs, row) = (
-        ClientConfigs::default(),
-        row("db", &params(VerifyCa, Some(path))),
-    );
+    let (configs, row) = (ClientConfigs::default(), row("db", &params(VerifyCa, Some(path))));
     assert!(client(&configs, &row, "app").is_err());
     dir.write("ca.pem", &Ca::new("ca").pem);
     assert!(client(&configs, &row, "app").is_ok());
@@ -463,17 +336,10 @@ fn a_replaced_file_is_used_by_the_next_connection() {
 #[test]
 fn users_have_their_own_parameters() {
     let mut row = row("db", &TlsParams::default());
-    let own = TlsParams {
-        tls_version: Some("TLSv1".into()),
-        ..TlsParams::default()
-    };
+    let own = TlsParams { tls_version: Some("TLSv1".into()), ..TlsParams::default() };
     row.tls_by_user = vec![("old".into(), Arc::new(own))];
     assert!(client(&ClientConfigs::default(), &row, "app").is_ok());
     assert!(client(&ClientConfigs::default(), &row, "old").is_err());
     row.address = Address::Unix("/run/mysqld.sock".into());
-    assert!(
-        client(&ClientConfigs::default(), &row, "app")
-            .unwrap_err()
-            .contains("Unix")
-    );
+    assert!(client(&ClientConfigs::default(), &row, "app").unwrap_err().contains("Unix"));
 }

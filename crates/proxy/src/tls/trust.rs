@@ -13,12 +13,8 @@ use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
-use x509_parser::oid_registry::{
-    OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA, OID_X509_EXT_SUBJECT_ALT_NAME,
-};
-use x509_parser::prelude::{
-    ASN1Time, CertificateRevocationList, FromDer, X509Certificate, X509Version,
-};
+use x509_parser::oid_registry::{OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA, OID_X509_EXT_SUBJECT_ALT_NAME};
+use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, X509Certificate, X509Version};
 use x509_parser::x509::AlgorithmIdentifier;
 
 use super::proof;
@@ -43,10 +39,7 @@ pub(super) struct BackendVerifier {
 
 impl BackendVerifier {
     pub(super) fn new(provider: &CryptoProvider, trust: Trust) -> Self {
-        Self {
-            algorithms: provider.signature_verification_algorithms,
-            trust,
-        }
+        Self { algorithms: provider.signature_verification_algorithms, trust }
     }
 }
 
@@ -113,32 +106,18 @@ impl Chain {
         if roots.add_parsable_certificates(anchors.iter().cloned()).0 == 0 {
             return Err("ssl_ca: none of its certificates can be used as a CA".into());
         }
-        let builder =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let webpki = builder
             .with_crls(revocation_lists.iter().cloned())
             .enforce_revocation_expiration()
             .build()
             .map_err(|e| format!("ssl_crl: a revocation list cannot be used: {e}"))?;
-        Ok(Self {
-            anchors,
-            revocation_lists,
-            webpki,
-        })
+        Ok(Self { anchors, revocation_lists, webpki })
     }
 
-    fn check(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<(), Error> {
+    fn check(&self, leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
         let parsed = proof::parse(leaf)?;
-        if self
-            .anchors
-            .iter()
-            .any(|anchor| anchor.as_ref() == leaf.as_ref())
-        {
+        if self.anchors.iter().any(|anchor| anchor.as_ref() == leaf.as_ref()) {
             return check_dates(&parsed, asn1_time(now)?);
         }
         match parsed.version() {
@@ -148,31 +127,18 @@ impl Chain {
     }
 
     /// webpki checks the name last and there is no way to leave that out, so a wrong name here means a good chain.
-    fn check_v3(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<(), Error> {
+    fn check_v3(&self, leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
         let any_name = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
-        match self
-            .webpki
-            .verify_server_cert(leaf, intermediates, &any_name, &[], now)
-        {
+        match self.webpki.verify_server_cert(leaf, intermediates, &any_name, &[], now) {
             Ok(_) => Ok(()),
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(()),
+            Err(Error::InvalidCertificate(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. })) => Ok(()),
             Err(e) => Err(e),
         }
     }
 
     fn check_v1(&self, leaf: &X509Certificate<'_>, now: ASN1Time) -> Result<(), Error> {
         refuse_sha1(&leaf.signature_algorithm)?;
-        let parsed = self
-            .anchors
-            .iter()
-            .filter_map(|anchor| proof::parse(anchor).ok());
+        let parsed = self.anchors.iter().filter_map(|anchor| proof::parse(anchor).ok());
         let mut named = parsed.filter(|anchor| anchor.subject().as_raw() == leaf.issuer().as_raw());
         let issuer = named.find(|anchor| leaf.verify_signature(Some(anchor.public_key())).is_ok());
         let issuer = issuer.ok_or(CertificateError::UnknownIssuer)?;
@@ -180,34 +146,20 @@ impl Chain {
         self.check_revocation_v1(leaf, &issuer, now)
     }
 
-    fn check_revocation_v1(
-        &self,
-        leaf: &X509Certificate<'_>,
-        issuer: &X509Certificate<'_>,
-        now: ASN1Time,
-    ) -> Result<(), Error> {
+    fn check_revocation_v1(&self, leaf: &X509Certificate<'_>, issuer: &X509Certificate<'_>, now: ASN1Time) -> Result<(), Error> {
         if self.revocation_lists.is_empty() {
             return Ok(());
         }
-        let parsed = self
-            .revocation_lists
-            .iter()
-            .filter_map(|der| CertificateRevocationList::from_der(der).ok());
-        let mut of_issuer = parsed.map(|(_, list)| list).filter(|list| {
-            list.issuer().as_raw() == issuer.subject().as_raw()
-                && list.verify_signature(issuer.public_key()).is_ok()
-        });
-        let list = of_issuer
-            .next()
-            .ok_or(CertificateError::UnknownRevocationStatus)?;
+        let parsed = self.revocation_lists.iter().filter_map(|der| CertificateRevocationList::from_der(der).ok());
+        let mut of_issuer = parsed
+            .map(|(_, list)| list)
+            .filter(|list| list.issuer().as_raw() == issuer.subject().as_raw() && list.verify_signature(issuer.public_key()).is_ok());
+        let list = of_issuer.next().ok_or(CertificateError::UnknownRevocationStatus)?;
         refuse_sha1(&list.signature_algorithm)?;
         if list.next_update().is_none_or(|next| next < now) {
             return Err(CertificateError::UnknownRevocationStatus.into());
         }
-        match list
-            .iter_revoked_certificates()
-            .any(|revoked| revoked.raw_serial() == leaf.raw_serial())
-        {
+        match list.iter_revoked_certificates().any(|revoked| revoked.raw_serial() == leaf.raw_serial()) {
             true => Err(CertificateError::Revoked.into()),
             false => Ok(()),
         }
@@ -241,17 +193,10 @@ fn check_dates(cert: &X509Certificate<'_>, now: ASN1Time) -> Result<(), Error> {
 /// The alternative names decide where there are any; else the common name does, as with MySQL's VERIFY_IDENTITY.
 fn check_name(leaf: &CertificateDer<'_>, wanted: &ServerName<'_>) -> Result<(), Error> {
     let parsed = proof::parse(leaf)?;
-    if parsed
-        .extensions()
-        .iter()
-        .any(|extension| extension.oid == OID_X509_EXT_SUBJECT_ALT_NAME)
-    {
+    if parsed.extensions().iter().any(|extension| extension.oid == OID_X509_EXT_SUBJECT_ALT_NAME) {
         return verify_server_name(&ParsedCertificate::try_from(leaf)?, wanted);
     }
-    let mut common_names = parsed
-        .subject()
-        .iter_common_name()
-        .filter_map(|name| name.as_str().ok());
+    let mut common_names = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok());
     match common_names.any(|name| common_name_matches(name, wanted)) {
         true => Ok(()),
         false => Err(CertificateError::NotValidForName.into()),
@@ -267,9 +212,7 @@ fn common_name_matches(pattern: &str, wanted: &ServerName<'_>) -> bool {
     }
     let is_address = wanted.parse::<std::net::IpAddr>().is_ok();
     match (pattern.strip_prefix("*."), wanted.split_once('.')) {
-        (Some(rest), Some((_, parent))) if !is_address && parent.contains('.') => {
-            rest.eq_ignore_ascii_case(parent)
-        }
+        (Some(rest), Some((_, parent))) if !is_address && parent.contains('.') => rest.eq_ignore_ascii_case(parent),
         _ => false,
     }
 }

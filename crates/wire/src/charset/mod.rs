@@ -93,7 +93,11 @@ fn rows(id: u16) -> &'static [Collation] {
 
 /// Compares without case, and with the old name of utf8mb3.
 fn same_name(ours: &str, theirs: &str) -> bool {
-    let old = || ours.strip_prefix("utf8mb3_").zip(theirs.get(..5)).is_some_and(|(tail, head)| head.eq_ignore_ascii_case("utf8_") && tail.eq_ignore_ascii_case(&theirs[5..]));
+    let old = || {
+        ours.strip_prefix("utf8mb3_")
+            .zip(theirs.get(..5))
+            .is_some_and(|(tail, head)| head.eq_ignore_ascii_case("utf8_") && tail.eq_ignore_ascii_case(&theirs[5..]))
+    };
     ours.eq_ignore_ascii_case(theirs) || old()
 }
 
@@ -104,7 +108,10 @@ mod tests {
     #[test]
     fn the_table_is_sorted_and_has_no_doubles() {
         for pair in TABLE.windows(2) {
-            assert!(pair[0].id < pair[1].id || (pair[0].id == pair[1].id && pair[0].known_to == Flavors::MYSQL && pair[1].known_to == Flavors::MARIADB));
+            assert!(
+                pair[0].id < pair[1].id
+                    || (pair[0].id == pair[1].id && pair[0].known_to == Flavors::MYSQL && pair[1].known_to == Flavors::MARIADB)
+            );
         }
         for flavor in [Flavor::MySql, Flavor::MariaDb] {
             for row in TABLE.iter().filter(|row| row.known_to.contains(flavor)) {

@@ -75,7 +75,14 @@ mod tests {
     #[test]
     fn round_trips() {
         let caps = Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION | Capabilities::PLUGIN_AUTH | Capabilities::CONNECT_ATTRS;
-        let full = ChangeUser { user: b"app", auth_response: &[1; 32], schema: b"", collation: Some(309), plugin: Some(b"caching_sha2_password"), attributes: b"\x01a\x01b" };
+        let full = ChangeUser {
+            user: b"app",
+            auth_response: &[1; 32],
+            schema: b"",
+            collation: Some(309),
+            plugin: Some(b"caching_sha2_password"),
+            attributes: b"\x01a\x01b",
+        };
         let short = ChangeUser { collation: None, plugin: None, attributes: b"", ..full };
         for change in [full, short] {
             let mut out = Vec::new();

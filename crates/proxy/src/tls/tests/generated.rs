@@ -15,18 +15,11 @@ use crate::tls::server;
 const FILES: [&str; 3] = ["proxysql-ca.pem", "proxysql-cert.pem", "proxysql-key.pem"];
 
 fn contents(dir: &Dir) -> Vec<String> {
-    FILES
-        .iter()
-        .map(|name| fs::read_to_string(dir.path(name)).unwrap())
-        .collect()
+    FILES.iter().map(|name| fs::read_to_string(dir.path(name)).unwrap()).collect()
 }
 
 fn trusting_generated(dir: &Dir) -> TlsParams {
-    TlsParams {
-        ca: Some(dir.path(FILES[0])),
-        verify: BackendSslVerify::Identity,
-        ..TlsParams::default()
-    }
+    TlsParams { ca: Some(dir.path(FILES[0])), verify: BackendSslVerify::Identity, ..TlsParams::default() }
 }
 
 #[test]
@@ -36,17 +29,10 @@ fn generated_files_survive_a_second_start() {
     let before = contents(&dir);
     let second = server(&dir.0).unwrap();
     assert_eq!(before, contents(&dir));
-    assert_eq!(
-        fs::read_dir(&dir.0).unwrap().count(),
-        3,
-        "nothing else is left behind"
-    );
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 3, "nothing else is left behind");
     for server in [first, second] {
         connect("any", &TlsParams::default(), &server).unwrap();
-        let trusting = TlsParams {
-            verify: BackendSslVerify::Ca,
-            ..trusting_generated(&dir)
-        };
+        let trusting = TlsParams { verify: BackendSslVerify::Ca, ..trusting_generated(&dir) };
         connect("any", &trusting, &server).unwrap();
     }
 }
@@ -57,10 +43,7 @@ fn generated_files_are_what_they_should_be() {
     server(&dir.0).unwrap();
     let mode = |name: &str| fs::metadata(dir.path(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("proxysql-key.pem"), 0o600);
-    let names = [
-        "Tidegate_Auto_Generated_CA_Certificate",
-        "Tidegate_Auto_Generated_Server_Certificate",
-    ];
+    let names = ["Tidegate_Auto_Generated_CA_Certificate", "Tidegate_Auto_Generated_Server_Certificate"];
     for (file, name) in FILES.iter().zip(names) {
         let der = CertificateDer::from_pem_file(dir.path(file)).unwrap();
         let (_, cert) = X509Certificate::from_der(&der).unwrap();
@@ -95,16 +78,8 @@ fn unfit_files_are_refused_by_name() {
     dir.write(FILES[1], &cert);
     assert!(server(&dir.0).is_ok(), "an operator's own certificate");
     dir.write(FILES[0], "rubbish");
-    assert!(
-        server(&dir.0)
-            .unwrap_err()
-            .contains("proxysql-ca.pem: no certificate")
-    );
-    assert!(
-        server(&dir.path("no-such-directory"))
-            .unwrap_err()
-            .contains("cannot write")
-    );
+    assert!(server(&dir.0).unwrap_err().contains("proxysql-ca.pem: no certificate"));
+    assert!(server(&dir.path("no-such-directory")).unwrap_err().contains("cannot write"));
 }
 
 #[test]
@@ -114,10 +89,7 @@ fn no_tickets_and_both_versions() {
     assert_eq!(config.send_tls13_tickets, 0);
     assert!(!config.ticketer.enabled() && !config.session_storage.can_cache());
     for version in ["TLSv1.2", "TLSv1.3"] {
-        let params = TlsParams {
-            tls_version: Some(version.into()),
-            ..TlsParams::default()
-        };
+        let params = TlsParams { tls_version: Some(version.into()), ..TlsParams::default() };
         connect("any", &params, &config).unwrap();
     }
 }

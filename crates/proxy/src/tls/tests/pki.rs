@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use model::ids::{HostgroupId, ServerKey};
 use model::snapshot::{Address, Server, ServerStatus, TlsParams};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
-    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
@@ -24,11 +24,7 @@ pub struct Dir(pub PathBuf);
 impl Dir {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "tidegate-tls-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("tidegate-tls-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -63,19 +59,13 @@ impl Ca {
         let mut params = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        Self {
-            pem: params.self_signed(&key).unwrap().pem(),
-            issuer: Issuer::new(params, key),
-        }
+        Self { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
     }
 
     /// Signs `params`; the chain and its key, as PEM.
     pub fn sign(&self, params: &CertificateParams) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        (
-            params.signed_by(&key, &self.issuer).unwrap().pem(),
-            key.serialize_pem(),
-        )
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
     /// A CA below this one.
@@ -84,10 +74,7 @@ impl Ca {
         let mut params = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Self {
-            pem,
-            issuer: Issuer::new(params, key),
-        }
+        Self { pem, issuer: Issuer::new(params, key) }
     }
 
     /// Signed by this CA and able to sign, but not allowed to.
@@ -95,10 +82,7 @@ impl Ca {
         let key = KeyPair::generate().unwrap();
         let params = named(name);
         let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Self {
-            pem,
-            issuer: Issuer::new(params, key),
-        }
+        Self { pem, issuer: Issuer::new(params, key) }
     }
 
     /// Its key, as PEM.
@@ -130,9 +114,7 @@ impl Ca {
 pub fn named(common_name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, common_name);
+    params.distinguished_name.push(DnType::CommonName, common_name);
     params
 }
 
@@ -146,10 +128,7 @@ pub fn with_names(common_name: &str, names: &[&str]) -> CertificateParams {
 
 /// A server with `(chain, key)`, as strict as ours towards clients.
 pub fn server(dir: &Dir, (chain, key): &(String, String)) -> Arc<ServerConfig> {
-    let (cert, key) = (
-        dir.write("server-cert.pem", chain),
-        dir.write("server-key.pem", key),
-    );
+    let (cert, key) = (dir.write("server-cert.pem", chain), dir.write("server-key.pem", key));
     server_of_files(&cert, &key)
 }
 
@@ -171,15 +150,8 @@ pub fn mismatched_server(dir: &Dir, chain: &str, key: &str) -> Arc<ServerConfig>
 /// A row of `mysql_servers` for `host` with these parameters.
 pub fn row(host: &str, params: &TlsParams) -> Server {
     Server {
-        key: ServerKey {
-            hostgroup: HostgroupId(1),
-            host: host.into(),
-            port: 3306,
-        },
-        address: Address::Tcp {
-            host: host.into(),
-            port: 3306,
-        },
+        key: ServerKey { hostgroup: HostgroupId(1), host: host.into(), port: 3306 },
+        address: Address::Tcp { host: host.into(), port: 3306 },
         status: ServerStatus::Online,
         weight: 1,
         max_connections: 1,
@@ -195,36 +167,25 @@ pub fn row(host: &str, params: &TlsParams) -> Server {
 }
 
 /// Connects to `server` as the host `host`; the handshake's end as both sides see it.
-pub fn connect(
-    host: &str,
-    params: &TlsParams,
-    server: &Arc<ServerConfig>,
-) -> Result<(ClientConnection, ServerConnection), String> {
+pub fn connect(host: &str, params: &TlsParams, server: &Arc<ServerConfig>) -> Result<(ClientConnection, ServerConnection), String> {
     let ours = client(&ClientConfigs::default(), &row(host, params), "app")?;
     handshake(ours, ServerConnection::new(server.clone()).unwrap())
 }
 
-pub fn handshake(
-    mut client: ClientConnection,
-    mut server: ServerConnection,
-) -> Result<(ClientConnection, ServerConnection), String> {
+pub fn handshake(mut client: ClientConnection, mut server: ServerConnection) -> Result<(ClientConnection, ServerConnection), String> {
     for _ in 0..10 {
         let mut bytes = Vec::new();
         while client.wants_write() {
             client.write_tls(&mut bytes).unwrap();
         }
         feed(&bytes, |rest| server.read_tls(rest));
-        server
-            .process_new_packets()
-            .map_err(|e| format!("server: {e:?}"))?;
+        server.process_new_packets().map_err(|e| format!("server: {e:?}"))?;
         bytes.clear();
         while server.wants_write() {
             server.write_tls(&mut bytes).unwrap();
         }
         feed(&bytes, |rest| client.read_tls(rest));
-        client
-            .process_new_packets()
-            .map_err(|e| format!("client: {e:?}"))?;
+        client.process_new_packets().map_err(|e| format!("client: {e:?}"))?;
     }
     match client.is_handshaking() || server.is_handshaking() {
         true => Err("did not end".into()),
@@ -250,17 +211,9 @@ pub fn make_v1(dir: &Dir) -> bool {
 }
 
 pub fn openssl(dir: &Dir, line: &str) -> bool {
-    match Command::new("openssl")
-        .args(line.split(' '))
-        .current_dir(&dir.0)
-        .output()
-    {
+    match Command::new("openssl").args(line.split(' ')).current_dir(&dir.0).output() {
         Ok(output) => {
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             true
         }
         Err(e) => {
