@@ -71,10 +71,10 @@ class Installer:
 
         def make(directory):
             python = self.venv()
-            self.run(python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", directory, requirement)
+            self.run(python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", requirement.split("==")[0], "-d", directory, requirement)
             (archive,) = [path for path in directory.iterdir() if path.suffix in (".gz", ".zip")]
             with tarfile.open(archive) as tar:
-                tar.extractall(directory / "source", filter="data")
+                tar.extractall(directory / "source")
 
         (source,) = (self.once("sdist-" + requirement.replace("==", "-"), make) / "source").iterdir()
         return source

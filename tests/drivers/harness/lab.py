@@ -44,13 +44,15 @@ class Lab:
         return place["host"], place["port"]
 
     def fresh_database(self):
-        """An empty database `test`, made without Tidegate; everything else that runs left behind is dropped too."""
+        """Empty databases `test` and `test_schema`, made without Tidegate; everything else that runs left behind is dropped too."""
         names = self.sql(
             "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN "
             "('mysql', 'information_schema', 'performance_schema', 'sys')"
         ).split()
         statements = [f"DROP DATABASE `{name}`" for name in names]
-        self.sql("; ".join(statements + ["CREATE DATABASE test CHARACTER SET utf8mb4"]))
+        # SQLAlchemy's tests want a second one.
+        statements += [f"CREATE DATABASE {name} CHARACTER SET utf8mb4" for name in ("test", "test_schema")]
+        self.sql("; ".join(statements))
 
     def sql(self, statements):
         """Runs statements as root on the server itself; gives back the text of the answer."""

@@ -115,6 +115,8 @@ def both_runs(driver, flavor, install, keep, args, expected):
         return Comparison(driver.name, flavor, trouble=f"{type(error).__name__}: {error}")
 
 
+#: Tests that fail direct as well, printed for each driver.
+SHOWN = 8
 LINE = "{:<18} {:<8} {:>6} {:>7} {:>7} {:>7} {:>9} {:>9}  {:>6} {:>6}"
 
 
@@ -136,11 +138,14 @@ def print_details(results):
     for result in results:
         for entry in result.expected:
             print(f"known difference: {result.driver} at {result.server}: {entry['test']}: {entry['reason']}")
-    failing = [(result, entry) for result in results for entry in result.fails_direct]
+    failing = [(result, entry) for result in results for entry in result.fails_direct[:SHOWN]]
     if failing:
         print("\nfails direct as well:")
     for result, entry in failing:
-        print(f"    {result.driver} at {result.server}: {entry['test']}: {entry['detail'][:100]}")
+        print(f"    {result.driver} at {result.server}: {entry['test']}: {' '.join(entry['detail'].split())[:140]}")
+    for result in results:
+        if len(result.fails_direct) > SHOWN:
+            print(f"    {result.driver} at {result.server}: and {len(result.fails_direct) - SHOWN} more (--json has all)")
 
 
 def main(root):
@@ -152,7 +157,7 @@ def main(root):
     keep = pathlib.Path(args.keep or tempfile.mkdtemp(prefix="tidegate-drivers-")).resolve()
     install = Installer(root)
     expected = load_expected(root / "tests" / "drivers" / "expected.json")
-    print(LINE.format("driver", "server", "tests", "pass", "fail", "skip", "known", "only-tg", "direct", "tg s"))
+    print(LINE.format("driver", "server", "tests", "pass", "fail", "skip", "known", "only-tg", "direct", "tg s"), flush=True)
     results = []
     for flavor in servers(args):
         for driver in chosen(args):
