@@ -233,17 +233,20 @@ fn in_both_encodings(mut world: World, body: impl Fn(&World)) {
     }
 }
 
-/// Each named body becomes two tests, one a flavor.
+/// Each named body becomes two tests, one a flavor. Attributes before the name are for both, `mariadb(#[..])` or
+/// `mysql(#[..])` behind it for one.
 #[macro_export]
 macro_rules! each_flavor {
-    ($($(#[$meta:meta])* $name:ident),* $(,)?) => {$(
+    ($($(#[$both:meta])* $name:ident $(mariadb(#[$mariadb:meta]))? $(mysql(#[$mysql:meta]))?),* $(,)?) => {$(
         mod $name {
-            $(#[$meta])*
+            $(#[$both])*
+            $(#[$mariadb])?
             #[test]
             fn mariadb() {
                 super::common::run(lab::Flavor::Mariadb, super::$name);
             }
-            $(#[$meta])*
+            $(#[$both])*
+            $(#[$mysql])?
             #[test]
             fn mysql() {
                 super::common::run(lab::Flavor::Mysql, super::$name);

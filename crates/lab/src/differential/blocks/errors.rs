@@ -36,10 +36,9 @@ pub(super) fn failures(maker: &mut Maker) {
             "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'raised', MYSQL_ERRNO = 31000",
         ]);
         if maker.rng.one_in(2) {
-            maker.one_of(&["SHOW ERRORS", "SHOW WARNINGS", "SELECT @@error_count, @@warning_count", "GET DIAGNOSTICS @a = NUMBER"]);
+            maker.one_of(&["SHOW ERRORS", "SHOW WARNINGS", "SELECT @@error_count, @@warning_count"]);
         }
     }
-    maker.sql("SET @a = NULL");
 }
 
 pub(super) fn warnings(maker: &mut Maker) {

@@ -53,7 +53,6 @@ const RARE: &[&str] = &[
     "SET @@local.net_write_timeout = 33, @@session.net_read_timeout = 34",
     "SET big_tables = 1",
     "SET low_priority_updates = 1",
-    "SET rand_seed1 = 5, rand_seed2 = 9",
     "SET @a = 1, time_zone = '+02:00', @b = 'x'",
     "SET SESSION sql_mode = '', nosuchvariable = 3",
     "SET tmp_table_size = 2097152",
@@ -157,6 +156,12 @@ pub(super) fn user_variables(maker: &mut Maker) {
     }
     maker.pins();
     maker.some_of(&[
+        "SET INSERT_ID = 9000",
+        "INSERT INTO t(s) VALUES('chosen id')",
+        "SET rand_seed1 = 5, rand_seed2 = 9",
+        "SELECT RAND()",
+        "SELECT * FROM nowhere",
+        "GET DIAGNOSTICS @x = NUMBER",
         "SET @a = @a + 1",
         "SELECT @b := COUNT(*) FROM t",
         "SELECT id, s INTO @x, @y FROM t ORDER BY id LIMIT 1",

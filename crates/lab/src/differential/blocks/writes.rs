@@ -74,7 +74,6 @@ pub(super) fn insert_ids(maker: &mut Maker) {
         "SELECT LAST_INSERT_ID(id) FROM t ORDER BY id LIMIT 1",
         "DO LAST_INSERT_ID(3)",
         "SET LAST_INSERT_ID = 12",
-        "SET INSERT_ID = 9000",
         "INSERT INTO t(nothing) VALUES(1)",
         "CALL p_insert()",
         "INSERT INTO big(b) VALUES('x')",
