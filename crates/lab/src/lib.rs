@@ -9,6 +9,7 @@ pub mod client;
 pub mod differential;
 pub mod dirs;
 pub mod error;
+pub mod fault;
 pub mod flavor;
 pub mod port;
 pub mod process;

@@ -1,0 +1,239 @@
+//! Limits and order: connections, time, and who is served next.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use lab::{Client, Flavor, wait};
+
+use crate::bed::{APP_THREADS, Bed, LIMIT, Report, SLEEPERS, Seen, attempt, try_connect, wait_log, wait_sessions};
+
+/// One backend, twenty waiters on two workers: served in the order in which they came. They come further apart than the
+/// bound of one millisecond that holds between workers.
+#[test]
+fn first_come_first_served() {
+    const WAITERS: u64 = 20;
+    let bed = Bed::mariadb(1, |b| b.variable("connect_timeout_server_max", 60_000));
+    bed.root(&["CREATE TABLE test.t (place INT AUTO_INCREMENT PRIMARY KEY, who INT)"]);
+    for round in 0..3 {
+        bed.root(&["TRUNCATE test.t"]);
+        let mut waiters: Vec<Client> = (0..WAITERS).map(|_| bed.client()).collect();
+        let mut holder = bed.client();
+        holder.run("SELECT GET_LOCK('all', 1)").unwrap();
+        for (who, waiter) in waiters.iter_mut().enumerate() {
+            let waits = Report::of(&bed.proxy).counter("waits");
+            waiter.send_query(format!("INSERT INTO t (who) VALUES ({who})")).unwrap();
+            wait::until("the next waiter", LIMIT, || (Report::of(&bed.proxy).counter("waits") > waits).then_some(())).unwrap();
+        }
+        holder.run("SELECT RELEASE_LOCK('all')").unwrap();
+        for waiter in &mut waiters {
+            waiter.recv_reply(lab::client::Encoding::Text).unwrap().check().unwrap();
+        }
+        let order = bed.server.sql("SELECT who FROM test.t ORDER BY place").unwrap().table().unwrap();
+        let order: Vec<String> = order.into_iter().flatten().flatten().collect();
+        let wanted: Vec<String> = (0..WAITERS).map(|who| who.to_string()).collect();
+        assert_eq!(order, wanted, "round {round}");
+    }
+}
+
+/// Samples the server's own list while `body` runs; gives the largest number of the proxy's connections seen.
+fn most_threads(bed: &Bed, body: impl FnOnce()) -> u64 {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sampling = scope.spawn(|| {
+            let mut root = bed.server.root().unwrap();
+            let mut most = 0;
+            while !over.load(Ordering::Acquire) {
+                most = most.max(root.scalar(APP_THREADS).unwrap().unwrap().parse().unwrap());
+            }
+            most
+        });
+        struct Over<'a>(&'a AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        let over = Over(&over);
+        body();
+        drop(over);
+        sampling.join().unwrap()
+    })
+}
+
+/// `max_connections` of a server holds over all workers, as the server counts.
+fn max_connections_of_a_server(flavor: Flavor) {
+    const MAX: u64 = 3;
+    let bed = Bed::new(flavor, MAX as i64, |b| b.variable("connect_timeout_server_max", 60_000));
+    let most = most_threads(&bed, || {
+        thread::scope(|scope| {
+            for client in 0..16 {
+                let bed = &bed;
+                scope.spawn(move || {
+                    for round in 0..15 {
+                        let mut session = try_connect(&bed.proxy).unwrap();
+                        session.run(format!("SET @who = {client}")).unwrap();
+                        session.run("BEGIN").unwrap();
+                        assert_eq!(session.scalar("SELECT @who").unwrap(), Some(client.to_string()));
+                        session.run("COMMIT").unwrap();
+                        if round % 3 == 0 {
+                            session.run("CREATE TEMPORARY TABLE mine (a INT)").unwrap();
+                        }
+                    }
+                });
+            }
+        });
+    });
+    println!("at most {most} connections");
+    assert!(most <= MAX, "{most} connections");
+    wait_sessions(&bed.proxy, 0);
+}
+
+#[test]
+fn max_connections_of_a_server_mariadb() {
+    max_connections_of_a_server(Flavor::Mariadb);
+}
+
+#[test]
+fn max_connections_of_a_server_mysql() {
+    max_connections_of_a_server(Flavor::Mysql);
+}
+
+/// Also while clients vanish in the middle of statements, whose connections the server must be told to end.
+#[test]
+fn max_connections_while_clients_vanish() {
+    const MAX: u64 = 3;
+    let bed = Bed::mariadb(MAX as i64, |b| b.variable("connect_timeout_server_max", 60_000));
+    let most = most_threads(&bed, || {
+        for _ in 0..10 {
+            let mut clients: Vec<_> = (0..MAX).map(|_| bed.client()).collect();
+            for client in &mut clients {
+                client.send_query("SELECT SLEEP(100)").unwrap();
+            }
+            bed.wait_count(SLEEPERS, MAX);
+            for client in &mut clients {
+                client.cut();
+            }
+            assert_eq!(attempt(&mut bed.client(), "SELECT 1"), Seen::Done);
+            bed.wait_count(SLEEPERS, 0);
+        }
+    });
+    println!("at most {most} connections");
+    assert!(most <= MAX, "{most} connections");
+}
+
+/// The proxy's own limit of clients is an error that says so, and passes.
+#[test]
+fn max_connections_of_the_proxy() {
+    let bed = Bed::mariadb(2, |b| b.variable("max_connections", 5));
+    let clients: Vec<_> = (0..5).map(|_| bed.client()).collect();
+    assert_eq!(try_connect(&bed.proxy).unwrap_err().code(), Some(1040));
+    drop(clients);
+    wait_sessions(&bed.proxy, 0);
+    assert_eq!(attempt(&mut bed.client(), "SELECT 1"), Seen::Done);
+}
+
+/// Waits until the proxy has closed this idle connection; gives the last error that it sent.
+fn wait_closed(client: &mut Client) -> Option<u16> {
+    match client.recv_packet() {
+        Ok(packet) => {
+            assert_eq!(packet.first(), Some(&0xff), "{packet:?}");
+            Some(u16::from_le_bytes([packet[1], packet[2]]))
+        }
+        Err(lab::LabError::Io { source, .. }) => {
+            assert_ne!(source.kind(), std::io::ErrorKind::WouldBlock, "not closed");
+            None
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn wait_timeout_closes_idle_clients_only() {
+    let bed = Bed::mariadb(3, |b| b.variable("wait_timeout", 1500));
+    let mut idle = bed.client();
+    idle.run("SELECT 1").unwrap();
+    let mut in_transaction = bed.client();
+    in_transaction.run("BEGIN").unwrap();
+    // A statement that runs longer than the limit is not idleness.
+    let mut busy = bed.client();
+    let start = Instant::now();
+    assert_eq!(attempt(&mut busy, "SELECT SLEEP(4)"), Seen::Done);
+    assert!(start.elapsed().as_secs() >= 4);
+    wait_closed(&mut idle);
+    wait_log(&bed.proxy, "wait_timeout");
+    assert_eq!(attempt(&mut in_transaction, "COMMIT"), Seen::Done);
+    wait_sessions(&bed.proxy, 0);
+}
+
+fn query_timeout(flavor: Flavor) {
+    let bed = Bed::new(flavor, 3, |b| b.variable("default_query_timeout", 1500));
+    bed.root(&["CREATE TABLE test.t (a INT PRIMARY KEY)", "INSERT INTO test.t VALUES (1)"]);
+    let mut client = bed.client();
+    let start = Instant::now();
+    attempt(&mut client, "SELECT SLEEP(100)");
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+    assert_eq!(bed.count(SLEEPERS), 0);
+    // A statement that waits for a lock.
+    let mut holder = bed.server.root().unwrap();
+    holder.run("BEGIN").unwrap();
+    holder.run("UPDATE test.t SET a = 2").unwrap();
+    client.run("BEGIN").unwrap();
+    let start = Instant::now();
+    assert_eq!(attempt(&mut client, "UPDATE t SET a = 3"), Seen::Error(1317));
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+    holder.run("ROLLBACK").unwrap();
+    // The session and its transaction go on.
+    assert_eq!(attempt(&mut client, "UPDATE t SET a = 4"), Seen::Done);
+    assert_eq!(attempt(&mut client, "COMMIT"), Seen::Done);
+    assert_eq!(bed.count("SELECT a FROM test.t"), 4);
+    // Nothing that was meant for one statement hits a later one.
+    for _ in 0..200 {
+        assert_eq!(attempt(&mut client, "SELECT 1 FROM t"), Seen::Done);
+    }
+}
+
+#[test]
+fn query_timeout_mariadb() {
+    query_timeout(Flavor::Mariadb);
+}
+
+#[test]
+fn query_timeout_mysql() {
+    query_timeout(Flavor::Mysql);
+}
+
+#[test]
+fn idle_transactions_are_rolled_back() {
+    let bed = Bed::mariadb(3, |b| b.variable("max_transaction_idle_time", 1500));
+    bed.root(&["CREATE TABLE test.t (a INT)"]);
+    let mut idle = bed.client();
+    let mut outside = bed.client();
+    outside.run("SELECT 1").unwrap();
+    idle.run("BEGIN").unwrap();
+    idle.run("INSERT INTO t VALUES (1)").unwrap();
+    bed.wait_count("SELECT COUNT(*) FROM information_schema.innodb_trx", 0);
+    wait_closed(&mut idle);
+    wait_log(&bed.proxy, "transaction too long or idle for too long");
+    assert_eq!(outside.scalar("SELECT COUNT(*) FROM t").unwrap().as_deref(), Some("0"));
+}
+
+#[test]
+fn long_transactions_are_ended_though_they_are_busy() {
+    let bed = Bed::mariadb(3, |b| b.variable("max_transaction_time", 2000));
+    bed.root(&["CREATE TABLE test.t (a INT)"]);
+    let mut client = bed.client();
+    client.run("BEGIN").unwrap();
+    let start = Instant::now();
+    let ended = loop {
+        let seen = attempt(&mut client, "INSERT INTO t VALUES (1)");
+        if seen != Seen::Done {
+            break seen;
+        }
+        assert!(start.elapsed() < LIMIT, "the transaction goes on");
+    };
+    println!("{ended:?} after {:?}", start.elapsed());
+    bed.wait_count("SELECT COUNT(*) FROM information_schema.innodb_trx", 0);
+    bed.wait_count("SELECT COUNT(*) FROM test.t", 0);
+    wait_sessions(&bed.proxy, 0);
+}
