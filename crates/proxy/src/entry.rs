@@ -10,6 +10,8 @@ use std::task::{Context, Waker};
 pub enum Signal {
     /// Idle for a while: let go of what only a busy session needs.
     Park,
+    /// `connection_delay_multiplex_ms` is over: give the backend back.
+    GiveBack,
     /// The process stops: end when idle.
     Drain,
     /// KILL QUERY.
@@ -52,6 +54,8 @@ pub struct Entry {
     /// When the open transaction began; 0 when there is none.
     transaction_since_ms: Cell<u64>,
     limits: Cell<Limits>,
+    /// Until when (ms) an unpinned backend is held; 0 when none is.
+    held_until_ms: Cell<u64>,
     signal: Cell<Option<Signal>>,
     waker: RefCell<Option<Waker>>,
     /// Pins, as last published.
@@ -84,6 +88,7 @@ impl Entry {
             since_ms: Cell::new(now_ms),
             transaction_since_ms: Cell::new(0),
             limits: Cell::default(),
+            held_until_ms: Cell::new(0),
             signal: Cell::new(None),
             waker: RefCell::default(),
             pins: Cell::default(),
@@ -108,6 +113,11 @@ impl Entry {
             (false, _) => self.transaction_since_ms.set(0),
             _ => {}
         }
+    }
+
+    /// The session keeps its backend a little longer than it must.
+    pub fn hold_backend_until(&self, at_ms: u64) {
+        self.held_until_ms.set(at_ms);
     }
 
     /// Sets the time limits.
@@ -149,6 +159,11 @@ impl Entry {
 
     /// Called by the sweep.
     pub fn check_deadlines(&self, now_ms: u64) {
+        let held_until = self.held_until_ms.get();
+        if held_until > 0 && held_until <= now_ms && matches!(self.activity.get(), Activity::Idle | Activity::Parked) {
+            self.held_until_ms.set(0);
+            self.signal(Signal::GiveBack);
+        }
         let limits = self.limits.get();
         let age = now_ms.saturating_sub(self.since_ms.get());
         let transaction = self.transaction_since_ms.get();

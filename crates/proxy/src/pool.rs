@@ -24,6 +24,9 @@ use std::time::Duration;
 /// How much longer (us) a waiter of another worker must have waited to be served before this worker's own.
 pub const FAIRNESS_BOUND_US: u64 = 1000;
 
+/// At most one more connect in progress for each so many connections that exist.
+const GROWTH_STEP: usize = 8;
+
 /// How long (us) a waiter waits for its own worker's backends before other workers are asked for one.
 const ASK_OTHERS_US: u64 = 10_000;
 
@@ -299,7 +302,10 @@ impl HostgroupPool {
     pub fn grow(self: &Rc<Self>, worker: &Rc<Worker>) {
         loop {
             let waiting = self.waiters.borrow().len();
-            if self.connecting.get() >= waiting {
+            // A pool that has backends grows by steps: a stall of the server must not become a burst of connects.
+            let have: u32 = self.shared.servers.iter().map(|s| s.connections()).sum();
+            let step = if have == 0 { waiting } else { 1 + have as usize / GROWTH_STEP };
+            if self.connecting.get() >= waiting.min(step) {
                 return;
             }
             let next = self.waiters.borrow().get(self.connecting.get()).cloned();

@@ -174,7 +174,7 @@ impl<'f> Reframe<'f> {
         self.next_seq
     }
 
-    /// Goes on with this sequence id: the compressed protocol counts its own frames, and packets follow.
+    /// The answer begins with this sequence id.
     pub fn set_next_seq(&mut self, seq: u8) {
         self.next_seq = seq;
     }

@@ -198,6 +198,12 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
             changes.push((name, None));
         }
     }
+    let mut sql = String::new();
+    if let Some((charset, collation)) = names(want).filter(|_| changes.iter().any(|(name, _)| CHARSETS.contains(name))) {
+        // MariaDB keeps the very collation with character_set_results, and only SET NAMES (or a login) gives it.
+        let _ = write!(sql, "SET NAMES '{charset}' COLLATE '{collation}'");
+        changes.retain(|(name, _)| !CHARSETS.contains(name));
+    }
     // A change of character set resets the collation on the server, so an unchanged collation is said again.
     if changes.iter().any(|(name, _)| *name == "character_set_connection")
         && !changes.iter().any(|(name, _)| *name == "collation_connection")
@@ -207,7 +213,6 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
         }
     }
     changes.sort_by_key(|(name, _)| assignment_rank(name));
-    let mut sql = String::new();
     for (name, value) in changes {
         sure &= SURE.contains(&name);
         sql.push_str(if sql.is_empty() { "SET " } else { "," });
@@ -228,6 +233,19 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
         }
     }
     if sql.is_empty() { (None, true) } else { (Some(sql), sure) }
+}
+
+/// What SET NAMES sets.
+const CHARSETS: &[&str] = &["character_set_client", "character_set_connection", "character_set_results", "collation_connection"];
+
+/// Character set and collation, where one SET NAMES says all four variables.
+fn names(want: &State) -> Option<(&str, &str)> {
+    let text = |name| want.variables.get(name).and_then(|v| std::str::from_utf8(v).ok());
+    let charset = text("character_set_client")?;
+    let plain = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let same = text("character_set_connection") == Some(charset) && text("character_set_results") == Some(charset);
+    let collation = text("collation_connection")?;
+    (same && plain(charset) && plain(collation)).then_some((charset, collation))
 }
 
 /// Writes a variable's value as the server reported it, as an SQL literal that gives it back.
@@ -298,6 +316,20 @@ mod tests {
             set.unwrap(),
             "SET @@session.character_set_connection='latin1',@@session.character_set_results=NULL,@@session.collation_connection='latin1_bin'"
         );
+    }
+
+    #[test]
+    fn set_names_where_it_says_all() {
+        let all = [
+            ("character_set_client", "latin1"),
+            ("character_set_connection", "latin1"),
+            ("character_set_results", "latin1"),
+            ("collation_connection", "latin1_bin"),
+            ("time_zone", "UTC"),
+        ];
+        let Diff::Steps { set, sure, .. } = diff(&state(None, &all, &[]), &State::default()) else { panic!() };
+        assert_eq!(set.unwrap(), "SET NAMES 'latin1' COLLATE 'latin1_bin',@@session.time_zone='UTC'");
+        assert!(sure);
     }
 
     #[test]

@@ -238,7 +238,7 @@ settings! {
 
     // Tidegate's own
     connect_concurrency: u64 = 16, count(1, 10_000), Live, "Connects to one server that may be in progress at a time; the rest wait in order.";
-    connection_growth_delay_us: u64 = 2_000, us(0, 10_000_000), Live, "When a server has connections but none is free, a query waits this long before one more is opened.";
+    connection_growth_delay_us: u64 = 10_000, us(0, 10_000_000), Live, "When a server has connections but none is free, a query waits this long before one more is opened.";
     drain_timeout: u64 = 10_000, ms(0, 3_600_000), Live, "After SIGTERM sessions may finish for this long.";
     prepared_metadata_max_age: u64 = 5_000, ms(0, 3_600_000), Live, "Remembered metadata of a prepared statement answers a PREPARE for this long; 0 always asks a backend.";
     client_read_buffer: u64 = 16_384, bytes(1_024, 1_048_576), Live, "Read buffer of each client connection.";

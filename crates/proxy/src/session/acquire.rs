@@ -147,7 +147,7 @@ fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
         Signal::KillConnection => Some(End::Killed.into()),
         Signal::TransactionTimeout => Some(End::TransactionTimeout.into()),
         Signal::Stop => Some(End::Shutdown.into()),
-        Signal::Drain | Signal::IdleTimeout | Signal::Park => {
+        Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::GiveBack => {
             entry.clear_signal();
             None
         }

@@ -35,7 +35,7 @@ impl Session {
                 return Ok(Some(command));
             }
             if self.input.is_empty() {
-                if self.backend.is_none() && self.worker.shared.is_draining() {
+                if self.pins.set().is_empty() && self.worker.shared.is_draining() {
                     return Err(End::Shutdown);
                 }
                 self.input.release(&self.worker.buffers);
@@ -105,7 +105,12 @@ impl Session {
                 self.entry.clear_signal();
                 Ok(())
             }
-            Signal::Drain if self.backend.is_some() => {
+            Signal::GiveBack => {
+                self.entry.clear_signal();
+                self.give_back();
+                Ok(())
+            }
+            Signal::Drain if !self.pins.set().is_empty() => {
                 // A transaction may finish; the drain's own deadline ends what does not.
                 self.entry.clear_signal();
                 Ok(())

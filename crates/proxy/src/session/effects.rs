@@ -64,22 +64,22 @@ impl Session {
     /// The transaction, as the server's status flags say.
     pub(super) fn note_status(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         let Some(status) = reply.status else { return };
+        let in_transaction = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        if !in_transaction && !matches!(analysis.kind, Kind::SetTransaction | Kind::Set | Kind::Use | Kind::Show) {
+            self.pins.end(PinReason::NextTransaction);
+        }
         if status == self.status {
             return;
         }
         self.status = status;
         self.lex.no_backslash_escapes = status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
         let now = self.now_ms();
-        let open = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
-        if open {
+        if in_transaction {
             self.pins.begin(PinReason::Transaction, now, analysis.digest);
         } else {
             self.pins.end(PinReason::Transaction);
-            if !matches!(analysis.kind, Kind::SetTransaction | Kind::Set | Kind::Use) {
-                self.pins.end(PinReason::NextTransaction);
-            }
         }
-        self.entry.set_transaction(open, now);
+        self.entry.set_transaction(in_transaction, now);
     }
 
     /// What the session tracker said changed.
@@ -265,7 +265,9 @@ impl Session {
     fn note_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         let (now, digest) = (self.now_ms(), analysis.digest);
         let failed = reply.error.is_some();
-        self.note_locks(sql, analysis);
+        if !failed {
+            self.note_locks(sql, analysis);
+        }
         match analysis.kind {
             Kind::Ddl | Kind::DropTable | Kind::CreateTemporaryTable => {
                 self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
@@ -280,7 +282,7 @@ impl Session {
                     self.pins.table_created(name, now, digest);
                 }
             }
-            Kind::LockTables | Kind::FlushReadLock => self.pins.begin(PinReason::LockTables, now, digest),
+            Kind::LockTables | Kind::FlushReadLock if !failed => self.pins.begin(PinReason::LockTables, now, digest),
             Kind::UnlockTables if !failed => self.pins.end(PinReason::LockTables),
             Kind::Prepare if !failed => match sql::prepared_name(sql, self.lex) {
                 Some(name) => self.pins.statement_prepared(name, now, digest),

@@ -28,6 +28,10 @@ impl Session {
         let Some(id) = self.named_statement(command) else {
             return self.report(unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
+        let rare = self.statements.get(id).is_some_and(|s| matches!(s.analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Kill));
+        if rare && Box::pin(self.answer_prepared_here(id)).await? {
+            return Ok(());
+        }
         let began_us = self.worker.shared.clock.now_us();
         let Some(plan) = self.plan_execution(command, id) else {
             return self.send_error(1835, "HY000", "Malformed communication packet.").await;
@@ -122,6 +126,11 @@ impl Session {
             statement.cursor = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
         }
         self.note_cursors(plan.analysis.digest);
+        if self.facts.diagnostics.is_some() {
+            if let Some(text) = self.statements.get(id).map(|s| s.key.text.clone()) {
+                self.facts.keeps_warnings = self.leaves_warnings(&plan.analysis, &text);
+            }
+        }
         self.settle(&plan.analysis, reply, |session, insert_id| session.execution_is_certain(command, id, insert_id)).await
     }
 

@@ -8,7 +8,8 @@ use super::facts::Diagnostics;
 use crate::mailbox::{KillKind, Mail};
 use crate::reframe::{Reframe, ReplyFacts};
 use crate::worker::Worker;
-use sql::{Analysis, Facts, Kill, KillTarget, Kind};
+use sql::{Analysis, Facts, Kill, KillTarget, Kind, LexMode, Lexer, TokenKind};
+use wire::codec::{Reader, put_lenenc_bytes};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
 use wire::packet::{self, HEADER};
@@ -86,8 +87,26 @@ impl Session {
     /// SHOW WARNINGS / SHOW ERRORS from what was read before the backend was lent on.
     async fn answer_warnings(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
         let Some(wanted) = wanted(self.sql_text(command, start), analysis.kind) else { return Ok(false) };
+        self.send_warnings(&wanted, false).await
+    }
+
+    /// The same for an execution of a prepared statement with this text.
+    pub(super) async fn answer_prepared_here(&mut self, id: u32) -> Result<bool, End> {
+        let Some(statement) = self.statements.get(id) else { return Ok(false) };
+        let (kind, text) = (statement.analysis.kind, statement.key.text.clone());
+        match kind {
+            Kind::ShowWarnings | Kind::ShowErrors if self.backend.is_none() => match wanted(&text, kind) {
+                Some(wanted) => self.send_warnings(&wanted, true).await,
+                None => Ok(false),
+            },
+            Kind::Kill => self.kill_by_text(&text).await,
+            _ => Ok(false),
+        }
+    }
+
+    async fn send_warnings(&mut self, wanted: &Wanted, binary: bool) -> Result<bool, End> {
         let Some(diagnostics) = self.facts.diagnostics.take() else { return Ok(false) };
-        let mut packets = choose_rows(&diagnostics, &wanted);
+        let mut packets = choose_rows(&diagnostics, wanted, binary);
         let caps = diagnostics.caps;
         self.facts.diagnostics = Some(diagnostics);
         let mut out = Vec::new();
@@ -106,7 +125,12 @@ impl Session {
 
     /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
     async fn answer_kill(&mut self, command: Incoming, start: usize) -> Result<bool, End> {
-        let Some(kill) = sql::parse_kill(self.sql_text(command, start), self.lex) else { return Ok(false) };
+        let text = self.sql_text(command, start).to_vec();
+        self.kill_by_text(&text).await
+    }
+
+    async fn kill_by_text(&mut self, text: &[u8]) -> Result<bool, End> {
+        let Some(kill) = sql::parse_kill(text, self.lex) else { return Ok(false) };
         let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
         if id < crate::worker::FIRST_SESSION_ID / 2 || self.worker.shared.user_of(id).is_none() {
             return Ok(false);
@@ -138,8 +162,8 @@ impl Session {
 
 /// `SHOW WARNINGS [LIMIT [offset,] count]` and the same for ERRORS; None when it is put otherwise.
 fn wanted(sql: &[u8], kind: Kind) -> Option<Wanted> {
-    let text = std::str::from_utf8(sql).ok()?.to_ascii_uppercase().replace(',', " , ");
-    let words: Vec<&str> = text.trim().trim_end_matches(';').split_whitespace().collect();
+    let words = words(sql);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let number = |w: &str| w.parse::<u64>().ok();
     let (skip, count) = match words.as_slice() {
         ["SHOW", "WARNINGS" | "ERRORS"] => (0, u64::MAX),
@@ -150,8 +174,22 @@ fn wanted(sql: &[u8], kind: Kind) -> Option<Wanted> {
     Some(Wanted { errors_only: kind == Kind::ShowErrors, skip, count })
 }
 
+/// The first words of a statement in upper case, without comments.
+fn words(sql: &[u8]) -> Vec<String> {
+    let mut lexer = Lexer::new(sql, LexMode::default());
+    let mut words = Vec::new();
+    while words.len() < 10 {
+        let token = lexer.token();
+        if token.kind == TokenKind::End || token.is(b';') {
+            break;
+        }
+        words.push(String::from_utf8_lossy(token.text(sql)).to_ascii_uppercase());
+    }
+    words
+}
+
 /// The remembered reply with the rows that are asked for, renumbered.
-fn choose_rows(diagnostics: &Diagnostics, wanted: &Wanted) -> Vec<u8> {
+fn choose_rows(diagnostics: &Diagnostics, wanted: &Wanted, binary: bool) -> Vec<u8> {
     let mut tracker = Tracker::new(ReplyKind::Results, diagnostics.caps & !Capabilities::SESSION_TRACK);
     let mut out = Vec::with_capacity(diagnostics.packets.len());
     let mut rest = diagnostics.packets.as_slice();
@@ -168,10 +206,26 @@ fn choose_rows(diagnostics: &Diagnostics, wanted: &Wanted) -> Vec<u8> {
                 continue;
             }
             kept += 1;
+            if let Some(row) = binary_row(payload).filter(|_| binary) {
+                packet::put_packet(&mut out, &mut seq, &row);
+                continue;
+            }
         }
         packet::put_packet(&mut out, &mut seq, payload);
     }
     out
+}
+
+/// A text row of SHOW WARNINGS (Level, Code, Message) as the binary protocol has it: Code is an integer of 4 bytes.
+fn binary_row(text: &[u8]) -> Option<Vec<u8>> {
+    let mut r = Reader::new(text);
+    let (level, code, message) = (r.lenenc_bytes().ok()?, r.lenenc_bytes().ok()?, r.lenenc_bytes().ok()?);
+    let code: u32 = std::str::from_utf8(code).ok()?.parse().ok()?;
+    let mut row = vec![0, 0];
+    put_lenenc_bytes(&mut row, level);
+    row.extend_from_slice(&code.to_le_bytes());
+    put_lenenc_bytes(&mut row, message);
+    Some(row)
 }
 
 #[cfg(test)]
@@ -184,6 +238,7 @@ mod tests {
         assert_eq!((w.skip, w.count, w.errors_only), (2, 5, false));
         let w = wanted(b"SHOW ERRORS LIMIT 1 OFFSET 3", Kind::ShowErrors).unwrap();
         assert_eq!((w.skip, w.count, w.errors_only), (3, 1, true));
-        assert!(wanted(b"SHOW /* x */ WARNINGS", Kind::ShowWarnings).is_none());
+        assert!(wanted(b"/* a */ SHOW /* x */ WARNINGS -- b", Kind::ShowWarnings).is_some());
+        assert!(wanted(b"SHOW WARNINGS LIMIT ?", Kind::ShowWarnings).is_none());
     }
 }

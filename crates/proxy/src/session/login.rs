@@ -353,6 +353,7 @@ impl Login {
             state: State::default(),
             status: StatusFlags::AUTOCOMMIT,
             lex: sql::LexMode::default(),
+            multiplexes: true,
             pins: Pins::default(),
             facts: SessionFacts::default(),
             statements: Statements::default(),
@@ -441,6 +442,10 @@ impl Session {
             query_ms: vars.default_query_timeout,
         };
         self.entry.set_limits(limits);
+        self.multiplexes = match self.worker.snapshot.hostgroup(self.user.default_hostgroup) {
+            Some(hostgroup) => hostgroup.attributes.multiplex,
+            None => vars.multiplexing,
+        };
         self.set_charset();
         self.status = self.initial_status();
         self.filter = self.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));

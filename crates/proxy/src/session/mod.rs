@@ -67,6 +67,8 @@ pub struct Session {
     /// Status flags as the client last saw them.
     status: StatusFlags,
     lex: LexMode,
+    /// False where a setting switches multiplexing off.
+    multiplexes: bool,
     pins: Pins,
     facts: SessionFacts,
     statements: Statements,

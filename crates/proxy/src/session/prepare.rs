@@ -5,6 +5,7 @@ use super::acquire::Fault;
 use super::command::Incoming;
 use super::end::End;
 use super::statements::ClientStatement;
+use super::sync::is_about_diagnostics;
 use crate::backend::{Collected, ServerError, put_command};
 use crate::memory::PrepareReply;
 use crate::pins::PinReason;
@@ -162,7 +163,12 @@ impl Session {
     /// Passes a backend's answer to PREPARE on.
     async fn answer_prepare(&mut self, statement: ClientStatement, reply: Collected) -> Result<(), End> {
         let caps = self.backend.as_ref().map_or(Capabilities::default(), |b| b.core.caps);
-        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: statement.analysis.digest };
+        // Preparing SHOW WARNINGS leaves the warnings standing.
+        let kind = if is_about_diagnostics(&statement.analysis) { Kind::ShowWarnings } else { Kind::Other };
+        let analysis = Analysis { kind, facts: Facts::NONE, digest: statement.analysis.digest };
+        if self.facts.diagnostics.is_some() {
+            self.facts.keeps_warnings = self.leaves_warnings(&statement.analysis, &statement.key.text);
+        }
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
         match (&reply.error, prepare_ok(&reply)) {
             (Some(ServerError { code, sqlstate, message }), _) => {

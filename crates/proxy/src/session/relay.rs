@@ -133,9 +133,6 @@ impl Session {
     ) -> Result<usize, Fault> {
         let Some(mut input) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return Ok(0) };
         out.clear();
-        if let Some(seq) = self.front.frame_seq() {
-            reframe.set_next_seq(seq);
-        }
         let processed = reframe.process(input.filled_mut(), out, facts);
         let result = match processed {
             Ok(p) => {
@@ -214,7 +211,7 @@ impl Session {
             Signal::TransactionTimeout => Err(End::TransactionTimeout.into()),
             Signal::Stop => Err(End::Shutdown.into()),
             // Looked at again when the session is idle.
-            Signal::Drain | Signal::IdleTimeout | Signal::Park => Ok(()),
+            Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::GiveBack => Ok(()),
         }
     }
 }

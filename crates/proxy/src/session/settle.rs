@@ -37,6 +37,8 @@ pub enum ResetError {
 struct Unread {
     warnings: bool,
     last_insert_id: bool,
+    /// The insert id in the reply, 0 for none.
+    reply_id: u64,
 }
 
 impl Session {
@@ -49,6 +51,10 @@ impl Session {
         certain: impl Fn(&Self, u64) -> bool,
     ) -> Result<(), End> {
         let mut unread = self.remember(analysis, reply, certain);
+        if !self.multiplexes && self.backend.is_some() {
+            let now = self.now_ms();
+            self.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
+        }
         if !self.pins.set().is_empty() {
             return Ok(());
         }
@@ -64,7 +70,10 @@ impl Session {
             unread = Unread::default();
         }
         let _ = unread;
-        if self.pins.set().is_empty() {
+        let delay_ms = self.worker.snapshot.vars.connection_delay_multiplex_ms;
+        if delay_ms > 0 && self.pins.set().is_empty() {
+            self.entry.hold_backend_until(self.now_ms() + delay_ms);
+        } else {
             self.give_back();
         }
         Ok(())
@@ -81,7 +90,7 @@ impl Session {
 
     /// Notes the facts of a reply that later statements may ask for.
     fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> Unread {
-        let mut unread = Unread::default();
+        let mut unread = Unread { reply_id: reply.last_insert_id, ..Unread::default() };
         let failed = reply.error.is_some();
         let kept = std::mem::take(&mut self.facts.keeps_warnings) && !failed && reply.warnings == 0;
         if !is_about_diagnostics(analysis) && !kept {
@@ -90,7 +99,9 @@ impl Session {
             self.facts.diagnostics = None;
             unread.warnings = failed || reply.warnings > 0;
             if let Some(backend) = self.backend.as_mut() {
-                backend.core.has_warnings = unread.warnings;
+                // MariaDB forgets old warnings only when a statement reads a table.
+                let sticky = backend.core.info.flavor == Flavor::MariaDb && backend.core.has_warnings;
+                backend.core.has_warnings = unread.warnings || sticky;
             }
         }
         match (reply.error, reply.rows) {
@@ -175,7 +186,12 @@ impl Session {
             status = reply.ok.status;
             let row = reply.rows.first().map(Vec::as_slice).unwrap_or_default();
             if let Some(id) = wire::codec::Reader::new(row).lenenc_bytes().ok().and_then(|t| std::str::from_utf8(t).ok()?.parse().ok()) {
-                self.facts.last_insert_id = id;
+                // What the backend had before is another session's: the statement left it alone, unless the
+                // reply says that it is its own.
+                let own = id == unread.reply_id || backend.core.last_insert_id != Some(id);
+                if own {
+                    self.facts.last_insert_id = id;
+                }
                 backend.core.last_insert_id = Some(id);
             }
         }
