@@ -54,7 +54,8 @@ def execute(run, context, limit_s):
     host, port = context.host, context.port
     env = {
         **os.environ, "DRIVERS_HOST": host, "DRIVERS_PORT": str(port), "DRIVERS_USER": "root", "DRIVERS_PASSWORD": "",
-        "DRIVERS_DATABASE": "test", "DRIVERS_FLAVOR": context.flavor, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore",
+        "DRIVERS_DATABASE": "test", "DRIVERS_FLAVOR": context.flavor, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
+        "PYTHONWARNINGS": "ignore",
         "DRIVERS_SQL": str(context.install.programs.parent / "sql"), "DRIVERS_SCRATCH": str(context.directory), **run.env,
     }
     log = context.directory / "output"
