@@ -106,6 +106,8 @@ pub struct Reframe<'f> {
     to: Capabilities,
     filter: Option<&'f TrackFilter>,
     patch: Option<Patch>,
+    /// Column type of the patched column, as its definition says.
+    patch_type: u8,
     /// Packets go out only whole.
     whole: bool,
     skip: usize,
@@ -127,6 +129,7 @@ impl<'f> Reframe<'f> {
             to,
             filter,
             patch: None,
+            patch_type: 0,
             whole: false,
             skip: 0,
             eof_due: false,
@@ -212,7 +215,7 @@ impl<'f> Reframe<'f> {
             };
             let body = rest.get(HEADER..(HEADER + len).min(rest.len())).unwrap_or_default();
             let at_hand = body.len();
-            let patched = self.patch.is_some() && self.tracker.in_rows();
+            let patched = self.patch.is_some();
             if (patched || self.whole) && at_hand < len {
                 needs = HEADER + len;
                 break;
@@ -289,7 +292,12 @@ impl<'f> Reframe<'f> {
     /// Notes what the frame says; answers the payload that goes to the client instead, if it cannot pass as it is.
     fn replace(&mut self, frame: Frame, body: &[u8], facts: &mut ReplyFacts) -> Option<Vec<u8>> {
         match frame {
-            Frame::Row => self.patch.map(|p| p.row()),
+            Frame::Definition if self.patch.is_some() => {
+                // The definition ends: type (1), flags (2), decimals (1), filler (2).
+                self.patch_type = body.len().checked_sub(6).and_then(|at| body.get(at)).copied().unwrap_or(0);
+                None
+            }
+            Frame::Row => self.patch.map(|p| p.row(self.patch_type)),
             Frame::Err => {
                 facts.error = Some(ErrPacket::parse(body, self.from).map_or(2027, |e| e.code));
                 None
@@ -380,14 +388,28 @@ impl<'f> Reframe<'f> {
 }
 
 impl Patch {
-    fn row(self) -> Vec<u8> {
+    /// The row, for a column of this type (binary protocol: integers have the width of their type).
+    fn row(self, column_type: u8) -> Vec<u8> {
         let mut row = Vec::with_capacity(22);
-        if self.binary {
-            row.extend_from_slice(&[0, 0]);
-            row.extend_from_slice(&self.value.to_le_bytes());
-        } else {
+        if !self.binary {
             wire::codec::put_lenenc_bytes(&mut row, self.value.to_string().as_bytes());
+            return row;
+        }
+        row.extend_from_slice(&[0, 0]);
+        let bytes = self.value.to_le_bytes();
+        match column_type {
+            MYSQL_TYPE_TINY => row.extend_from_slice(&bytes[..1]),
+            MYSQL_TYPE_SHORT => row.extend_from_slice(&bytes[..2]),
+            MYSQL_TYPE_LONG | MYSQL_TYPE_INT24 => row.extend_from_slice(&bytes[..4]),
+            MYSQL_TYPE_LONGLONG => row.extend_from_slice(&bytes),
+            _ => wire::codec::put_lenenc_bytes(&mut row, self.value.to_string().as_bytes()),
         }
         row
     }
 }
+
+const MYSQL_TYPE_TINY: u8 = 1;
+const MYSQL_TYPE_SHORT: u8 = 2;
+const MYSQL_TYPE_LONG: u8 = 3;
+const MYSQL_TYPE_LONGLONG: u8 = 8;
+const MYSQL_TYPE_INT24: u8 = 9;

@@ -57,7 +57,12 @@ impl Session {
         let params = ExecuteParams::parse(payload, statement.params, caps).ok()?;
         let mut plan = Plan::new(statement.analysis);
         plan.statement = Some(id);
-        if let Some(fact) = statement.fact {
+        let counted = match statement.analysis.kind {
+            Kind::ShowCountWarnings => Some(sql::Fact::WarningCount),
+            Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
+            _ => statement.fact,
+        };
+        if let Some(fact) = counted {
             if fact == sql::Fact::ConnectionId || self.pins.set().is_empty() {
                 plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: true });
             }
@@ -126,6 +131,11 @@ impl Session {
             statement.cursor = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
         }
         self.note_cursors(plan.analysis.digest);
+        if plan.analysis.kind == Kind::Set {
+            if let Some(text) = self.statements.get(id).map(|s| s.key.text.clone()) {
+                Box::pin(self.learn_set(&text, &plan.analysis, reply)).await;
+            }
+        }
         if self.facts.diagnostics.is_some() {
             if let Some(text) = self.statements.get(id).map(|s| s.key.text.clone()) {
                 self.facts.keeps_warnings = self.leaves_warnings(&plan.analysis, &text);

@@ -30,6 +30,7 @@ use wire::handshake::{AuthSwitchRequest, ChangeUser, Greeting, HandshakeResponse
 use wire::message::{ErrPacket, OK, OkPacket};
 use wire::packet::{self, HEADER};
 use wire::proxy_protocol::{self, Origin, Parsed};
+use wire::session_state::{self, Change};
 
 /// Length of a scramble, bytes.
 pub const SCRAMBLE: usize = 20;
@@ -522,8 +523,12 @@ impl Session {
     }
 
     async fn send_login_ok(&mut self, seq: u8) -> Result<(), End> {
-        let ok =
-            OkPacket { affected_rows: 0, last_insert_id: 0, status: self.current_status(), warnings: 0, info: b"", session_state: b"" };
+        let mut told = Vec::new();
+        if let Some((schema, _)) = self.state.schema.as_ref().zip(self.filter.as_ref().filter(|f| f.schema)) {
+            session_state::put_change(&mut told, &Change::Schema(schema));
+        }
+        let status = self.current_status();
+        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &told };
         let mut payload = Vec::new();
         ok.write(&mut payload, OK, self.caps);
         let mut out = Vec::new();

@@ -164,7 +164,8 @@ impl Session {
     async fn answer_prepare(&mut self, statement: ClientStatement, reply: Collected) -> Result<(), End> {
         let caps = self.backend.as_ref().map_or(Capabilities::default(), |b| b.core.caps);
         // Preparing SHOW WARNINGS leaves the warnings standing.
-        let kind = if is_about_diagnostics(&statement.analysis) { Kind::ShowWarnings } else { Kind::Other };
+        let keeps = is_about_diagnostics(&statement.analysis) && reply.error.is_none();
+        let kind = if keeps { Kind::ShowWarnings } else { Kind::Other };
         let analysis = Analysis { kind, facts: Facts::NONE, digest: statement.analysis.digest };
         if self.facts.diagnostics.is_some() {
             self.facts.keeps_warnings = self.leaves_warnings(&statement.analysis, &statement.key.text);
@@ -214,6 +215,11 @@ impl Session {
     pub(super) async fn prepared_on_backend(&mut self, id: u32) -> Result<u32, Fault> {
         let Some(statement) = self.statements.get(id) else { return Err(unknown_statement(id, "EXECUTE")) };
         let mut key = Arc::clone(&statement.key);
+        if self.knows_better(&statement.analysis, statement.fact) {
+            // The numbers are put into the text, which is then another statement.
+            let text = self.substituted(&key.text).into();
+            key = Arc::new(StatementKey { schema: key.schema.clone(), mode: key.mode.clone(), text });
+        }
         if let Some(found) = self.backend.as_mut().and_then(|b| b.core.statements.get(&key)) {
             return Ok(found.id);
         }
@@ -239,6 +245,12 @@ impl Session {
             (None, Some(ok)) => Ok(ok.stmt_id),
             (None, None) => Err(unknown_statement(id, "EXECUTE")),
         }
+    }
+
+    /// Does the statement ask for several facts that the session knows and a backend does not?
+    fn knows_better(&self, analysis: &Analysis, fact: Option<sql::Fact>) -> bool {
+        let own = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
+        fact.is_none() && analysis.kind != Kind::GetDiagnostics && analysis.facts.intersects(own) && self.pins.set().is_empty()
     }
 
     /// A statement keeps the schema it was prepared in, whatever the session uses since.
