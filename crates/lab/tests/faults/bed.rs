@@ -1,7 +1,8 @@
 //! A server and a proxy of a test's own, and what both say of themselves.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lab::fault::sockets;
 use lab::tidegate::Builder;
@@ -11,8 +12,8 @@ use rustix::process::Signal;
 /// Longest that anything may take on a machine that does other work too.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Worker threads of every proxy here.
-pub const THREADS: usize = 2;
+/// Worker threads of a proxy here, if the test does not say.
+const THREADS: i64 = 2;
 
 pub struct Bed {
     // Dropped first, so that it does not complain of a lost server.
@@ -63,6 +64,21 @@ impl Bed {
         waited.unwrap_or_else(|e| panic!("{e}: {last} instead of {wanted}"));
     }
 
+    /// Waits until the server has this many transactions open. InnoDB shows a copy of its list, and renews it only when
+    /// nobody has looked for 100 ms: looking more often shows the same for ever.
+    pub fn wait_transactions(&self, wanted: u64) {
+        let mut root = self.server.root().unwrap();
+        let start = Instant::now();
+        loop {
+            let now = root.scalar("SELECT COUNT(*) FROM information_schema.innodb_trx").unwrap().unwrap();
+            if now == wanted.to_string() {
+                return;
+            }
+            assert!(start.elapsed() < LIMIT, "{now} transactions instead of {wanted}");
+            thread::sleep(Duration::from_millis(150));
+        }
+    }
+
     /// Connections of the proxy's users on the server.
     pub fn app_threads(&self) -> u64 {
         self.count(APP_THREADS)
@@ -82,7 +98,7 @@ pub fn proxy(port: u16, backends: i64, more: impl FnOnce(Builder) -> Builder) ->
     let builder = Tidegate::builder()
         .server_with(0, "127.0.0.1", port, &[("max_connections", backends.into())])
         .app_user()
-        .variable("threads", i64::try_from(THREADS).unwrap());
+        .variable("threads", THREADS);
     more(builder).start().unwrap()
 }
 
@@ -102,12 +118,13 @@ pub struct Report {
 
 impl Report {
     pub fn of(proxy: &Tidegate) -> Report {
+        let threads = threads_of(proxy);
         let start = proxy.log().len() as u64;
         proxy.signal(Signal::USR1);
         let lines = wait::until("the report", LIMIT, || {
             let text = proxy.log_since(start).0;
             let lines: Vec<String> = text.lines().filter(|l| l.contains(" sessions, ") && l.ends_with(']')).map(str::to_owned).collect();
-            (lines.len() >= THREADS).then_some(lines)
+            (lines.len() >= threads).then_some(lines)
         });
         let mut report = Report { sessions: 0, counters: BTreeMap::new() };
         for line in lines.unwrap() {
@@ -132,6 +149,12 @@ impl Report {
     pub fn counter(&self, name: &str) -> u64 {
         self.counters[name]
     }
+}
+
+/// Worker threads, by the proxy's configuration.
+fn threads_of(proxy: &Tidegate) -> usize {
+    let text = std::fs::read_to_string(proxy.dir().join("proxysql.cnf")).unwrap();
+    text.lines().find_map(|line| line.trim().strip_prefix("threads=")).unwrap().parse().unwrap()
 }
 
 /// Waits until the proxy has exactly so many sessions.

@@ -121,12 +121,13 @@ fn garbage_after_the_login() {
 /// 5,000 connects at once: each gets a greeting or an error, and nothing of them stays.
 #[test]
 fn five_thousand_connects() {
+    const ROUNDS: usize = 10;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
     let bed = Bed::mariadb(2, |b| b.variable("connect_timeout_client", 60_000));
     let mut rss = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..ROUNDS {
         let mut streams: Vec<_> = (0..5000).map(|_| TcpStream::connect(bed.proxy.address()).unwrap()).collect();
         let (mut greetings, mut errors) = (0, 0);
         for stream in &mut streams {
@@ -147,7 +148,9 @@ fn five_thousand_connects() {
         rss.push(bed.proxy.rss_bytes().unwrap() >> 20);
     }
     println!("rss MiB after each round: {rss:?}");
-    assert!(rss[3] <= rss[1] + 6, "memory grows with each round: {rss:?} MiB");
+    // Allocators keep pages for later: the first half of the rounds may fill that store.
+    let (first, second) = rss.split_at(ROUNDS / 2);
+    assert!(second.iter().max() <= first.iter().max().map(|m| m + 8).as_ref(), "memory grows with each round: {rss:?} MiB");
 }
 
 /// A client that goes away while its statement runs: the statement ends on the server, the place is free again.
@@ -193,12 +196,12 @@ fn client_leaves_a_lock_wait(flavor: Flavor) {
     client.run("BEGIN").unwrap();
     client.run("UPDATE t SET b = 2 WHERE a = 2").unwrap();
     client.send_query("UPDATE t SET b = 2 WHERE a = 1").unwrap();
-    bed.wait_count("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'", 1);
+    bed.wait_count("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE t SET b = 2 WHERE a = 1%'", 1);
     client.cut();
-    bed.wait_count("SELECT COUNT(*) FROM information_schema.innodb_trx", 1);
+    bed.wait_transactions(1);
     holder.run("UPDATE t SET b = 3 WHERE a = 2").unwrap();
     holder.run("COMMIT").unwrap();
-    bed.wait_count("SELECT COUNT(*) FROM information_schema.innodb_trx", 0);
+    bed.wait_transactions(0);
     assert_eq!(bed.count("SELECT SUM(b) FROM test.t"), 4);
     drop(holder);
     wait_sessions(&bed.proxy, 0);

@@ -19,8 +19,17 @@ impl Far {
         let server = Server::start(lab::Flavor::Mariadb, &Options::new()).unwrap();
         let relay = Relay::to(&server.address()).unwrap();
         let more = |builder| variables.iter().fold(builder, |b: lab::tidegate::Builder, (name, value)| b.variable(name, *value));
+        // One worker, so that it is known which backend a statement gets.
+        let more = |builder: lab::tidegate::Builder| more(builder.variable("threads", 1));
         Far { proxy: proxy(relay.port(), backends, more), relay, server }
     }
+}
+
+/// Sends a statement, and waits until the proxy has begun with it.
+fn begin(far: &Far, client: &mut lab::Client, sql: &str) {
+    let before = Report::of(&far.proxy).counter("questions");
+    client.send_query(sql).unwrap();
+    wait::until("the statement to begin", LIMIT, || (Report::of(&far.proxy).counter("questions") > before).then_some(())).unwrap();
 }
 
 #[test]
@@ -56,7 +65,7 @@ fn client_leaves_a_statement_on_a_silent_connection() {
     let mut client = connect(&far.proxy);
     client.run("SELECT 1").unwrap();
     far.relay.silence_connections();
-    client.send_query("SELECT 2").unwrap();
+    begin(&far, &mut client, "SELECT 2");
     client.cut();
     wait_sessions(&far.proxy, 0);
     assert_eq!(attempt(&mut connect(&far.proxy), "SELECT 3"), Seen::Done, "the only connection was not replaced");
@@ -71,7 +80,7 @@ fn client_leaves_a_state_change_on_a_silent_connection() {
     let mut other = connect(&far.proxy);
     other.run("SELECT 1").unwrap();
     far.relay.silence_connections();
-    client.send_query("SELECT 2").unwrap();
+    begin(&far, &mut client, "SELECT 2");
     client.cut();
     other.cut();
     wait_sessions(&far.proxy, 0);
@@ -89,9 +98,7 @@ fn kill_reaches_a_session_on_a_silent_connection() {
         other.run("SELECT 1").unwrap();
         far.relay.silence_connections();
         let id = victim.connection_id();
-        victim.send_query("SELECT 2").unwrap();
-        let questions = || (Report::of(&far.proxy).counter("questions") >= 3).then_some(());
-        wait::until("the statement to begin", LIMIT, questions).unwrap();
+        begin(&far, &mut victim, "SELECT 2");
         other.run(format!("KILL {id}")).unwrap();
         wait_sessions(&far.proxy, 1);
     }

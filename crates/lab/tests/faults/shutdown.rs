@@ -42,7 +42,7 @@ fn transactions_may_finish() {
     wait_exit(&bed, Duration::from_secs(8) + LIMIT);
     println!("ended after {:?}", start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(20), "drain_timeout is 8 s, it took {:?}", start.elapsed());
-    bed.wait_count("SELECT COUNT(*) FROM information_schema.innodb_trx", 0);
+    bed.wait_transactions(0);
     assert_eq!(bed.count("SELECT COUNT(*) FROM test.t"), 2 * FINISH as u64);
     for client in clients.iter_mut().skip(FINISH) {
         let seen = attempt(client, "COMMIT");
