@@ -11,6 +11,9 @@ use std::fmt;
 pub enum PinReason {
     /// An open transaction; ends when the server reports none.
     Transaction,
+    /// SAVEPOINT with autocommit=0 before the server calls it a transaction; ends with COMMIT, ROLLBACK or a statement that
+    /// commits.
+    Savepoint,
     /// `SET TRANSACTION` for the next transaction only; ends with that transaction.
     NextTransaction,
     /// An XA transaction; ends with XA COMMIT or XA ROLLBACK.
@@ -45,8 +48,9 @@ pub enum PinReason {
 
 impl PinReason {
     /// All reasons, in the order of their bits.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Transaction,
+        Self::Savepoint,
         Self::NextTransaction,
         Self::Xa,
         Self::TemporaryTable,
@@ -68,6 +72,7 @@ impl PinReason {
     pub fn name(self) -> &'static str {
         match self {
             Self::Transaction => "transaction",
+            Self::Savepoint => "savepoint",
             Self::NextTransaction => "next_transaction",
             Self::Xa => "xa",
             Self::TemporaryTable => "temporary_table",
@@ -86,14 +91,14 @@ impl PinReason {
         }
     }
 
-    fn bit(self) -> u16 {
+    fn bit(self) -> u32 {
         1 << (self as u8)
     }
 }
 
 /// The reasons that hold now.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct PinSet(u16);
+pub struct PinSet(u32);
 
 impl PinSet {
     /// True when the backend may serve others.

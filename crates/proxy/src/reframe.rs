@@ -167,9 +167,9 @@ impl<'f> Reframe<'f> {
         self.next_seq = next_seq;
     }
 
-    /// What is taken off the client's sequence ids for the server to count right (modulo 256).
-    pub fn shift(&self) -> u8 {
-        self.next_seq.wrapping_sub(self.server_seq)
+    /// The sequence id that the server expects next.
+    pub fn server_seq(&self) -> u8 {
+        self.server_seq
     }
 
     /// Sequence id of the next packet to the client.

@@ -171,9 +171,19 @@ impl Session {
         self.joined.clear();
         self.joined.reserve(total);
         let mut rest = bytes.get(..at).unwrap_or_default();
+        let mut starts = Vec::new();
+        let mut start = 0;
         while let Some((len, _)) = packet::header(rest) {
             self.joined.extend_from_slice(rest.get(HEADER..HEADER + len).unwrap_or_default());
             rest = rest.get(HEADER + len..).unwrap_or_default();
+            starts.push(start);
+            start += HEADER + len;
+        }
+        // Inside compressed frames a client's numbers may jump; a server in clear wants them in a row.
+        for (seq, start) in (0_u8..=255).cycle().zip(starts) {
+            if let Some(byte) = self.input.filled_mut().get_mut(start + 3) {
+                *byte = seq;
+            }
         }
         Ok(Some(Incoming { byte, wire_len: at, joined: true }))
     }

@@ -37,6 +37,7 @@ impl Session {
     /// Commands that are not on the hot path.
     async fn run_rare(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
         match kind {
+            Command::Ping if self.backend.is_some() => self.send_on(command, ReplyKind::Simple).await,
             Command::Ping => self.ping().await,
             Command::InitDb => self.init_db(command).await,
             Command::StmtPrepare => self.prepare(command).await,
@@ -60,13 +61,8 @@ impl Session {
         }
     }
 
-    /// COM_PING: the session is there; a pinned backend is asked, for its loss is the session's.
+    /// COM_PING without a backend: the session is there. (A pinned backend is asked, for its loss is the session's.)
     async fn ping(&mut self) -> Result<(), End> {
-        if self.backend.is_some() {
-            if let Err(fault) = self.obtain().await {
-                return self.report(fault).await;
-            }
-        }
         self.facts.row_count = 0;
         self.send_ok().await
     }

@@ -32,6 +32,9 @@ impl Session {
     /// Notes what a COM_QUERY did.
     pub(super) fn note_effects(&mut self, command: Incoming, start: usize, analysis: &Analysis, reply: &ReplyFacts) {
         self.note_status(analysis, reply);
+        if reply.error.is_none() && matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl | Kind::Set) {
+            self.pins.end(PinReason::Savepoint);
+        }
         if !self.needs_notes(analysis, reply) {
             return;
         }
@@ -293,6 +296,7 @@ impl Session {
                     self.pins.statement_deallocated(&name);
                 }
             }
+            Kind::Savepoint if !failed && !self.status.contains(StatusFlags::AUTOCOMMIT) => self.pin(PinReason::Savepoint, analysis),
             Kind::SetTransaction if !failed => self.pin(PinReason::NextTransaction, analysis),
             Kind::SetRole if !failed => self.pin(PinReason::SessionState, analysis),
             Kind::Xa => self.note_xa(sql, analysis, failed),

@@ -292,7 +292,7 @@ impl Session {
     /// COM_STMT_SEND_LONG_DATA: passed on as it arrives, no answer; what goes wrong is said at the execution.
     pub(super) async fn long_data(&mut self, command: Incoming) -> Result<(), End> {
         let (len, _) = packet::header(self.input.filled()).unwrap_or_default();
-        self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD };
+        self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
         self.streamed_input = true;
         let id = self.named_statement_streamed();
         let result = match id {
@@ -361,7 +361,11 @@ impl Session {
     async fn next_frame_len(&mut self) -> Result<usize, End> {
         loop {
             if let Some((len, _)) = packet::header(self.input.filled()) {
-                self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD };
+                let seq = self.streamed.seq.wrapping_add(1);
+                if let Some(byte) = self.input.filled_mut().get_mut(3) {
+                    *byte = seq;
+                }
+                self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq };
                 return Ok(HEADER + len);
             }
             self.read_more(HEADER).await?;
@@ -416,4 +420,6 @@ pub struct Streamed {
     left: usize,
     /// The current frame is full: another one follows.
     full: bool,
+    /// The current frame's sequence id, as the server counts.
+    seq: u8,
 }

@@ -23,12 +23,12 @@ impl Session {
         // The command is done with; what follows it in the input is the file.
         self.input.consume(command_len.min(self.input.len()));
         self.streamed_input = true;
-        let shift = reframe.shift();
+        let mut server_seq = reframe.server_seq();
         let mut skip = 0_usize;
         let mut last = false;
         let mut next_seq = reframe.next_seq();
         while !last || skip > 0 {
-            let (n, ended) = self.pass_frames(shift, &mut skip, &mut next_seq);
+            let (n, ended) = self.pass_frames(&mut server_seq, &mut skip, &mut next_seq);
             last |= ended;
             if n > 0 {
                 self.write_infile(n).await?;
@@ -40,13 +40,13 @@ impl Session {
             }
             self.read_file().await?;
         }
-        reframe.infile_sent(next_seq);
+        reframe.infile_sent(self.front.frame_seq().unwrap_or(next_seq));
         Ok(())
     }
 
     /// Looks over the frames at hand, renumbers them as the server counts; answers how many bytes may go, and whether
     /// the empty packet is among them.
-    fn pass_frames(&mut self, shift: u8, skip: &mut usize, next_seq: &mut u8) -> (usize, bool) {
+    fn pass_frames(&mut self, server_seq: &mut u8, skip: &mut usize, next_seq: &mut u8) -> (usize, bool) {
         let bytes = self.input.filled_mut();
         let mut pos = 0;
         loop {
@@ -58,8 +58,9 @@ impl Session {
             }
             let Some((len, seq)) = bytes.get(pos..).and_then(packet::header) else { return (pos, false) };
             if let Some(byte) = bytes.get_mut(pos + 3) {
-                *byte = seq.wrapping_sub(shift);
+                *byte = *server_seq;
             }
+            *server_seq = server_seq.wrapping_add(1);
             *next_seq = seq.wrapping_add(1);
             pos += HEADER;
             *skip = len;
