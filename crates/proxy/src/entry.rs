@@ -18,6 +18,8 @@ pub enum Signal {
     KillQuery,
     /// The statement runs longer than `default_query_timeout`.
     QueryTimeout,
+    /// The statement was killed and the server still does not answer.
+    GiveUp,
     /// `max_transaction_time`, `max_transaction_idle_time`.
     TransactionTimeout,
     /// `wait_timeout`.
@@ -56,6 +58,10 @@ pub struct Entry {
     limits: Cell<Limits>,
     /// Until when (ms) an unpinned backend is held; 0 when none is.
     held_until_ms: Cell<u64>,
+    /// The running statement has had its time limit's signal.
+    timed_out: Cell<bool>,
+    /// When (ms) a killed statement's connection is given up; 0 while none was killed.
+    give_up_at_ms: Cell<u64>,
     signal: Cell<Option<Signal>>,
     waker: RefCell<Option<Waker>>,
     /// Pins, as last published.
@@ -89,6 +95,8 @@ impl Entry {
             transaction_since_ms: Cell::new(0),
             limits: Cell::default(),
             held_until_ms: Cell::new(0),
+            timed_out: Cell::new(false),
+            give_up_at_ms: Cell::new(0),
             signal: Cell::new(None),
             waker: RefCell::default(),
             pins: Cell::default(),
@@ -99,6 +107,13 @@ impl Entry {
     pub fn set_activity(&self, activity: Activity, now_ms: u64) {
         self.activity.set(activity);
         self.since_ms.set(now_ms);
+        self.timed_out.set(false);
+        self.give_up_at_ms.set(0);
+    }
+
+    /// The running statement was killed: without an answer its connection is given up at this time (ms).
+    pub fn give_up_at(&self, at_ms: u64) {
+        self.give_up_at_ms.set(at_ms);
     }
 
     /// The idle session has let go of what it can; it is idle since when it was.
@@ -145,16 +160,13 @@ impl Entry {
         self.signal.set(None);
     }
 
-    /// Pending signal, or (None) be woken when there is one.
+    /// The pending signal; in any case the task is woken when another one comes.
     pub fn poll_signal(&self, cx: &Context<'_>) -> Option<Signal> {
-        let pending = self.signal.get();
-        if pending.is_none() {
-            let mut waker = self.waker.borrow_mut();
-            if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
-            }
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
         }
-        pending
+        self.signal.get()
     }
 
     /// Called by the sweep.
@@ -175,7 +187,8 @@ impl Entry {
             }
             Activity::Idle | Activity::Parked if !in_transaction && over(age, limits.idle_ms) => self.signal(Signal::IdleTimeout),
             Activity::Idle if age > PARK_AFTER_MS => self.signal(Signal::Park),
-            Activity::Running if over(age, limits.query_ms) => self.signal(Signal::QueryTimeout),
+            Activity::Running if self.give_up_at_ms.get() > 0 && self.give_up_at_ms.get() <= now_ms => self.signal(Signal::GiveUp),
+            Activity::Running if over(age, limits.query_ms) && !self.timed_out.replace(true) => self.signal(Signal::QueryTimeout),
             _ => {}
         }
         if in_transaction && over(now_ms.saturating_sub(transaction), limits.transaction_ms) {
@@ -203,6 +216,12 @@ mod tests {
         e.set_activity(Activity::Running, 6000);
         e.check_deadlines(6011);
         assert_eq!(e.pending(), Some(Signal::QueryTimeout));
+        e.clear_signal();
+        e.check_deadlines(6111);
+        assert_eq!(e.pending(), None, "one signal a statement");
+        e.give_up_at(6200);
+        e.check_deadlines(6211);
+        assert_eq!(e.pending(), Some(Signal::GiveUp));
         e.clear_signal();
         e.set_transaction(true, 6000);
         e.set_activity(Activity::Idle, 6020);

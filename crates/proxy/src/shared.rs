@@ -61,16 +61,27 @@ pub struct ServerShared {
     retry_at_ms: AtomicU64,
     failures: AtomicU32,
     last_error: Mutex<Option<String>>,
+    /// Connections for KILL: one at a time.
+    pub kills: tokio::sync::Semaphore,
     /// Session tracking on this server, once the first connection has asked.
     pub tracking: OnceLock<ServerTracking>,
 }
 
 /// The right to hold one connection to a server; gives itself back.
-pub struct Slot(Arc<ServerShared>);
+pub struct Slot(Option<Arc<ServerShared>>);
+
+impl Slot {
+    /// The right to one connection beside the counted ones, to send a KILL: the caller holds its server's turn.
+    pub fn extra() -> Self {
+        Self(None)
+    }
+}
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+        if let Some(server) = &self.0 {
+            server.connections.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -98,6 +109,7 @@ impl ServerShared {
             retry_at_ms: AtomicU64::new(0),
             failures: AtomicU32::new(0),
             last_error: Mutex::new(None),
+            kills: tokio::sync::Semaphore::new(1),
             tracking: OnceLock::new(),
         }
     }
@@ -121,7 +133,7 @@ impl ServerShared {
     pub fn reserve(self: &Arc<Self>) -> Option<Slot> {
         let max = self.server.max_connections;
         let taken = self.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < max).then_some(n + 1));
-        taken.ok().map(|_| Slot(Arc::clone(self)))
+        taken.ok().map(|_| Slot(Some(Arc::clone(self))))
     }
 
     /// Takes the right to connect now: at most `concurrency` at a time; one at a time after failures.

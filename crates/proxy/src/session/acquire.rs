@@ -140,7 +140,7 @@ impl Session {
 /// A signal that ends the wait for a backend.
 fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
     match entry.poll_signal(cx)? {
-        Signal::KillQuery | Signal::QueryTimeout => {
+        Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp => {
             entry.clear_signal();
             Some(Fault::error(1317, b"70100", "Query execution was interrupted"))
         }

@@ -101,7 +101,7 @@ impl Session {
     fn disturbed(&mut self, signal: Signal) -> Result<(), End> {
         match signal {
             // Nothing runs: as a server, KILL QUERY then does nothing.
-            Signal::KillQuery | Signal::QueryTimeout | Signal::Park => {
+            Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp | Signal::Park => {
                 self.entry.clear_signal();
                 Ok(())
             }

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::command::Incoming;
+use super::guard::guarded;
 use crate::backend::Tracking;
 use crate::pins::PinReason;
 use crate::reframe::{ReplyFacts, TrackFilter};
@@ -207,7 +208,8 @@ impl Session {
 
     async fn ask_for_collation(&mut self) -> Option<Vec<u8>> {
         let backend = self.backend.as_mut()?;
-        let reply = backend.query("SELECT @@collation_connection", &self.worker.buffers).await.ok()?;
+        let question = backend.query("SELECT @@collation_connection", &self.worker.buffers);
+        let reply = guarded(&self.worker, &self.entry, question).await.ok()?;
         wire::codec::Reader::new(reply.rows.first()?).lenenc_bytes().ok().map(<[u8]>::to_vec)
     }
 

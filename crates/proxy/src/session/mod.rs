@@ -11,6 +11,7 @@ mod effects;
 mod end;
 mod execute;
 mod facts;
+mod guard;
 mod infile;
 mod local;
 mod login;

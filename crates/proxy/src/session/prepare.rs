@@ -4,6 +4,7 @@ use super::Session;
 use super::acquire::Fault;
 use super::command::Incoming;
 use super::end::End;
+use super::guard::guarded;
 use super::statements::ClientStatement;
 use super::sync::is_about_diagnostics;
 use crate::backend::{Collected, ServerError, put_command};
@@ -107,10 +108,13 @@ impl Session {
     async fn prepare_on_backend(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let result = match self.backend.as_mut() {
-            Some(backend) => match backend.send(Command::StmtPrepare, &key.text).await {
-                Ok(()) => backend.collect(ReplyKind::Prepare, true, &self.worker.buffers).await,
-                Err(e) => Err(e),
-            },
+            Some(backend) => {
+                let exchange = async {
+                    backend.send(Command::StmtPrepare, &key.text).await?;
+                    backend.collect(ReplyKind::Prepare, true, &self.worker.buffers).await
+                };
+                guarded(&self.worker, &self.entry, exchange).await
+            }
             None => Err(std::io::ErrorKind::NotConnected.into()),
         };
         let reply = result.map_err(|e| self.lost_before(&e))?;

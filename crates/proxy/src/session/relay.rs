@@ -6,6 +6,7 @@
 use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::end::End;
+use super::guard::{guarded, unless_killed};
 use super::sync::Ahead;
 use crate::buffer::WINDOW;
 use crate::entry::Signal;
@@ -14,6 +15,9 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 use wire::reply::ReplyKind;
+
+/// How long a server may take to answer a statement that was killed, ms.
+const GIVE_UP_AFTER_MS: u64 = 5000;
 
 enum Event {
     Backend(usize),
@@ -33,12 +37,12 @@ impl Session {
             Outgoing::Bytes(bytes) => bytes,
         };
         let result = if ahead.packets.is_empty() {
-            backend.link.write_all(statement).await
+            unless_killed(&self.entry, backend.link.write_all(statement)).await
         } else {
             let mut all = Vec::with_capacity(ahead.packets.len() + statement.len());
             all.extend_from_slice(&ahead.packets);
             all.extend_from_slice(statement);
-            backend.link.write_all(&all).await
+            unless_killed(&self.entry, backend.link.write_all(&all)).await
         };
         // A short statement goes out in one system call: if that failed, nothing of it was sent.
         let short = statement.len() + ahead.packets.len() <= WINDOW;
@@ -50,7 +54,7 @@ impl Session {
     async fn collect_ahead(&mut self, ahead: &Ahead) -> Result<(), Fault> {
         for _ in 0..ahead.replies {
             let Some(backend) = self.backend.as_mut() else { break };
-            match backend.collect(ReplyKind::Results, false, &self.worker.buffers).await {
+            match guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
                 Ok(reply) if reply.error.is_none() => {}
                 Ok(reply) => {
                     // A value that was accepted before is refused now, and the statement runs without it.
@@ -205,7 +209,11 @@ impl Session {
                     // The server then answers the statement with its own error.
                     super::settle::kill_statement(&self.worker, &self.pool, backend);
                 }
+                self.entry.give_up_at(self.now_ms() + GIVE_UP_AFTER_MS);
                 Ok(())
+            }
+            Signal::GiveUp => {
+                Err(self.lost(&io::Error::new(io::ErrorKind::TimedOut, "the server did not answer a KILL"), Certainty::Unknown))
             }
             Signal::KillConnection => Err(End::Killed.into()),
             Signal::TransactionTimeout => Err(End::TransactionTimeout.into()),

@@ -82,8 +82,14 @@ impl Session {
                         return Poll::Ready(Ok(result));
                     }
                     match entry.poll_signal(cx) {
-                        Some(Signal::KillConnection | Signal::Stop | Signal::TransactionTimeout) => Poll::Ready(Err(End::Killed)),
-                        _ => Poll::Pending,
+                        Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
+                        Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
+                        Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
+                        Some(_) => {
+                            entry.clear_signal();
+                            Poll::Pending
+                        }
+                        None => Poll::Pending,
                     }
                 });
                 match tokio::time::timeout(WRITE_TIMEOUT, interrupted).await {

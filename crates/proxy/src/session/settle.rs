@@ -4,6 +4,7 @@
 use super::Session;
 use super::end::End;
 use super::facts::Diagnostics;
+use super::guard::guarded;
 use super::sync::is_about_diagnostics;
 use crate::backend::{Backend, Tracking, put_query};
 use crate::connect;
@@ -11,10 +12,10 @@ use crate::lane::Lane;
 use crate::pins::{PinReason, PinSet};
 use crate::pool::HostgroupPool;
 use crate::reframe::ReplyFacts;
+use crate::shared::Slot;
 use crate::state::State;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kind};
-use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -170,10 +171,10 @@ impl Session {
             put_query(&mut out, b"SELECT LAST_INSERT_ID()", backend.core.caps);
         }
         backend.link.start_command();
-        backend.link.write_all(&out).await?;
+        guarded(&self.worker, &self.entry, backend.link.write_all(&out)).await?;
         let mut status = backend.core.status;
         if unread.warnings {
-            let reply = backend.collect(ReplyKind::Results, true, pool).await?;
+            let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, true, pool)).await?;
             let errors = reply.rows.iter().filter(|row| row.get(1..6) == Some(b"Error")).count();
             self.facts.errors = u16::try_from(errors).unwrap_or(u16::MAX);
             self.facts.warnings = u16::try_from(reply.rows.len()).unwrap_or(u16::MAX).max(self.facts.warnings);
@@ -182,7 +183,7 @@ impl Session {
             self.facts.diagnostics = Some(Box::new(diagnostics));
         }
         if unread.last_insert_id {
-            let reply = backend.collect(ReplyKind::Results, false, pool).await?;
+            let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, pool)).await?;
             status = reply.ok.status;
             let row = reply.rows.first().map(Vec::as_slice).unwrap_or_default();
             if let Some(id) = wire::codec::Reader::new(row).lenenc_bytes().ok().and_then(|t| std::str::from_utf8(t).ok()?.parse().ok()) {
@@ -207,11 +208,11 @@ impl Session {
 
     async fn restore_tracking(&mut self) {
         let Some(backend) = self.backend.as_mut() else { return };
-        let Ok(set) = connect::our_tracking(&self.worker, backend).await else {
+        let Ok(set) = guarded(&self.worker, &self.entry, connect::our_tracking(&self.worker, backend)).await else {
             self.backend = None;
             return;
         };
-        match backend.query(&set, &self.worker.buffers).await {
+        match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
             Ok(reply) if reply.error.is_none() => backend.core.tracking = Tracking::Ours,
             _ => self.backend = None,
         }
@@ -258,13 +259,16 @@ pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: B
 }
 
 /// Closes a connection whose statement still runs, and tells the server to end it: a server notices a closed socket only
-/// when it writes.
+/// when it writes. The connection counts until the server has been told.
 async fn end_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend) {
     let lane = pool.lane(&backend.core.lane);
     let sql = format!("KILL {}", backend.core.thread_id);
     let index = backend.core.server.index;
-    drop(backend);
+    let Backend { link, core, .. } = backend;
+    drop(link);
     send_kill(&worker, &pool, &lane, index, &sql).await;
+    drop(core);
+    pool.grow(&worker);
 }
 
 /// Ends the statement that runs on `backend`, from another connection, in the background.
@@ -276,37 +280,35 @@ pub fn kill_statement(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, backend: &B
     tokio::task::spawn_local(async move { send_kill(&worker, &pool, &lane, index, &sql).await });
 }
 
-/// How long a connection to send a KILL on is waited for.
+/// How long a KILL may take, connection included.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 
 async fn send_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, server: usize, sql: &str) {
-    let work = async {
-        let mut backend = match lane.take(server, &State::default()) {
-            Some(backend) => backend,
-            None => open_for_kill(worker, pool, lane, server).await?,
-        };
-        let reply = backend.query(sql, &worker.buffers).await.map_err(|e| e.to_string())?;
-        // 1094: it ended by itself.
-        let failed = reply.error.filter(|e| e.code != 1094);
-        backend.core.has_warnings = failed.is_some();
-        pool.release(worker, backend);
-        failed.map_or(Ok(()), |e| Err(e.to_string()))
-    };
-    match tokio::time::timeout(KILL_WAIT, work).await {
+    match tokio::time::timeout(KILL_WAIT, try_kill(worker, pool, lane, server, sql)).await {
         Ok(Ok(())) => {}
         Ok(Err(why)) => tracing::warn!("{sql} was not done: {why}"),
         Err(_) => tracing::warn!("{sql} was not done within {} s", KILL_WAIT.as_secs()),
     }
 }
 
-/// A connection for KILL: within `max_connections` if there is room, else through the queue.
-async fn open_for_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, server: usize) -> Result<Backend, String> {
-    let Some(shared) = pool.shared.servers.get(server) else { return Err("the server is gone".into()) };
-    if let Some(slot) = shared.reserve() {
-        let opened = connect::open(worker, shared, &lane.key, 0, slot).await;
-        return opened.map_err(|e| format!("{e:?}"));
+/// On an idle connection if there is one; else on one more than `max_connections` allows, of which each server has at
+/// most one at a time.
+async fn try_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, server: usize, sql: &str) -> Result<(), String> {
+    if let Some(mut backend) = lane.take(server, &State::default()) {
+        let result = kill_on(worker, &mut backend, sql).await;
+        pool.release(worker, backend);
+        return result;
     }
-    let deadline = worker.shared.clock.now_us() + KILL_WAIT.as_micros() as u64;
-    let mut acquire = pool.enqueue(worker, lane, 0, deadline);
-    poll_fn(|cx| acquire.poll(cx)).await.map_err(|e| format!("{e:?}"))
+    let Some(shared) = pool.shared.servers.get(server) else { return Err("the server is gone".into()) };
+    let _turn = shared.kills.acquire().await.map_err(|e| e.to_string())?;
+    let mut backend = connect::open(worker, shared, &lane.key, 0, Slot::extra()).await.map_err(|e| format!("{e:?}"))?;
+    kill_on(worker, &mut backend, sql).await
+}
+
+async fn kill_on(worker: &Worker, backend: &mut Backend, sql: &str) -> Result<(), String> {
+    let reply = backend.query(sql, &worker.buffers).await.map_err(|e| e.to_string())?;
+    // 1094: it ended by itself.
+    let failed = reply.error.filter(|e| e.code != 1094);
+    backend.core.has_warnings |= failed.is_some();
+    failed.map_or(Ok(()), |e| Err(e.to_string()))
 }

@@ -4,6 +4,7 @@
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
+use super::guard::guarded;
 use super::settle::{self, ResetError};
 use crate::backend::{Tracking, put_query};
 use crate::counters::count;
@@ -106,7 +107,7 @@ impl Session {
     /// The schema is never changed in the same write as the statement: if it is gone, the statement must not run.
     pub(super) async fn sync_schema(&mut self, schema: &crate::state::Text) -> Result<(), Fault> {
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        match backend.init_db(schema, &self.worker.buffers).await {
+        match guarded(&self.worker, &self.entry, backend.init_db(schema, &self.worker.buffers)).await {
             Ok(reply) => match reply.error {
                 None => Ok(()),
                 Some(e) => {
@@ -124,7 +125,7 @@ impl Session {
         if known {
             ahead.push(set, backend.core.caps);
         } else {
-            match backend.query(set, &self.worker.buffers).await {
+            match guarded(&self.worker, &self.entry, backend.query(set, &self.worker.buffers)).await {
                 Ok(reply) => {
                     if let Some(e) = reply.error {
                         // Not known which of the assignments stand: the connection is of no use.
@@ -162,7 +163,7 @@ impl Session {
             },
         };
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        match backend.query(&set, &self.worker.buffers).await {
+        match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
             Ok(_) => {
                 backend.core.tracking = wanted;
                 Ok(())
