@@ -121,7 +121,7 @@ fn garbage_after_the_login() {
 /// 5,000 connects at once: each gets a greeting or an error, and nothing of them stays.
 #[test]
 fn five_thousand_connects() {
-    const ROUNDS: usize = 10;
+    const ROUNDS: usize = 13;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
@@ -148,9 +148,14 @@ fn five_thousand_connects() {
         rss.push(bed.proxy.rss_bytes().unwrap() >> 20);
     }
     println!("rss MiB after each round: {rss:?}");
-    // Allocators keep pages for later: the first half of the rounds may fill that store.
-    let (first, second) = rss.split_at(ROUNDS / 2);
-    assert!(second.iter().max() <= first.iter().max().map(|m| m + 8).as_ref(), "memory grows with each round: {rss:?} MiB");
+    // Allocators keep pages for later, now more, now fewer: a leak shows in the middle of each half.
+    let median = |part: &[u64]| {
+        let mut sorted = part.to_vec();
+        sorted.sort_unstable();
+        sorted[sorted.len() / 2]
+    };
+    let (first, second) = rss[1..].split_at(ROUNDS / 2);
+    assert!(median(second) <= median(first) + 12, "memory grows with each round: {rss:?} MiB");
 }
 
 /// A client that goes away while its statement runs: the statement ends on the server, the place is free again.

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lab::client::Param;
 use lab::fault::sockets;
 use lab::{Flavor, Options, Server, wait};
 
@@ -256,5 +257,45 @@ fn idle_backends_that_the_server_closed() {
         }
         bed.root(&["KILL USER app"]);
         bed.wait_count(APP_THREADS, 0);
+    }
+}
+
+/// Prepared statements belong to the session: they work on after the server they were prepared on has crashed.
+fn prepared_statements_outlive_the_server(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, |b| b.variable("connect_timeout_server_max", 60_000));
+    let mut client = bed.client();
+    let statement = client.prepare("SELECT ? + 1").unwrap();
+    let mut plus_one = |number: i64| client.execute(&statement, &[Param::Int(number)]).unwrap().scalar().unwrap();
+    assert_eq!(plus_one(1).as_deref(), Some("2"));
+    bed.server.kill9();
+    bed.server.restart().unwrap();
+    assert_eq!(plus_one(2).as_deref(), Some("3"));
+    assert_eq!(client.execute(&statement, &[Param::Int(3)]).unwrap().scalar().unwrap().as_deref(), Some("4"));
+}
+
+#[test]
+fn prepared_statements_outlive_the_server_mariadb() {
+    prepared_statements_outlive_the_server(Flavor::Mariadb);
+}
+
+#[test]
+fn prepared_statements_outlive_the_server_mysql() {
+    prepared_statements_outlive_the_server(Flavor::Mysql);
+}
+
+/// A transaction is lost with its server. The client is told so before anything else of its session runs.
+#[test]
+fn a_transaction_is_lost_with_its_server() {
+    let bed = Bed::mariadb(2, |b| b.variable("connect_timeout_server_max", 60_000));
+    bed.root(&["CREATE TABLE test.t (a INT)"]);
+    for _ in 0..3 {
+        let mut client = bed.client();
+        client.run("BEGIN").unwrap();
+        client.run("INSERT INTO t VALUES (1)").unwrap();
+        bed.server.kill9();
+        bed.server.restart().unwrap();
+        let seen = attempt(&mut client, "COMMIT");
+        assert!(matches!(seen, Seen::Error(2013) | Seen::Closed), "{seen:?}");
+        assert_eq!(bed.count("SELECT COUNT(*) FROM test.t"), 0);
     }
 }
