@@ -90,7 +90,7 @@ fn refusals_name_the_file_line_column_and_range() {
         ("mysql_users=({username=\"u\" attributes=\"[1]\"})", "p.cnf:1:28: mysql_users.attributes: bad JSON: must be an object"),
         (
             "mysql_users=({username=\"u\" attributes=\"{\\\"spiffe_id\\\":1}\"})",
-            "p.cnf:1:28: mysql_users.attributes: bad JSON: 'spiffe_id' must be a string",
+            "p.cnf:1:28: mysql_users.attributes: bad JSON: 'spiffe_id' is not supported yet",
         ),
         ("mysql_users=({username=\"u\" password=[\"a\"]})", "p.cnf:1:28: mysql_users.password: must be a string, not an array [ ]"),
         ("mysql_query_rules=({rule_id=1 replace_pattern=\"x\"})", "p.cnf:1:31: mysql_query_rules.replace_pattern: needs match_pattern"),

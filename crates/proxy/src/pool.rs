@@ -456,7 +456,7 @@ impl HostgroupPool {
     fn trim(&self, worker: &Worker, lane: &Lane) {
         let workers = worker.shared.mailboxes.len().max(1);
         for server in &self.shared.servers {
-            let pct = usize::try_from(worker.snapshot.vars.free_connections_pct).unwrap_or(100);
+            let pct = self.shared.free_connections_pct as usize;
             let max = (server.server.max_connections as usize * pct / 100 / workers).max(1);
             while lane.idle(server.index) > max {
                 drop(lane.take_oldest(server.index));

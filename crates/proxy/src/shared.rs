@@ -6,7 +6,7 @@
 use crate::clock::Clock;
 use crate::mailbox::Mailbox;
 use model::HostgroupId;
-use model::snapshot::{Server, Snapshot, User};
+use model::snapshot::{HostgroupAttributes, Server, Snapshot, User};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -179,20 +179,23 @@ pub struct HostgroupShared {
     pub oldest_waiter_us: Vec<AtomicU64>,
     /// Workers with waiters.
     pub waiting_workers: AtomicU32,
+    /// Share of `max_connections` that may stay idle, percent.
+    pub free_connections_pct: u32,
     /// New connections are spaced by this, us (from connections per second); the next one is due at `next_connect_us`.
     connect_interval_us: u64,
     next_connect_us: AtomicU64,
 }
 
 impl HostgroupShared {
-    fn new(id: HostgroupId, servers: &[Arc<Server>], connects_per_sec: u64, workers: usize) -> Self {
+    fn new(id: HostgroupId, servers: &[Arc<Server>], attributes: &HostgroupAttributes, workers: usize) -> Self {
         let servers = servers.iter().enumerate().map(|(i, s)| Arc::new(ServerShared::new(Arc::clone(s), i))).collect();
         Self {
             id,
             servers,
             oldest_waiter_us: (0..workers).map(|_| AtomicU64::new(NOBODY)).collect(),
             waiting_workers: AtomicU32::new(0),
-            connect_interval_us: 1_000_000 / connects_per_sec.max(1),
+            connect_interval_us: 1_000_000 / u64::from(attributes.throttle_connections_per_sec).max(1),
+            free_connections_pct: u32::from(attributes.free_connections_pct),
             next_connect_us: AtomicU64::new(0),
         }
     }
@@ -291,13 +294,16 @@ pub struct Shared {
 impl Shared {
     /// Shared state for `workers` workers.
     pub fn new(snapshot: Arc<Snapshot>, workers: usize, tls: Option<Arc<rustls::ServerConfig>>, rsa: Option<RsaKey>) -> Self {
-        let rate = snapshot.vars.throttle_connections_per_sec_to_hostgroup;
-        let mut hostgroups: HashMap<_, _> =
-            snapshot.hostgroups.values().map(|h| (h.id, Arc::new(HostgroupShared::new(h.id, &h.servers, rate, workers)))).collect();
+        let global = HostgroupAttributes::from_variables(&snapshot.vars);
+        let mut hostgroups: HashMap<_, _> = snapshot
+            .hostgroups
+            .values()
+            .map(|h| (h.id, Arc::new(HostgroupShared::new(h.id, &h.servers, &h.attributes, workers))))
+            .collect();
         for user in snapshot.users.values() {
             // A user may point to a hostgroup without servers: its sessions wait, and are told why.
             let id = user.default_hostgroup;
-            hostgroups.entry(id).or_insert_with(|| Arc::new(HostgroupShared::new(id, &[], rate, workers)));
+            hostgroups.entry(id).or_insert_with(|| Arc::new(HostgroupShared::new(id, &[], &global, workers)));
         }
         let users = snapshot.users.values().map(|u: &Arc<User>| (u.name.as_bytes().to_vec(), Arc::default())).collect();
         Self {

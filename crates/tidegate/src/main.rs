@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use cli::Cli;
 use model::Snapshot;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,13 +46,18 @@ fn run(cli: &Cli) -> Result<()> {
             bail!("{} is not usable: {} error(s)", cli.config.display(), errors.len());
         }
     };
-    let datadir = cli.datadir.clone().unwrap_or_else(|| Path::new(&config.globals.datadir).to_path_buf());
+    let datadir = match (&cli.datadir, config.globals.datadir.as_str()) {
+        (Some(datadir), _) => datadir.clone(),
+        (None, "") => Path::new(".").to_path_buf(),
+        (None, datadir) => Path::new(datadir).to_path_buf(),
+    };
     std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
     log::start(cli, &config.globals.errorlog, &datadir)?;
     for notice in &notices {
         tracing::warn!("{notice}");
     }
     raise_descriptor_limit();
+    let _pidfile = PidFile::write(&config.globals.pidfile, &datadir)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(snapshot, &datadir))
 }
@@ -83,6 +88,29 @@ async fn serve(snapshot: Arc<Snapshot>, datadir: &Path) -> Result<()> {
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The file with the process id; gone when the process stops cleanly.
+struct PidFile(Option<PathBuf>);
+
+impl PidFile {
+    /// Writes the file; a name without a slash is in the data directory, an empty one writes none.
+    fn write(name: &str, datadir: &Path) -> Result<Self> {
+        if name.is_empty() {
+            return Ok(Self(None));
+        }
+        let path = datadir.join(name);
+        std::fs::write(&path, format!("{}\n", std::process::id())).with_context(|| format!("pid file {}", path.display()))?;
+        Ok(Self(Some(path)))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// A proxy needs a descriptor for each connection: as many as the system allows.

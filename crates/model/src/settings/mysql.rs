@@ -64,8 +64,8 @@ settings! {
     server_capabilities: u64 = 569_867, count(11, 4_294_967_295), NoEffect("the greeting announces what the proxy can do"), "Capability bits that the greeting announces.";
     default_authentication_plugin: AuthPlugin = AuthPlugin::MysqlNativePassword, AuthPlugin::KIND, Live, "Authentication plugin that the greeting announces.";
     default_schema: String = "", TEXT, Live, "Schema of a session when neither the client nor its user names one.";
-    default_charset: String = "utf8", TEXT, Live, "Character set that the greeting announces.";
-    default_collation_connection: String = "utf8_general_ci", TEXT, Live, "Collation that the greeting announces; must belong to default_charset.";
+    default_charset: String = "utf8", TEXT, NoEffect("the greeting announces the backends' own collation"), "Character set that the greeting announces.";
+    default_collation_connection: String = "utf8_general_ci", TEXT, NoEffect("the greeting announces the backends' own collation"), "Collation that the greeting announces; must belong to default_charset.";
     handle_unknown_charset: u64 = 1, count(0, 3), NotYet, "For a client collation that the backend does not know: 0 disconnect, 1 use the default and log, 2 use the default.";
     have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";
     have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
@@ -83,8 +83,8 @@ settings! {
     // Backends: connecting
     connect_timeout_server: u64 = 1_000, ms(10, 120_000), Live, "Longest that one connect to a backend, or one reset of a connection, may take.";
     connect_timeout_server_max: u64 = 10_000, ms(10, 3_600_000), Live, "Longest that a query waits for a backend connection before it gets error 9001.";
-    connect_retries_on_failure: u64 = 10, count(0, 1_000), Live, "Further connects that are tried for one query after a failed one.";
-    connect_retries_delay: u64 = 1, ms(0, 10_000), Live, "Pause between those connects.";
+    connect_retries_on_failure: u64 = 10, count(0, 1_000), NoEffect("connects are tried until connect_timeout_server_max is over"), "Further connects that are tried for one query after a failed one.";
+    connect_retries_delay: u64 = 1, ms(0, 10_000), NoEffect("the pause grows with each failed connect"), "Pause between those connects.";
     throttle_connections_per_sec_to_hostgroup: u64 = 1_000_000, count(1, 100_000_000), Live, "New backend connections a second in each hostgroup; queries wait beyond it.";
     init_connect: String = "", NULLABLE, Live, "SQL that is run once on every new backend connection.";
     enable_server_deprecate_eof: bool = true, BOOL, Live, "Use CLIENT_DEPRECATE_EOF with backends.";
@@ -103,8 +103,8 @@ settings! {
     free_connections_pct: u64 = 10, PERCENT, Live, "Share of a server's max_connections that is kept idle.";
     connection_max_age_ms: u64 = 0, ms(0, 86_400_000), Live, "Idle backend connections older than this are closed; 0 means never.";
     connection_warming: bool = false, BOOL, NotYet, "Open connections up to free_connections_pct before any is reused.";
-    shun_on_failures: u64 = 5, count(0, 10_000_000), Live, "Failed connects within a second that shun a server.";
-    shun_recovery_time_sec: u64 = 10, secs(0, 31_536_000), Live, "A shunned server is tried again after this.";
+    shun_on_failures: u64 = 5, count(0, 10_000_000), NoEffect("a failing server is left alone for a pause that grows"), "Failed connects within a second that shun a server.";
+    shun_recovery_time_sec: u64 = 10, secs(0, 31_536_000), NoEffect("a failing server is left alone for a pause that grows"), "A shunned server is tried again after this.";
     unshun_algorithm: u64 = 0, count(0, 1), NotYet, "1: a server readmitted in one hostgroup is readmitted in all.";
     default_max_latency_ms: u64 = 1_000, ms(0, 1_728_000_000), NotYet, "Servers whose ping takes longer are not chosen, when their row says nothing.";
     min_num_servers_lantency_awareness: u64 = 1_000, count(0, 10_000), NotYet, "With at least this many candidates, those slower than average are left out.";
@@ -140,7 +140,7 @@ settings! {
     // Queries
     default_query_timeout: u64 = 86_400_000, ms(1_000, 1_728_000_000), Live, "A query that runs longer is killed on its backend.";
     default_query_delay: u64 = 0, ms(0, 3_600_000), NotYet, "Every query is delayed by this.";
-    query_retries_on_failure: u64 = 1, count(0, 1_000), NotYet, "Times a failed query may be tried on another connection, where that is safe.";
+    query_retries_on_failure: u64 = 1, count(0, 1_000), Live, "Times a failed query may be tried on another connection, where that is safe.";
     long_query_time: u64 = 1_000, ms(0, 1_728_000_000), NotYet, "Slower queries count as slow.";
     threshold_query_length: u64 = 524_288, bytes(1_024, 1_073_741_824), NoEffect("a long query leaves nothing behind on its connection"), "A connection that ran a longer query is not shared.";
     threshold_resultset_size: u64 = 4_194_304, bytes(1_024, 1_073_741_824), STREAMED, "Result bytes that are buffered before streaming begins.";
@@ -241,7 +241,6 @@ settings! {
     connection_growth_delay_us: u64 = 10_000, us(0, 10_000_000), Live, "When a server has connections but none is free, a query waits this long before one more is opened.";
     drain_timeout: u64 = 10_000, ms(0, 3_600_000), Live, "After SIGTERM sessions may finish for this long.";
     prepared_metadata_max_age: u64 = 5_000, ms(0, 3_600_000), Live, "Remembered metadata of a prepared statement answers a PREPARE for this long; 0 always asks a backend.";
-    client_read_buffer: u64 = 16_384, bytes(1_024, 1_048_576), Live, "Read buffer of each client connection.";
     frontend_window: u64 = 65_536, bytes(4_096, 16_777_216), Live, "Result bytes that may wait for a slow client before reading from its backend pauses.";
     client_multi_statements: bool = true, BOOL, Live, "Let clients send several statements in one command.";
     backend_ssl_verify: BackendSslVerify = BackendSslVerify::Off, BackendSslVerify::KIND, Live, "How far backends' certificates are checked: off, ca (signed by a known CA), identity (and names the host).";

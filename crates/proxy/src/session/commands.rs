@@ -150,7 +150,7 @@ impl Session {
         self.facts = super::facts::SessionFacts::default();
         self.statements.clear();
         self.state = State { schema: self.state.schema.take(), ..State::default() };
-        self.set_charset();
+        self.set_initial_variables();
         self.lex = sql::LexMode::default();
         self.tracking_wish = None;
         if self.filter.is_some() {

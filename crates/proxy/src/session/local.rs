@@ -109,6 +109,7 @@ impl Session {
         let mut packets = choose_rows(&diagnostics, wanted, binary);
         let caps = diagnostics.caps;
         self.facts.diagnostics = Some(diagnostics);
+        self.facts.row_count = -1;
         let mut out = Vec::new();
         let mut facts = ReplyFacts::default();
         let mut reframe = Reframe::new(ReplyKind::Results, caps, self.caps, self.filter.as_deref(), self.current_status());

@@ -447,7 +447,7 @@ impl Session {
             Some(hostgroup) => hostgroup.attributes.multiplex,
             None => vars.multiplexing,
         };
-        self.set_charset();
+        self.set_initial_variables();
         self.status = self.initial_status();
         self.filter = self.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));
     }
@@ -460,13 +460,19 @@ impl Session {
 
     /// The character set variables that the handshake's collation stands for; a collation that the server does not know
     /// leaves it at its defaults, as it would on a direct connection.
-    pub(super) fn set_charset(&mut self) {
+    pub(super) fn set_initial_variables(&mut self) {
         let flavor = self.worker.shared.info.get().map_or(Flavor::MySql, |i| i.flavor);
-        let Some(collation) = charset::collation_in(flavor, self.collation) else { return };
-        for name in ["character_set_client", "character_set_connection", "character_set_results"] {
-            self.state.variables.set(name, Some(collation.charset.as_bytes()));
+        if let Some(collation) = charset::collation_in(flavor, self.collation) {
+            for name in ["character_set_client", "character_set_connection", "character_set_results"] {
+                self.state.variables.set(name, Some(collation.charset.as_bytes()));
+            }
+            self.state.variables.set("collation_connection", Some(collation.name.as_bytes()));
         }
-        self.state.variables.set("collation_connection", Some(collation.name.as_bytes()));
+        if let Some(level) = self.user.attributes.default_transaction_isolation.as_deref() {
+            let name = if flavor == Flavor::MariaDb { "tx_isolation" } else { "transaction_isolation" };
+            let level = level.trim().to_ascii_uppercase().replace(' ', "-");
+            self.state.variables.set(name, Some(level.as_bytes()));
+        }
         // Sessions that log in alike hold one copy of what they want.
         let memory = &mut self.worker.memory.borrow_mut();
         self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));

@@ -164,9 +164,10 @@ impl Session {
             match self.next_event().await {
                 Ok(Event::Backend(0)) => return Err(self.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
                 Ok(Event::Backend(n)) => {
-                    if let Some(backend) = self.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < WINDOW && n > WINDOW / 8) {
+                    let window = usize::try_from(self.worker.snapshot.vars.frontend_window).unwrap_or(WINDOW);
+                    if let Some(backend) = self.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < window && n > window / 8) {
                         // A large reply: a larger window costs fewer system calls.
-                        backend.input.reserve(WINDOW, &self.worker.buffers);
+                        backend.input.reserve(window, &self.worker.buffers);
                     }
                     return Ok(());
                 }
