@@ -250,3 +250,49 @@ fn long_transactions_are_ended_though_they_are_busy() {
     bed.wait_count("SELECT COUNT(*) FROM test.t", 0);
     wait_sessions(&bed.proxy, 0);
 }
+
+/// A KILL QUERY that comes when its statement is just over must not end what another session runs on that connection.
+fn kill_query_hits_only_its_session(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, |b| b.variable("connect_timeout_server_max", 60_000));
+    let over = AtomicBool::new(false);
+    let (mut victim, mut killer) = (bed.client(), bed.client());
+    let id = victim.connection_id();
+    thread::scope(|scope| {
+        let over = &over;
+        scope.spawn(move || {
+            while !over.load(Ordering::Acquire) {
+                // Done, or interrupted: both are right.
+                attempt(&mut victim, "SELECT SLEEP(0.005)");
+            }
+        });
+        scope.spawn(move || {
+            while !over.load(Ordering::Acquire) {
+                // 1094 once the victim has left.
+                let seen = attempt(&mut killer, &format!("KILL QUERY {id}"));
+                assert!(matches!(seen, Seen::Done | Seen::Error(1094)), "{seen:?}");
+            }
+        });
+        let innocent: Vec<_> = (0..2)
+            .map(|_| {
+                let mut client = bed.client();
+                scope.spawn(move || {
+                    let results: Vec<_> = (0..100).map(|_| client.query("SELECT SLEEP(0.01)").unwrap()).collect();
+                    results.iter().filter(|r| r.err().is_some() || r.scalar().unwrap().as_deref() != Some("0")).count()
+                })
+            })
+            .collect();
+        let hit: usize = innocent.into_iter().map(|thread| thread.join().unwrap()).sum();
+        over.store(true, Ordering::Release);
+        assert_eq!(hit, 0, "statements of other sessions were interrupted");
+    });
+}
+
+#[test]
+fn kill_query_hits_only_its_session_mariadb() {
+    kill_query_hits_only_its_session(Flavor::Mariadb);
+}
+
+#[test]
+fn kill_query_hits_only_its_session_mysql() {
+    kill_query_hits_only_its_session(Flavor::Mysql);
+}
