@@ -174,8 +174,10 @@ fn transactions_and_pins(flavor: Flavor) {
     b.cut();
     wait::until("the lock to be free", LIMIT, || (a.scalar("SELECT IS_FREE_LOCK('both')").unwrap().as_deref() == Some("1")).then_some(()))
         .unwrap();
-    wait::until("the row to be free", LIMIT, || (a.scalar("SELECT COUNT(*) FROM t FOR UPDATE").unwrap().as_deref() == Some("1")).then_some(()))
-        .unwrap();
+    wait::until("the row to be free", LIMIT, || {
+        (a.scalar("SELECT COUNT(*) FROM t FOR UPDATE").unwrap().as_deref() == Some("1")).then_some(())
+    })
+    .unwrap();
 }
 
 fn prepared_statements(flavor: Flavor) {
@@ -205,14 +207,17 @@ fn prepared_statements(flavor: Flavor) {
     });
     let rows = layers.server.scalar("SELECT COUNT(*) FROM test.t").unwrap();
     assert_eq!(rows.as_deref(), Some("160"));
-    assert!(layers.server.scalar("SELECT COUNT(*) <= 1 FROM information_schema.processlist WHERE user='app'").unwrap().as_deref() == Some("1"));
+    assert!(
+        layers.server.scalar("SELECT COUNT(*) <= 1 FROM information_schema.processlist WHERE user='app'").unwrap().as_deref() == Some("1")
+    );
 }
 
 fn kill(flavor: Flavor) {
     let layers = Layers::new(flavor, 4, 4);
     let sleeping = |wanted: &str| {
         let count = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE '%SLEEP(1%'";
-        wait::until("statements that sleep", LIMIT, || (layers.server.scalar(count).unwrap().as_deref() == Some(wanted)).then_some(())).unwrap();
+        wait::until("statements that sleep", LIMIT, || (layers.server.scalar(count).unwrap().as_deref() == Some(wanted)).then_some(()))
+            .unwrap();
     };
     let mut killer = layers.client();
     // The statement of a session that goes on.

@@ -66,6 +66,8 @@ pub struct Entry {
     waker: RefCell<Option<Waker>>,
     /// Pins, as last published.
     pub pins: Cell<crate::pins::PinSet>,
+    /// Since when (ms), and by the statement of which digest.
+    pub pinned_since: Cell<Option<(u64, u64)>>,
 }
 
 /// Time limits of a session, ms; 0 is none.
@@ -100,6 +102,7 @@ impl Entry {
             signal: Cell::new(None),
             waker: RefCell::default(),
             pins: Cell::default(),
+            pinned_since: Cell::new(None),
         }
     }
 

@@ -245,10 +245,10 @@ impl<'f> Reframe<'f> {
                 run = pos;
                 continue;
             }
-            if self.next_seq != seq {
-                if let Some(byte) = input.get_mut(pos + 3) {
-                    *byte = self.next_seq;
-                }
+            if self.next_seq != seq
+                && let Some(byte) = input.get_mut(pos + 3)
+            {
+                *byte = self.next_seq;
             }
             self.next_seq = self.next_seq.wrapping_add(1);
             self.eof_due = self.tracker.group_ended() && self.adds_eof();

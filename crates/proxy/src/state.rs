@@ -11,7 +11,10 @@ pub type Text = Arc<[u8]>;
 
 /// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
 #[derive(Clone, Default, Debug)]
-pub struct Variables(Option<Arc<Vec<(Arc<str>, Text)>>>);
+pub struct Variables(Option<Arc<Vec<Entry>>>);
+
+/// A name and its value.
+type Entry = (Arc<str>, Text);
 
 impl PartialEq for Variables {
     fn eq(&self, other: &Self) -> bool {
@@ -207,10 +210,9 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
     // A change of character set resets the collation on the server, so an unchanged collation is said again.
     if changes.iter().any(|(name, _)| *name == "character_set_connection")
         && !changes.iter().any(|(name, _)| *name == "collation_connection")
+        && let Some(value) = want.variables.get("collation_connection")
     {
-        if let Some(value) = want.variables.get("collation_connection") {
-            changes.push(("collation_connection", Some(value)));
-        }
+        changes.push(("collation_connection", Some(value)));
     }
     changes.sort_by_key(|(name, _)| assignment_rank(name));
     for (name, value) in changes {

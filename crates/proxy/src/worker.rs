@@ -59,6 +59,9 @@ const SWEEPS_PER_MAINTENANCE: u32 = 10;
 /// Ids of sessions begin here, so that they are never mistaken for a server's own connection ids.
 pub const FIRST_SESSION_ID: u64 = 1 << 30;
 
+/// Pinned sessions listed one by one in a report.
+const REPORTED_PINS: usize = 50;
+
 impl Worker {
     fn new(index: usize, shared: Arc<Shared>) -> Rc<Self> {
         let pools = shared.hostgroups.iter().map(|(id, h)| (*id, HostgroupPool::new(Arc::clone(h)))).collect();
@@ -188,6 +191,17 @@ impl Worker {
             entries.len(),
             self.counters.values()
         );
+        for (_, entry) in entries.iter().filter(|(_, e)| !e.pins.get().is_empty()).take(REPORTED_PINS) {
+            let (since_ms, digest) = entry.pinned_since.get().unwrap_or_default();
+            let age_ms = self.clock.now_ms().saturating_sub(since_ms);
+            let user = entry.user.borrow().as_ref().map(|u| u.name.to_string()).unwrap_or_default();
+            tracing::info!(
+                "worker {}: session {} of '{user}' pinned for {age_ms} ms: {:?}, digest {digest:#018x}",
+                self.index,
+                entry.id,
+                entry.pins.get()
+            );
+        }
         for (digest, stats) in self.memory.borrow().top_digests(10) {
             let text = String::from_utf8_lossy(&stats.text);
             tracing::info!(
@@ -250,7 +264,7 @@ impl Worker {
                 entry.check_deadlines(now_ms);
             }
             round = round.wrapping_add(1);
-            if round % SWEEPS_PER_MAINTENANCE == 0 {
+            if round.is_multiple_of(SWEEPS_PER_MAINTENANCE) {
                 self.maintain();
             }
         }

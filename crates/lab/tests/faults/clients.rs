@@ -73,7 +73,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 /// Garbage as it is, and as the payload of a well-formed packet with this number.
 fn garbage(seed: u64, packet_number: u8) -> Vec<u8> {
     let noise = noise(seed, 1 + (seed as usize * 37) % 400);
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         return noise;
     }
     let mut packet = (noise.len() as u32).to_le_bytes()[..3].to_vec();

@@ -260,13 +260,19 @@ fn kill_query_hits_only_its_session(flavor: Flavor) {
     thread::scope(|scope| {
         let over = &over;
         scope.spawn(move || {
-            while !over.load(Ordering::Acquire) {
+            // Some end before the KILL comes, some after it.
+            for ms in (1..10).cycle().take_while(|_| !over.load(Ordering::Acquire)) {
                 // Done, or interrupted: both are right.
-                attempt(&mut victim, "SELECT SLEEP(0.005)");
+                attempt(&mut victim, &format!("SELECT SLEEP(0.00{ms}), 'victim'"));
             }
         });
+        let mut root = bed.server.root().unwrap();
         scope.spawn(move || {
+            let running = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE '%victim%'";
             while !over.load(Ordering::Acquire) {
+                if root.scalar(running).unwrap().as_deref() != Some("1") {
+                    continue;
+                }
                 // 1094 once the victim has left.
                 let seen = attempt(&mut killer, &format!("KILL QUERY {id}"));
                 assert!(matches!(seen, Seen::Done | Seen::Error(1094)), "{seen:?}");
@@ -276,7 +282,7 @@ fn kill_query_hits_only_its_session(flavor: Flavor) {
             .map(|_| {
                 let mut client = bed.client();
                 scope.spawn(move || {
-                    let results: Vec<_> = (0..100).map(|_| client.query("SELECT SLEEP(0.01)").unwrap()).collect();
+                    let results: Vec<_> = (0..150).map(|_| client.query("SELECT SLEEP(0.01)").unwrap()).collect();
                     results.iter().filter(|r| r.err().is_some() || r.scalar().unwrap().as_deref() != Some("0")).count()
                 })
             })

@@ -41,6 +41,7 @@ impl Session {
                 self.input.release(&self.worker.buffers);
                 self.entry.set_activity(Activity::Idle, self.now_ms());
                 self.entry.pins.set(self.pins.set());
+                self.entry.pinned_since.set(self.pins.since());
             } else {
                 let wanted = self.wanted();
                 self.input.reserve(wanted, &self.worker.buffers);

@@ -178,10 +178,10 @@ impl Session {
         let old = std::sync::Arc::clone(&self.user);
         // The old user's backend is cleaned whatever comes: the session never sees it again.
         self.pins.clear();
-        if let Some(mut backend) = self.backend.take() {
-            if super::settle::reset(&self.worker, &mut backend, false).await.is_ok() {
-                self.pool.release_to(&self.worker, &self.lane, backend);
-            }
+        if let Some(mut backend) = self.backend.take()
+            && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
+        {
+            self.pool.release_to(&self.worker, &self.lane, backend);
         }
         super::login::change_user(self, &payload).await?;
         if let Some(shared) = self.worker.shared.users.get(old.name.as_bytes()) {

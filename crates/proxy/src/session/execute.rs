@@ -62,10 +62,10 @@ impl Session {
             Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
             _ => statement.fact,
         };
-        if let Some(fact) = counted {
-            if fact == sql::Fact::ConnectionId || self.pins.set().is_empty() {
-                plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: true });
-            }
+        if let Some(fact) = counted
+            && (fact == sql::Fact::ConnectionId || self.pins.set().is_empty())
+        {
+            plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: true });
         }
         if let Some(params) = params.filter(|p| p.new_types) {
             let types = self.payload(command).get(params.types)?;
@@ -81,10 +81,10 @@ impl Session {
     /// seen them. Answers the packet when it could not be changed in place.
     pub(super) async fn ready_execution(&mut self, command: Incoming, id: u32) -> Result<Option<Vec<u8>>, Fault> {
         let server_id = self.prepared_on_backend(id).await?;
-        if command.byte == Command::StmtExecute as u8 {
-            if let Some(packet) = self.with_types(command, id, server_id) {
-                return Ok(Some(packet));
-            }
+        if command.byte == Command::StmtExecute as u8
+            && let Some(packet) = self.with_types(command, id, server_id)
+        {
+            return Ok(Some(packet));
         }
         let len = command.wire_len.min(HEADER + MAX_PAYLOAD);
         if let Some(payload) = self.input.filled_mut().get_mut(HEADER..len) {
@@ -121,25 +121,25 @@ impl Session {
         self.note_status(&plan.analysis, reply);
         self.note_execution(id, reply);
         let status = reply.status.unwrap_or_default();
-        if status.contains(StatusFlags::METADATA_CHANGED) {
-            if let Some(statement) = self.statements.get(id) {
-                self.worker.memory.borrow_mut().forget_prepared(&statement.key);
-            }
+        if status.contains(StatusFlags::METADATA_CHANGED)
+            && let Some(statement) = self.statements.get(id)
+        {
+            self.worker.memory.borrow_mut().forget_prepared(&statement.key);
         }
         if let Some(statement) = self.statements.get_mut(id) {
             statement.long_data = false;
             statement.cursor = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
         }
         self.note_cursors(plan.analysis.digest);
-        if plan.analysis.kind == Kind::Set {
-            if let Some(text) = self.statements.get(id).map(|s| s.key.text.clone()) {
-                Box::pin(self.learn_set(&text, &plan.analysis, reply)).await;
-            }
+        if plan.analysis.kind == Kind::Set
+            && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
+        {
+            Box::pin(self.learn_set(&text, &plan.analysis, reply)).await;
         }
-        if self.facts.diagnostics.is_some() {
-            if let Some(text) = self.statements.get(id).map(|s| s.key.text.clone()) {
-                self.facts.keeps_warnings = self.leaves_warnings(&plan.analysis, &text);
-            }
+        if self.facts.diagnostics.is_some()
+            && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
+        {
+            self.facts.keeps_warnings = self.leaves_warnings(&plan.analysis, &text);
         }
         self.settle(&plan.analysis, reply, |session, insert_id| session.execution_is_certain(command, id, insert_id)).await
     }
@@ -207,10 +207,10 @@ impl Session {
         match self.run_plan(command, &plan).await {
             Ok(reply) => {
                 // The types were bound by the bulk packet: an ordinary execution sends its own again.
-                if let Some((backend, statement)) = self.backend.as_mut().zip(self.statements.get(id)) {
-                    if let Some(prepared) = backend.core.statements.get(&statement.key) {
-                        prepared.bound_types.clear();
-                    }
+                if let Some((backend, statement)) = self.backend.as_mut().zip(self.statements.get(id))
+                    && let Some(prepared) = backend.core.statements.get(&statement.key)
+                {
+                    prepared.bound_types.clear();
                 }
                 self.executed(command, id, &plan, &reply).await
             }
@@ -279,10 +279,10 @@ impl Session {
             return Ok(());
         }
         // Its cursor or data is on the server: there it is closed too.
-        if let Some(id) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&gone.key)) {
-            if let Err(Fault::End(end)) = self.close_on_backend(&[id]).await {
-                return Err(end);
-            }
+        if let Some(id) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&gone.key))
+            && let Err(Fault::End(end)) = self.close_on_backend(&[id]).await
+        {
+            return Err(end);
         }
         self.note_cursors(gone.analysis.digest);
         self.give_back();

@@ -143,9 +143,8 @@ impl Login {
         self.greet(&entry).await?;
         let request = self.request().await?;
         let user = self.authenticate(&request).await?;
-        let counted = self.count_user(&user).await?;
+        self.count_user(&user).await?;
         *entry.user.borrow_mut() = Some(Arc::clone(&user));
-        let _ = counted;
         self.worker.shared.note_session(entry.id, Some(&user.name));
         let mut session = self.into_session(entry, user, &request)?;
         session.check_schema().await?;
@@ -222,7 +221,10 @@ impl Login {
     /// A proxy before us may say who the client is: only one from a trusted network is believed.
     async fn read_proxy_header(&mut self) -> Result<(), End> {
         let trusted = self.peer.is_some_and(|p| self.worker.snapshot.proxy_networks.contains(p.ip()));
-        while trusted {
+        if !trusted {
+            return Ok(());
+        }
+        loop {
             match proxy_protocol::parse(self.input.filled()) {
                 Parsed::NeedMore => self.read().await?,
                 Parsed::Header { origin, consumed } => {
@@ -231,12 +233,11 @@ impl Login {
                         self.peer = Some(src);
                         self.local = Some(dst);
                     }
-                    break;
+                    return Ok(());
                 }
-                Parsed::Invalid(_) => break,
+                Parsed::Invalid(_) => return Ok(()),
             }
         }
-        Ok(())
     }
 
     /// Proof of the password; the client has its error when this fails.

@@ -40,10 +40,10 @@ impl Session {
         let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), text });
         let statement =
             ClientStatement { key, analysis, params: 0, types: Vec::new(), fact, long_data: false, cursor: false, failed: None };
-        if self.pins.set().is_empty() {
-            if let Some((packets, caps, params)) = self.remembered(&statement.key) {
-                return self.answer_prepared(statement, packets, caps, params).await;
-            }
+        if self.pins.set().is_empty()
+            && let Some((packets, caps, params)) = self.remembered(&statement.key)
+        {
+            return self.answer_prepared(statement, packets, caps, params).await;
         }
         match self.prepare_afresh(&statement).await {
             Ok(reply) => self.answer_prepare(statement, reply).await,

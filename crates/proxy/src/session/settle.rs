@@ -82,10 +82,10 @@ impl Session {
 
     /// Gives an unpinned backend back to the pool.
     pub(super) fn give_back(&mut self) {
-        if self.pins.set().is_empty() {
-            if let Some(backend) = self.backend.take() {
-                self.pool.release_to(&self.worker, &self.lane, backend);
-            }
+        if self.pins.set().is_empty()
+            && let Some(backend) = self.backend.take()
+        {
+            self.pool.release_to(&self.worker, &self.lane, backend);
         }
     }
 

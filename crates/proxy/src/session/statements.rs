@@ -28,7 +28,7 @@ pub struct ClientStatement {
 /// The statements of a session; ids are never used twice.
 #[derive(Default)]
 pub struct Statements {
-    by_id: Option<Box<HashMap<u32, ClientStatement, foldhash::fast::FixedState>>>,
+    by_id: HashMap<u32, ClientStatement, foldhash::fast::FixedState>,
     last: u32,
 }
 
@@ -39,7 +39,7 @@ impl Statements {
     /// Adds a statement; answers the client's id.
     pub fn insert(&mut self, statement: ClientStatement) -> u32 {
         self.last = self.last.wrapping_add(1).max(1);
-        self.by_id.get_or_insert_default().insert(self.last, statement);
+        self.by_id.insert(self.last, statement);
         self.last
     }
 
@@ -50,41 +50,40 @@ impl Statements {
 
     /// The statement with this id.
     pub fn get(&self, id: u32) -> Option<&ClientStatement> {
-        self.by_id.as_ref()?.get(&id)
+        self.by_id.get(&id)
     }
 
     /// The statement with this id, to change it.
     pub fn get_mut(&mut self, id: u32) -> Option<&mut ClientStatement> {
-        self.by_id.as_mut()?.get_mut(&id)
+        self.by_id.get_mut(&id)
     }
 
     /// Forgets a statement.
     pub fn remove(&mut self, id: u32) -> Option<ClientStatement> {
-        let map = self.by_id.as_mut()?;
-        let gone = map.remove(&id);
-        if map.is_empty() {
-            self.by_id = None;
+        let gone = self.by_id.remove(&id);
+        if self.by_id.is_empty() {
+            self.clear();
         }
         gone
     }
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        self.by_id = None;
+        self.by_id = HashMap::default();
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_id.as_ref().map_or(0, |m| m.len())
+        self.by_id.len()
     }
 
     /// Is a cursor open?
     pub fn any_cursor(&self) -> bool {
-        self.by_id.as_ref().is_some_and(|m| m.values().any(|s| s.cursor))
+        self.by_id.values().any(|s| s.cursor)
     }
 
     /// Has any statement long data waiting?
     pub fn any_long_data(&self) -> bool {
-        self.by_id.as_ref().is_some_and(|m| m.values().any(|s| s.long_data))
+        self.by_id.values().any(|s| s.long_data)
     }
 }

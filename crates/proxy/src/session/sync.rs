@@ -180,7 +180,7 @@ impl Session {
             None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
         };
         let on = |b: bool| if b { "ON" } else { "OFF" };
-        let names = names.replace('\\', "").replace('\'', "");
+        let names = names.replace(['\\', '\''], "");
         format!(
             "SET SESSION session_track_system_variables='{names}',session_track_schema={},session_track_state_change={}",
             on(schema),
