@@ -7,7 +7,6 @@ use std::process::Command;
 use lab::tidegate::find_program;
 
 #[test]
-#[ignore = "needs the proxy's program beside the tests: cargo build -p tidegate"]
 fn the_demonstration_works() {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_lab"));
     demo.args(["demo", "--check", "--replicas", "1"]).env("TIDEGATE_BIN", find_program().unwrap());

@@ -14,7 +14,6 @@ use lab::wait;
 each_flavor!(
     current_schema,
     login_collation,
-    #[ignore = "the collation of SET NAMES without COLLATE is not carried"]
     set_names,
     autocommit,
     session_variables,

@@ -59,12 +59,10 @@ each_flavor_as_text!(
     found_rows_flag,
     with_and_without_eof,
     session_tracking,
-    #[ignore = "the OK packet of a login tells nothing"]
     login_tells_the_schema,
     connection_attributes,
     packets_over_16_mib,
     large_results_beside_small_ones,
-    #[ignore = "packets of large compressed replies are numbered by frame"]
     zlib,
     pipelining,
     wrong_password,
@@ -458,7 +456,6 @@ fn with_server_columns(flavor: Flavor, columns: &[(&str, lab::tidegate::Setting)
     Tidegate::builder().server_with(0, server.host(), server.port(), columns).app_user().start().unwrap()
 }
 
-#[ignore = "packets of large compressed replies are numbered by frame"]
 #[test]
 fn compressed_backends() {
     for flavor in [Flavor::Mariadb, Flavor::Mysql] {
@@ -488,7 +485,6 @@ fn tls_to_the_backend() {
     }
 }
 
-#[ignore = "packets of large compressed replies are numbered by frame"]
 #[test]
 fn tls_from_the_client() {
     configured(

@@ -16,11 +16,9 @@ use lab::{Flavor, wait};
 each_flavor!(
     #[ignore = "@@pseudo_thread_id is the backend's"]
     connection_id,
-    #[ignore = "a prepared KILL goes to the server with the session's id"]
     kill_query,
-    #[ignore = "a prepared KILL goes to the server with the session's id"]
     kill_connection,
-    other_sessions_warnings mariadb(#[ignore = "warnings of another session are seen"]),
+    other_sessions_warnings,
 );
 
 /// What the other session does between statements: it leaves ids, counts and warnings behind.
@@ -148,7 +146,6 @@ scripts! {
         "SELECT IF(LAST_INSERT_ID() > 0, 'yes', 'no')",
         "SELECT 'LAST_INSERT_ID()'",
     ];
-    #[ignore = "after a failed INSERT the id of another session is seen"]
     last_insert_id_after_inserts = &[
         "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
         "SELECT LAST_INSERT_ID()",
@@ -253,7 +250,6 @@ scripts! {
         "CREATE TABLE u(i INT)",
         "SELECT ROW_COUNT()",
     ];
-    #[ignore = "warnings of prepared statements and SHOW WARNINGS with comments"]
     show_warnings = &[
         "SHOW WARNINGS",
         "SELECT 1 + 'a', 2 + 'b', 3 + 'c'",
@@ -276,7 +272,7 @@ scripts! {
         "INSERT IGNORE INTO t(id, s) VALUES(1, 'x'), (2, 'too long a text for this column')",
         "SHOW WARNINGS",
     ];
-    show_errors mariadb(#[ignore = "errors of prepared statements"]) = &[
+    show_errors = &[
         "SELECT * FROM missing",
         "SHOW ERRORS",
         "SELECT * FROM missing",

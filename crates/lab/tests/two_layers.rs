@@ -279,6 +279,7 @@ fn diagnostics(flavor: Flavor) {
 }
 
 /// What of a reply must be the same on every path.
+#[allow(clippy::type_complexity)] // named only here
 fn shape(reply: &Reply) -> (Option<(u16, String)>, Option<Vec<Vec<Option<String>>>>, Option<(u64, u16)>) {
     let error = reply.err().map(|e| (e.code, e.message.clone()));
     (error, reply.table().ok(), reply.status().map(|s| (s.affected_rows, s.warnings)))

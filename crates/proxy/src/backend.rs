@@ -55,6 +55,8 @@ pub struct Core {
     pub last_insert_id: Option<u64>,
     /// True when its diagnostics area holds warnings of the session that used it last.
     pub has_warnings: bool,
+    /// A KILL QUERY was sent for it, and may still arrive: it never serves another session.
+    pub killed: bool,
     /// Status flags of its last reply.
     pub status: StatusFlags,
     /// Statements prepared on it.
@@ -142,6 +144,7 @@ impl Backend {
             tracking: Tracking::None,
             last_insert_id: Some(0),
             has_warnings: false,
+            killed: false,
             status,
             statements,
             opened_ms: now_ms,

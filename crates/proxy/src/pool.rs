@@ -295,7 +295,7 @@ impl HostgroupPool {
     fn is_welcome(&self, worker: &Worker, backend: &Backend) -> bool {
         let max_age = worker.snapshot.vars.connection_max_age_ms;
         let too_old = max_age > 0 && worker.clock.now_ms().saturating_sub(backend.core.opened_ms) > max_age;
-        is_usable(&backend.core.server) && !too_old && backend.input.is_empty()
+        is_usable(&backend.core.server) && !backend.core.killed && !too_old && backend.input.is_empty()
     }
 
     /// Opens connections for waiters as far as the limits allow.

@@ -206,7 +206,8 @@ impl Session {
         self.entry.clear_signal();
         match signal {
             Signal::KillQuery | Signal::QueryTimeout => {
-                if let Some(backend) = self.backend.as_ref() {
+                if let Some(backend) = self.backend.as_mut() {
+                    backend.core.killed = true;
                     // The server then answers the statement with its own error.
                     super::settle::kill_statement(&self.worker, &self.pool, backend);
                 }
