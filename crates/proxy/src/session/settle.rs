@@ -295,9 +295,9 @@ async fn send_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane
 /// most one at a time.
 async fn try_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, server: usize, sql: &str) -> Result<(), String> {
     if let Some(mut backend) = lane.take(server, &State::default()) {
-        let result = kill_on(worker, &mut backend, sql).await;
+        kill_on(worker, &mut backend, sql).await?;
         pool.release(worker, backend);
-        return result;
+        return Ok(());
     }
     let Some(shared) = pool.shared.servers.get(server) else { return Err("the server is gone".into()) };
     let _turn = shared.kills.acquire().await.map_err(|e| e.to_string())?;
