@@ -1,6 +1,6 @@
 //! Reads SQL text as MySQL and MariaDB would, as far as a proxy needs it.
 //!
-//! [`analyze`] is the hot path: one pass, no allocation, giving the statement's
+//! [`analyze()`] is the hot path: one pass, no allocation, giving the statement's
 //! [`Kind`], the [`Facts`] it mentions and a key for what is remembered about it.
 //! [`digest_text`] and [`spooky_hash64`] make the digest that operators see. The
 //! parsers (`parse_*` and friends) understand the few statements the proxy acts on;

@@ -43,7 +43,7 @@ macro_rules! settings {
             }
 
             /// Gives `name` the value written as `text`. A refused value changes nothing. Retired names are
-            /// accepted and ignored, see [`retired`](crate::settings::retired).
+            /// accepted and ignored, see [`retired`](fn@crate::settings::retired).
             pub fn set(&mut self, name: &str, text: &str) -> Result<(), $crate::settings::SettingError> {
                 let Some(setting) = Self::find(name) else {
                     return match $crate::settings::retired($module, name) {
