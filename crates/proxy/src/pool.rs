@@ -303,8 +303,8 @@ impl HostgroupPool {
         loop {
             let waiting = self.waiters.borrow().len();
             // A pool that has backends grows by steps: a stall of the server must not become a burst of connects.
-            let have: u32 = self.shared.servers.iter().map(|s| s.connections()).sum();
-            let step = if have == 0 { waiting } else { 1 + have as usize / GROWTH_STEP };
+            let have = self.connections() as usize;
+            let step = if have == 0 { waiting } else { 1 + have / GROWTH_STEP };
             if self.connecting.get() >= waiting.min(step) {
                 return;
             }
@@ -316,6 +316,11 @@ impl HostgroupPool {
         }
     }
 
+    /// Connections of the whole process to the hostgroup's servers.
+    fn connections(&self) -> u32 {
+        self.shared.servers.iter().map(|s| s.connections()).sum()
+    }
+
     /// Starts one connect for the waiter; false when that is not allowed now.
     fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Waiter) -> bool {
         let now_us = worker.shared.clock.now_us();
@@ -325,8 +330,11 @@ impl HostgroupPool {
             return false;
         };
         let Some(server) = self.shared.servers.get(index).map(Arc::clone) else { return false };
+        // Many who wait for few mean load that more connections serve better; a single one can wait for a moment.
+        let have = self.connections() as usize;
+        let crowded = self.waiters.borrow().len() * 2 > have;
         let delay = worker.snapshot.vars.connection_growth_delay_us;
-        if server.connections() > 0 && now_us.saturating_sub(waiter.since_us) < delay {
+        if have > 0 && !crowded && now_us.saturating_sub(waiter.since_us) < delay {
             return false;
         }
         let Some(permit) = server.begin_connect(worker.connect_concurrency()) else { return false };

@@ -160,10 +160,12 @@ impl Session {
     /// needs while it waits: it is allocated when the client becomes busy, and freed when it has been idle for a while.
     async fn serve(&mut self) -> End {
         loop {
+            if self.input.is_empty() {
+                self.park().await;
+            }
             if let Err(end) = Box::pin(self.serve_busy()).await {
                 return end;
             }
-            self.park().await;
         }
     }
 
@@ -177,6 +179,7 @@ impl Session {
 
     /// Waits until there is anything to do.
     async fn park(&mut self) {
+        self.input.release(&self.worker.buffers);
         self.entry.set_parked();
         let Self { front, entry, .. } = self;
         poll_fn(|cx| match front.poll_readable(cx).is_ready() || entry.poll_signal(cx).is_some() {
