@@ -76,8 +76,7 @@ fn introduction(topology: &Replication, proxy: &Tidegate) -> String {
     }
     text.push_str(&format!("  the proxy    {}\n\nconnect with\n\n", proxy.address()));
     text.push_str(&format!("  mariadb -h127.0.0.1 -P{} -uapp -papp-pass test\n", proxy.port()));
-    text.push_str(&format!("  mariadb -h127.0.0.1 -P{} -uadmin -padmin    # admin\n\n", proxy.admin_port()));
-    text.push_str("and see which server answers with SELECT @@port; Ctrl-C stops everything\n");
+    text.push_str("\nevery statement goes to the primary in this version; Ctrl-C stops everything\n");
     text
 }
 

@@ -17,7 +17,7 @@ pub struct Server {
     pub address: Address,
     /// What the operator says about it.
     pub status: ServerStatus,
-    /// Its share of the work, 0..=10000000; 0 gets none while others stand.
+    /// Its share of the work, 0..=10000000; 0 gets none.
     pub weight: u32,
     /// Most backend connections to it, from all workers together.
     pub max_connections: u32,
