@@ -177,8 +177,7 @@ impl HostgroupPool {
         }
         let own_since = self.waiters.borrow().front().map_or(NOBODY, |w| w.since_us);
         let other = self.shared.longest_waiting_other(worker.index);
-        if let Some((other, since)) = other.filter(|(_, since)| since.saturating_add(FAIRNESS_BOUND_US) < own_since) {
-            let _ = since;
+        if let Some((other, _)) = other.filter(|(_, since)| since.saturating_add(FAIRNESS_BOUND_US) < own_since) {
             return self.hand_over(worker, backend, other);
         }
         self.give_to_waiter(worker, backend);
@@ -255,7 +254,7 @@ impl HostgroupPool {
             let index = (first + step) % servers.len();
             let usable = servers.get(index).is_some_and(|s| is_usable(s));
             while let Some(mut backend) = if usable { lane.take(index, want) } else { None } {
-                if is_alive(&mut backend, worker.clock.now_ms()) {
+                if is_alive(&mut backend) {
                     return Some(backend);
                 }
             }
@@ -453,7 +452,7 @@ impl HostgroupPool {
         let now_ms = worker.clock.now_ms();
         let mut ping = Vec::new();
         for lane in self.lanes.borrow().iter() {
-            drop(lane.take_where(|b| !self.is_welcome(worker, b) || !is_alive(b, 0)));
+            drop(lane.take_where(|b| !self.is_welcome(worker, b) || !is_alive(b)));
             self.trim(worker, lane);
             ping.extend(lane.take_where(|b| now_ms.saturating_sub(b.core.idle_since_ms) >= vars.ping_interval_server_msec));
         }
@@ -479,7 +478,7 @@ fn is_usable(server: &ServerShared) -> bool {
 }
 
 /// An idle backend should be silent: readable means closed (or out of step). Costs no system call.
-fn is_alive(backend: &mut Backend, _now_ms: u64) -> bool {
+fn is_alive(backend: &mut Backend) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     backend.link.poll_readable(&mut cx).is_pending()
 }

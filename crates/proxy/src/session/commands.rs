@@ -1,7 +1,6 @@
 //! One command: which file serves it, and the short ones themselves.
 
 use super::Session;
-use super::acquire::Fault;
 use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
@@ -188,10 +187,5 @@ impl Session {
             shared.connections.fetch_sub(1, Ordering::AcqRel);
         }
         Ok(())
-    }
-
-    /// Tells the client of a fault that ended a command before its reply.
-    pub(super) async fn refuse(&mut self, fault: Fault) -> Result<(), End> {
-        self.report(fault).await
     }
 }

@@ -33,9 +33,6 @@ impl Session {
     /// Notes what a COM_QUERY did.
     pub(super) fn note_effects(&mut self, command: Incoming, start: usize, analysis: &Analysis, reply: &ReplyFacts) {
         self.note_status(analysis, reply);
-        if reply.error.is_none() && matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl | Kind::Set) {
-            self.pins.end(PinReason::Savepoint);
-        }
         if !self.needs_notes(analysis, reply) {
             return;
         }
@@ -67,6 +64,9 @@ impl Session {
 
     /// The transaction, as the server's status flags say.
     pub(super) fn note_status(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        if reply.error.is_none() && matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl | Kind::Set) {
+            self.pins.end(PinReason::Savepoint);
+        }
         let Some(status) = reply.status else { return };
         let in_transaction = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         if !in_transaction && !matches!(analysis.kind, Kind::SetTransaction | Kind::Set | Kind::Use | Kind::Show) {

@@ -195,11 +195,10 @@ impl Login {
     async fn request(&mut self) -> Result<Request, End> {
         self.read_proxy_header().await?;
         let mut payload = self.receive().await?;
-        if let Some(ssl) = SslRequest::parse(&payload).map_err(malformed)? {
+        if SslRequest::parse(&payload).map_err(malformed)?.is_some() {
             let Some(config) = self.worker.shared.tls.clone().filter(|_| self.offered.contains(Capabilities::SSL)) else {
                 return Err(malformed(WireError::Malformed("TLS was not offered")));
             };
-            let _ = ssl;
             let connection = rustls::ServerConnection::new(config).map_err(|e| End::Refused(e.to_string()))?;
             let early = self.input.filled().to_vec();
             self.input.consume(early.len());

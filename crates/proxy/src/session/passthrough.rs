@@ -75,14 +75,14 @@ impl Session {
             self.pins.begin(PinReason::Replication, now, analysis.digest);
             return match self.run_plan(command, &plan).await {
                 Ok(_) => Ok(()),
-                Err(fault) => self.refuse(fault).await,
+                Err(fault) => self.report(fault).await,
             };
         }
         if let Err(fault) = self.obtain().await {
-            return self.refuse(fault).await;
+            return self.report(fault).await;
         }
         if let Err(fault) = self.sync(&analysis).await {
-            return self.refuse(fault).await;
+            return self.report(fault).await;
         }
         self.pins.begin(PinReason::Replication, now, analysis.digest);
         // The dump has no end that could be told from its packets: bytes pass until a side closes.

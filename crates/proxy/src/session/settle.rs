@@ -51,7 +51,7 @@ impl Session {
         reply: &ReplyFacts,
         certain: impl Fn(&Self, u64) -> bool,
     ) -> Result<(), End> {
-        let mut unread = self.remember(analysis, reply, certain);
+        let unread = self.remember(analysis, reply, certain);
         if !self.multiplexes && self.backend.is_some() {
             let now = self.now_ms();
             self.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
@@ -62,15 +62,11 @@ impl Session {
         if self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
             self.restore_tracking().await;
         }
-        if unread.warnings || unread.last_insert_id {
-            if self.read_unread(unread).await.is_err() {
-                // The connection failed after the answer: nothing is lost but the warnings.
-                self.backend = None;
-                return Ok(());
-            }
-            unread = Unread::default();
+        if (unread.warnings || unread.last_insert_id) && self.read_unread(unread).await.is_err() {
+            // The connection failed after the answer: nothing is lost but the warnings.
+            self.backend = None;
+            return Ok(());
         }
-        let _ = unread;
         let delay_ms = self.worker.snapshot.vars.connection_delay_multiplex_ms;
         if delay_ms > 0 && self.pins.set().is_empty() {
             self.entry.hold_backend_until(self.now_ms() + delay_ms);
