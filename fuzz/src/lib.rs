@@ -3,7 +3,10 @@
 //! The files in `fuzz_targets` only name these functions. Each documents how it reads its input; the seeds in `seeds`
 //! are written to that. An input that stands for several packets is cut into pieces by [`input::Input`].
 
+pub mod admin;
+pub mod admin_front;
 pub mod auth;
+pub mod cache;
 pub mod compression;
 pub mod config;
 pub mod digest;
@@ -11,6 +14,7 @@ pub mod handshake;
 pub mod input;
 pub mod messages;
 pub mod prepared;
+pub mod proxy_cache;
 pub mod proxy_header;
 /// The file itself, not the crate: it is pure, and the crate would bring an async runtime and TLS into every build.
 #[path = "../../crates/proxy/src/reframe.rs"]
@@ -19,4 +23,5 @@ pub mod query;
 pub mod reframe;
 pub mod replies;
 pub mod reply;
+pub mod routing;
 pub mod sql;

@@ -1,6 +1,6 @@
 //! A primary with replicas, following by GTID, ready to be read and written.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::LabError;
 use crate::flavor::Flavor;
@@ -12,6 +12,12 @@ const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
 
 const MARIADB_ARGS: &[&str] =
     &["--log-bin=bin", "--log-slave-updates=1", "--binlog-format=ROW", "--gtid-strict-mode=1", "--relay-log=relay"];
+
+const MYSQL_SEMI_SYNC_ARGS: &[&str] =
+    &["--plugin-load-add=semisync_source.so", "--plugin-load-add=semisync_replica.so", "--rpl-semi-sync-source-timeout=10000"];
+
+const MARIADB_SEMI_SYNC_ARGS: &[&str] =
+    &["--rpl-semi-sync-master-timeout=10000", "--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--slave-net-timeout=4"];
 
 const MYSQL_ARGS: &[&str] = &["--log-bin=bin", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--relay-log=relay"];
 
@@ -46,11 +52,64 @@ impl Replication {
         Ok(topology)
     }
 
+    /// As [`Replication::start`], semi-synchronous and durable: what a client was told is committed is on a replica too.
+    pub fn start_semi_sync(flavor: Flavor, replicas: usize, options: &Options) -> Result<Replication, LabError> {
+        let more = match flavor {
+            Flavor::Mariadb => MARIADB_SEMI_SYNC_ARGS,
+            Flavor::Mysql => MYSQL_SEMI_SYNC_ARGS,
+        };
+        let options = options.clone().durable().args(more.iter().copied());
+        let topology = Replication::start(flavor, replicas, &options)?;
+        for replica in &topology.replicas {
+            semi_sync(replica, Role::Replica)?;
+            follow(replica, &topology.primary)?;
+        }
+        // Only now: before a replica is there the first commit would wait for the timeout.
+        topology.wait_caught_up()?;
+        semi_sync(&topology.primary, Role::Primary)?;
+        Ok(topology)
+    }
+
+    /// The servers as equals, the primary first: for tests in which roles change.
+    pub fn into_servers(self) -> Vec<Server> {
+        std::iter::once(self.primary).chain(self.replicas).collect()
+    }
+
     /// Waits until every replica has all that the primary has now.
     pub fn wait_caught_up(&self) -> Result<(), LabError> {
         let position = position(&self.primary)?;
         self.replicas.iter().try_for_each(|replica| wait_for(replica, &position))
     }
+}
+
+/// Which side of semi-synchronous replication a server is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Primary,
+    Replica,
+}
+
+/// Turns semi-synchronous replication on for one role and off for the other; nothing happens on a server that was not
+/// started for it.
+fn semi_sync(server: &Server, role: Role) -> Result<(), LabError> {
+    let (primary, replica) = (u8::from(role == Role::Primary), u8::from(role == Role::Replica));
+    let names = match server.flavor() {
+        Flavor::Mariadb => ["rpl_semi_sync_master_enabled", "rpl_semi_sync_slave_enabled"],
+        Flavor::Mysql => ["rpl_semi_sync_source_enabled", "rpl_semi_sync_replica_enabled"],
+    };
+    server.sql(&format!("SET GLOBAL {}={primary}, GLOBAL {}={replica}", names[0], names[1])).map(drop)
+}
+
+/// Whether a server takes part in semi-synchronous replication, in either role.
+fn is_semi_sync(server: &Server) -> Result<bool, LabError> {
+    let query = match server.flavor() {
+        Flavor::Mariadb => "SELECT @@rpl_semi_sync_master_enabled + @@rpl_semi_sync_slave_enabled",
+        Flavor::Mysql => {
+            "SELECT SUM(VARIABLE_VALUE = 'ON') FROM performance_schema.global_variables \
+             WHERE VARIABLE_NAME IN ('rpl_semi_sync_source_enabled', 'rpl_semi_sync_replica_enabled')"
+        }
+    };
+    Ok(server.scalar(query)?.is_some_and(|on| on != "0"))
 }
 
 /// Makes `replica` follow `primary` by GTID.
@@ -90,12 +149,104 @@ pub fn set_read_only(server: &Server, on: bool) -> Result<(), LabError> {
 
 /// Stops following, for good, and takes writes.
 pub fn promote(server: &Server) -> Result<(), LabError> {
+    stop_following(server)?;
+    set_read_only(server, false)
+}
+
+fn stop_following(server: &Server) -> Result<(), LabError> {
     let statements: &[&str] = match server.flavor() {
         Flavor::Mariadb => &["STOP SLAVE", "RESET SLAVE ALL"],
         Flavor::Mysql => &["STOP REPLICA", "RESET REPLICA ALL"],
     };
-    statements.iter().try_for_each(|statement| server.sql(statement).map(drop))?;
-    set_read_only(server, false)
+    statements.iter().try_for_each(|statement| server.sql(statement).map(drop))
+}
+
+/// Changes roles in good order: `old` refuses writes, `new` catches up and takes them, `others` and `old` follow it.
+/// Gives the moment just before `new` was told to take writes.
+pub fn switch_over(old: &Server, new: &Server, others: &[&Server]) -> Result<Instant, LabError> {
+    set_read_only(old, true)?;
+    wait_for(new, &position(old)?)?;
+    let writable = take_over(new, others)?;
+    rejoin(old, new)?;
+    Ok(writable)
+}
+
+/// Promotes what has most of `alive` after their primary was lost, and lets the others follow it.
+pub fn fail_over(alive: &[&Server]) -> Result<TookOver, LabError> {
+    for server in alive {
+        apply_received(server)?;
+    }
+    let positions = alive.iter().map(|server| position(server)).collect::<Result<Vec<_>, _>>()?;
+    let place = (0..alive.len()).rev().max_by_key(|index| transactions(&positions[*index])).unwrap_or(0);
+    let others: Vec<&Server> = (0..alive.len()).filter(|index| *index != place).map(|index| alive[index]).collect();
+    let writable = take_over(alive[place], &others)?;
+    Ok(TookOver { place, writable })
+}
+
+/// Who became primary.
+#[derive(Clone, Copy, Debug)]
+pub struct TookOver {
+    /// Its place among the candidates.
+    pub place: usize,
+    /// Just before it was told to take writes.
+    pub writable: Instant,
+}
+
+/// Makes a server that was primary follow, from where it stands.
+pub fn rejoin(server: &Server, primary: &Server) -> Result<(), LabError> {
+    set_read_only(server, true)?;
+    if is_semi_sync(primary)? {
+        semi_sync(server, Role::Replica)?;
+    }
+    if server.flavor() == Flavor::Mariadb {
+        server.sql(&format!("SET GLOBAL gtid_slave_pos='{}'", position(server)?))?;
+    }
+    follow(server, primary)
+}
+
+/// The others follow first, so that a semi-synchronous primary need not wait for them when it takes its first write.
+fn take_over(new: &Server, others: &[&Server]) -> Result<Instant, LabError> {
+    stop_following(new)?;
+    others.iter().try_for_each(|other| follow(other, new))?;
+    if is_semi_sync(new)? {
+        semi_sync(new, Role::Primary)?;
+        wait_for_acknowledgers(new, others.len())?;
+    }
+    let writable = Instant::now();
+    set_read_only(new, false)?;
+    Ok(writable)
+}
+
+/// Waits until a semi-synchronous primary has as many replicas that acknowledge.
+fn wait_for_acknowledgers(primary: &Server, count: usize) -> Result<(), LabError> {
+    let query = match primary.flavor() {
+        Flavor::Mariadb => "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_master_clients'",
+        Flavor::Mysql => "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_source_clients'",
+    };
+    let what = format!("port {} to have {count} replicas", primary.port());
+    wait::try_until(&what, CATCH_UP_LIMIT, || {
+        let clients = primary.sql(query)?.rows()?.field(0, "Value").and_then(|value| value.parse::<usize>().ok());
+        Ok((clients >= Some(count)).then_some(()))
+    })
+}
+
+/// Waits until a replica has applied all that it received from a primary that is gone.
+fn apply_received(replica: &Server) -> Result<(), LabError> {
+    let received = match replica.flavor() {
+        Flavor::Mariadb => replica.sql("SHOW SLAVE STATUS")?.rows()?.field(0, "Gtid_IO_Pos"),
+        Flavor::Mysql => replica.sql("SHOW REPLICA STATUS")?.rows()?.field(0, "Retrieved_Gtid_Set"),
+    };
+    match received.filter(|position| !position.is_empty()) {
+        Some(position) => wait_for(replica, &position.replace('\n', "")),
+        None => Ok(()),
+    }
+}
+
+/// How many transactions a GTID position stands for: enough to compare servers of one topology.
+fn transactions(position: &str) -> u64 {
+    // MariaDB: domain-server-sequence. MySQL: uuid:first-last:first-last.
+    let last = |part: &str| part.trim().rsplit(['-', ':']).next().and_then(|number| number.parse::<u64>().ok());
+    position.split(',').filter_map(last).sum()
 }
 
 /// The GTID position of a server: all that it has.
@@ -115,4 +266,17 @@ pub fn wait_for(server: &Server, position: &str) -> Result<(), LabError> {
     };
     let what = format!("port {} to reach {position}", server.port());
     wait::try_until(&what, CATCH_UP_LIMIT, || Ok((server.scalar(&query)?.as_deref() == Some("0")).then_some(())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_compare() {
+        assert_eq!(transactions("0-1-17"), 17);
+        assert_eq!(transactions("0-1-17,2-3-5"), 22);
+        assert_eq!(transactions("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5,\n4e11fa47-71ca-11e1-9e33-c80aa9429562:1-7"), 12);
+        assert_eq!(transactions(""), 0);
+    }
 }

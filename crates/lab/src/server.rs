@@ -5,13 +5,14 @@
 //! `repl`/`repl-pass`. MariaDB also has `native`/`native-pass` and `ed`/`ed-pass` (ed25519), MySQL
 //! `sha256`/`sha256-pass`; MySQL's other users have caching_sha2_password.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -20,9 +21,14 @@ use crate::client::{Client, ConnectOptions, Reply};
 use crate::dirs;
 use crate::error::LabError;
 use crate::flavor::{Flavor, Installation, flag};
+use crate::network::Site;
 use crate::port::Port;
 use crate::process::Process;
+use crate::template::Seed;
 use crate::{certs, template};
+
+/// Where servers listen that have no network of their own.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// A start normally takes 0.3 s; the limit is for a loaded machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -32,9 +38,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// What to start differently from the default.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    args: Vec<String>,
+    args: Vec<OsString>,
+    envs: Vec<(String, OsString)>,
     server_id: Option<u32>,
     tls: bool,
+    seed: Seed,
+    site: Option<Arc<Site>>,
 }
 
 impl Options {
@@ -44,13 +53,13 @@ impl Options {
     }
 
     /// Adds a server argument, such as `--log-bin=bin`; later arguments win.
-    pub fn arg(mut self, arg: impl Into<String>) -> Options {
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Options {
         self.args.push(arg.into());
         self
     }
 
     /// Adds several server arguments.
-    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Options {
+    pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Options {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
@@ -65,6 +74,30 @@ impl Options {
     /// and MySQL has TLS with a certificate it made itself.
     pub fn tls(mut self) -> Options {
         self.tls = true;
+        self
+    }
+
+    /// A crash loses nothing that was acknowledged, neither from the tables nor from the binary log, and leaves no page half
+    /// written. On a memory file system that costs little.
+    pub fn durable(self) -> Options {
+        self.args(["--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1", "--innodb-doublewrite=ON"])
+    }
+
+    /// Sets a variable of the server's environment.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Options {
+        self.envs.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Runs the server in a network of its own, where it can be cut off; see [`crate::network`].
+    pub fn site(mut self, site: &Arc<Site>) -> Options {
+        self.site = Some(Arc::clone(site));
+        self
+    }
+
+    /// Starts from another prepared data directory than the plain one.
+    pub(crate) fn seed(mut self, seed: Seed) -> Options {
+        self.seed = seed;
         self
     }
 }
@@ -96,11 +129,14 @@ impl Mysql {
 pub struct Server {
     flavor: Flavor,
     name: String,
+    host: String,
     dir: PathBuf,
     port: Port,
     command: Command,
     ca_pem: Option<String>,
     process: Mutex<Process>,
+    /// The network lives as long as the server.
+    _site: Option<Arc<Site>>,
 }
 
 impl Server {
@@ -113,16 +149,23 @@ impl Server {
 
     /// Starts a server without waiting for it, so that several can start at the same time; see [`Server::wait_ready`].
     pub fn launch(flavor: Flavor, options: &Options) -> Result<Server, LabError> {
+        Server::launch_with(flavor, options, &[])
+    }
+
+    /// As [`Server::launch`], with arguments for this first start only.
+    pub(crate) fn launch_with(flavor: Flavor, options: &Options, once: &[String]) -> Result<Server, LabError> {
         let installation = Installation::find(flavor)?;
         let dir = dirs::instance(flavor.name())?;
-        template::copy_to(&installation, &dir.join("data"))?;
+        template::copy_to(&installation, options.seed, &dir.join("data"))?;
         let port = Port::reserve()?;
-        let mut command = command(&installation, &dir, &port, options);
+        let host = options.site.as_ref().map_or(LOOPBACK, |site| site.host()).to_owned();
+        let mut command = command(&installation, &dir, &host, &port, options);
         let ca_pem = if options.tls { Some(add_tls(&mut command, &dir)?) } else { None };
-        command.args(&options.args);
+        command.args(&options.args).envs(options.envs.iter().map(|(name, value)| (name, value)));
+        let command = options.site.as_ref().map_or_else(|| again(&command), |site| site.enter(&command));
         let name = format!("{} on port {}", flavor.name(), port.number());
-        let process = Mutex::new(Process::start(&name, &command, &dir.join("log"))?);
-        Ok(Server { flavor, name, dir, port, command, ca_pem, process })
+        let process = Mutex::new(Process::start(&name, again(&command).args(once), &dir.join("log"))?);
+        Ok(Server { flavor, name, host, dir, port, command, ca_pem, process, _site: options.site.clone() })
     }
 
     /// Waits until the server answers on its socket and its port; fails at once, with its log, when it ends instead.
@@ -136,9 +179,9 @@ impl Server {
         self.flavor
     }
 
-    /// Always `127.0.0.1`.
-    pub fn host(&self) -> &'static str {
-        "127.0.0.1"
+    /// `127.0.0.1`, unless it has a network of its own.
+    pub fn host(&self) -> &str {
+        &self.host
     }
 
     /// TCP port; stays the same over [`Server::restart`].
@@ -218,18 +261,35 @@ impl Server {
 
     /// As [`Server::restart`], with more arguments for this one start.
     pub fn restart_with<S: AsRef<str>>(&self, args: &[S]) -> Result<(), LabError> {
-        {
-            let mut process = self.process();
-            if process.exit_status().is_none() {
-                process.stop(STOP_LIMIT)?;
-            }
-            let _ = fs::remove_file(self.socket());
-            let mut command = Command::new(self.command.get_program());
-            command.args(self.command.get_args()).args(args.iter().map(AsRef::as_ref));
-            command.envs(self.command.get_envs().filter_map(|(key, value)| Some((key, value?))));
-            *process = Process::start(&self.name, &command, &self.dir.join("log"))?;
-        }
+        self.relaunch(args)?;
         self.wait_ready()
+    }
+
+    /// As [`Server::restart_with`], without waiting for the server to answer.
+    pub fn relaunch<S: AsRef<str>>(&self, args: &[S]) -> Result<(), LabError> {
+        let mut process = self.process();
+        if process.exit_status().is_none() {
+            process.stop(STOP_LIMIT)?;
+        }
+        let _ = fs::remove_file(self.socket());
+        let mut command = again(&self.command);
+        command.args(args.iter().map(AsRef::as_ref));
+        *process = Process::start(&self.name, &command, &self.dir.join("log"))?;
+        Ok(())
+    }
+
+    /// Runs the server's program to its end with more arguments, while the server itself does not run; gives what it wrote.
+    pub(crate) fn run_aside(&self, args: &[&str]) -> Result<String, LabError> {
+        let log = self.dir.join("aside.log");
+        let _ = fs::remove_file(&log);
+        let process = Process::start(&self.name, again(&self.command).args(args), &log)?;
+        process.wait_exit(START_LIMIT)?;
+        Ok(process.log())
+    }
+
+    /// How the server ended, if it did.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.process().exit_status()
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {
@@ -245,7 +305,7 @@ impl Drop for Server {
 }
 
 /// The command line of one instance, without the caller's own arguments.
-fn command(installation: &Installation, dir: &Path, port: &Port, options: &Options) -> Command {
+fn command(installation: &Installation, dir: &Path, host: &str, port: &Port, options: &Options) -> Command {
     static NEXT_ID: AtomicU32 = AtomicU32::new(1);
     let id = options.server_id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
     let mut command = installation.server_command(&dir.join("data"));
@@ -253,11 +313,20 @@ fn command(installation: &Installation, dir: &Path, port: &Port, options: &Optio
         .arg(flag("--socket", &dir.join("sock")))
         .arg(flag("--pid-file", &dir.join("pid")))
         .arg(flag("--tmpdir", dir))
-        .args(["--bind-address=127.0.0.1", "--report-host=127.0.0.1"])
+        .arg(format!("--bind-address={host}"))
+        .arg(format!("--report-host={host}"))
         .arg(format!("--port={}", port.number()))
         .arg(format!("--report-port={}", port.number()))
         .arg(format!("--server-id={id}"));
     command
+}
+
+/// A copy: a `Command` cannot be cloned.
+fn again(command: &Command) -> Command {
+    let mut copy = Command::new(command.get_program());
+    copy.args(command.get_args());
+    copy.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    copy
 }
 
 /// Writes a certificate for the server and adds the flags that use it; gives the authority's PEM.

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use crate::dirs;
 use crate::error::{IoContext, LabError};
 use crate::flavor::{Flavor, Installation, flag};
+use crate::galera;
 use crate::process::Process;
 
 /// Initialising MySQL on a busy machine with two cores has taken 20 s.
@@ -23,29 +24,61 @@ const INITIALIZE_LIMIT: Duration = Duration::from_secs(180);
 /// For the one start that creates users, and for the stop after it.
 const FIRST_START_LIMIT: Duration = Duration::from_secs(120);
 
+/// Which prepared data directory a server starts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seed {
+    /// Users and nothing else.
+    #[default]
+    Plain,
+    /// As plain, and a position in a Galera cluster: servers that start from copies of it need no full state transfer.
+    Galera,
+}
+
+impl Seed {
+    fn suffix(self) -> &'static str {
+        match self {
+            Seed::Plain => "",
+            Seed::Galera => "-galera",
+        }
+    }
+}
+
 /// Copies the template of `installation` to `datadir`, which must not exist, making the template first if needed.
-pub fn copy_to(installation: &Installation, datadir: &Path) -> Result<(), LabError> {
-    let template = ready(installation)?;
-    let mut copy = Command::new("cp");
-    copy.args(["-a", "--sparse=always"]).arg(&template).arg(datadir);
-    run_to_end("cp", &copy, &datadir.with_extension("cp.log"), FIRST_START_LIMIT)?;
+pub fn copy_to(installation: &Installation, seed: Seed, datadir: &Path) -> Result<(), LabError> {
+    copy(&ready(installation, seed)?, datadir)?;
     // Equal server UUIDs would make MySQL refuse to replicate between copies.
     let _ = fs::remove_file(datadir.join("auto.cnf"));
     Ok(())
 }
 
+fn copy(from: &Path, to: &Path) -> Result<(), LabError> {
+    let mut copy = Command::new("cp");
+    copy.args(["-a", "--sparse=always"]).arg(from).arg(to);
+    run_to_end("cp", &copy, &to.with_extension("cp.log"), FIRST_START_LIMIT)
+}
+
 /// The template's path; it is complete when this returns.
-fn ready(installation: &Installation) -> Result<PathBuf, LabError> {
+fn ready(installation: &Installation, seed: Seed) -> Result<PathBuf, LabError> {
+    let plain = match seed {
+        Seed::Plain => None,
+        Seed::Galera => Some(ready(installation, Seed::Plain)?),
+    };
     let dir = dirs::base().join("templates");
     fs::create_dir_all(&dir).context(|| format!("create {}", dir.display()))?;
     let users = users_sql(installation.flavor);
-    let name = format!("{}-{:016x}", installation.flavor.name(), fingerprint(installation, users));
+    let name = format!("{}{}-{:016x}", installation.flavor.name(), seed.suffix(), fingerprint(installation, users));
     let template = dir.join(&name);
     let _guard = dirs::lock(&dir.join(format!("{name}.lock")))?;
     if !template.exists() {
         let unfinished = dir.join(format!("{name}.new"));
         let _ = fs::remove_dir_all(&unfinished);
-        make(installation, users, &unfinished)?;
+        match plain {
+            None => make(installation, users, &unfinished)?,
+            Some(plain) => {
+                copy(&plain, &unfinished)?;
+                galera::found_cluster(installation, &unfinished)?;
+            }
+        }
         fs::rename(&unfinished, &template).context(|| format!("rename to {}", template.display()))?;
     }
     Ok(template)

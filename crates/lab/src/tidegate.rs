@@ -181,13 +181,18 @@ impl Builder {
         let config = dir.join("proxysql.cnf");
         let text = self.config(port.number(), admin_port.number(), &dir);
         fs::write(&config, text).context(|| format!("write {}", config.display()))?;
-        let mut command = Command::new(program);
-        command.arg("-f").arg("-c").arg(&config).arg("-D").arg(&dir).args(&self.args);
-        let process = Process::start("tidegate", &command, &dir.join("log"))?;
-        let address = format!("127.0.0.1:{}", port.number());
-        process.wait_ready(START_LIMIT, || TcpStream::connect(&address).ok())?;
-        Ok(Tidegate { process, dir, port, admin_port })
+        let process = launch(&program, &dir, &self.args)?;
+        let tidegate = Tidegate { program, process, dir, port, admin_port };
+        tidegate.wait_ready()?;
+        Ok(tidegate)
     }
+}
+
+/// Starts the program on what is in `dir`.
+fn launch(program: &Path, dir: &Path, args: &[String]) -> Result<Process, LabError> {
+    let mut command = Command::new(program);
+    command.arg("-f").arg("-c").arg(dir.join("proxysql.cnf")).arg("-D").arg(dir).args(args);
+    Process::start("tidegate", &command, &dir.join("log"))
 }
 
 /// A section of variables: the lab's own first, then the test's, of which the last of a name wins.
@@ -208,6 +213,7 @@ fn fields(entry: &Entry, separator: &str) -> String {
 /// A running proxy. Killed and its files removed when dropped; when that happens in a failing test its log is printed.
 #[derive(Debug)]
 pub struct Tidegate {
+    program: PathBuf,
     process: Process,
     dir: PathBuf,
     port: Port,
@@ -230,7 +236,7 @@ impl Tidegate {
         self.port.number()
     }
 
-    /// The port of the admin interface (there may be nobody listening).
+    /// The port of the admin interface.
     pub fn admin_port(&self) -> u16 {
         self.admin_port.number()
     }
@@ -270,6 +276,16 @@ impl Tidegate {
         Client::connect(&self.options("app", "app-pass").database("test"))
     }
 
+    /// For connections to the admin interface.
+    pub fn admin_options(&self) -> ConnectOptions {
+        ConnectOptions::tcp(format!("127.0.0.1:{}", self.admin_port()), "admin", "admin")
+    }
+
+    /// Connects to the admin interface.
+    pub fn admin(&self) -> Result<Client, LabError> {
+        Client::connect(&self.admin_options())
+    }
+
     /// Resident memory in bytes.
     pub fn rss_bytes(&self) -> Result<u64, LabError> {
         self.process.rss_bytes()
@@ -278,6 +294,33 @@ impl Tidegate {
     /// Processor time used so far, in clock ticks of 10 ms.
     pub fn cpu_ticks(&self) -> Result<u64, LabError> {
         self.process.cpu_ticks()
+    }
+
+    /// The configuration file.
+    pub fn config_file(&self) -> PathBuf {
+        self.dir.join("proxysql.cnf")
+    }
+
+    /// Kills it if it runs, and starts it again on the same ports and files with these arguments; waits until it answers.
+    pub fn start_again(&mut self, args: &[&str]) -> Result<(), LabError> {
+        self.kill9();
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.process = launch(&self.program, &self.dir, &args)?;
+        self.wait_ready()
+    }
+
+    /// Waits until its port answers.
+    pub fn wait_ready(&self) -> Result<(), LabError> {
+        let address = self.address();
+        self.process.wait_ready(START_LIMIT, || TcpStream::connect(&address).ok())?;
+        // The admin port is the last to open.
+        let admin = format!("127.0.0.1:{}", self.admin_port());
+        self.process.wait_ready(START_LIMIT, || TcpStream::connect(&admin).ok()).map(drop)
+    }
+
+    /// Waits for its end, however it comes.
+    pub fn wait_exit(&self) -> Result<std::process::ExitStatus, LabError> {
+        self.process.wait_exit(STOP_LIMIT)
     }
 
     /// Sends a signal.

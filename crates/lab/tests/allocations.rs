@@ -124,7 +124,7 @@ impl InProcess {
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let proxy = proxy::Proxy::start(snapshot, &datadir).await.unwrap();
+                let proxy = proxy::Proxy::start(snapshot, &datadir, None).await.unwrap();
                 let _ = stopped.await;
                 assert!(proxy.stop(Duration::from_secs(10)).await, "sessions did not end");
             });
@@ -135,7 +135,12 @@ impl InProcess {
     }
 
     fn connect(&self) -> Client {
-        Client::connect(&ConnectOptions::tcp(&self.address, "app", "app-pass").database("test")).unwrap()
+        self.connect_as(ConnectOptions::MODERN)
+    }
+
+    fn connect_as(&self, capabilities: wire::Capabilities) -> Client {
+        let options = ConnectOptions::tcp(&self.address, "app", "app-pass").database("test");
+        Client::connect(&ConnectOptions { capabilities, ..options }).unwrap()
     }
 }
 
@@ -199,6 +204,8 @@ fn nothing_is_allocated_on_the_plain_path() {
     assert!(count(|| drop(proxy.connect())) > 0, "a login allocates: nothing was counted");
     TRACES.lock().unwrap().clear();
     assert_none("text, one client", |row| point_select(&mut clients[0], row));
+    let mut classic = proxy.connect_as(ConnectOptions::CLASSIC);
+    assert_none("text, a client that wants EOF packets", |row| point_select(&mut classic, row));
     assert_none("text, two clients in turn", |row| point_select(&mut clients[(row % 2) as usize], row));
     let statements = clients.each_mut().map(|client| client.prepare("SELECT word FROM words WHERE id = ?").unwrap());
     assert_none("prepared, one client", |row| execute(&mut clients[0], &statements[0], row));

@@ -177,6 +177,11 @@ fn local_infile(world: &World) {
     let loaded = peer.exec("LOAD DATA LOCAL INFILE 'here.txt' INTO TABLE t");
     assert_eq!(loaded.ok().unwrap().affected_rows, 50_000);
     assert_eq!(peer.get("SELECT COUNT(DISTINCT s) FROM t"), "50000");
+    // The reply does not tell the first id that was generated.
+    peer.exec("CREATE TABLE numbered(id INT AUTO_INCREMENT PRIMARY KEY, s VARCHAR(20))");
+    peer.exec("LOAD DATA LOCAL INFILE 'here.txt' INTO TABLE numbered(s)");
+    peer.disturb();
+    assert_eq!(peer.get("SELECT LAST_INSERT_ID()"), "1");
     // A client that sends an empty file.
     assert_eq!(peer.exec("LOAD DATA LOCAL INFILE 'none.txt' INTO TABLE t").ok().unwrap().affected_rows, 0);
     assert_eq!(peer.fails("LOAD DATA LOCAL INFILE 'here.txt' INTO TABLE missing"), 1146);

@@ -1,14 +1,59 @@
 //! Why a configuration was refused: where, what, and what would be allowed.
 
+use std::sync::Arc;
+
 use crate::libconfig::Position;
 use crate::settings::SettingError;
 use crate::suggest::hint;
 
-/// One fault of a configuration. Displays as `proxysql.cnf:12:5: mysql_variables.threads: 0 is out of range 1..255`.
+/// Where a row or value was given.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// In a file.
+    File(Position),
+    /// In a row of SQL: the table and the row's key, as `mysql_query_rules, rule_id=7`.
+    Row(Arc<str>),
+}
+
+impl Origin {
+    /// The place in a file; `None` for a row of SQL.
+    pub fn position(&self) -> Option<&Position> {
+        match self {
+            Self::File(position) => Some(position),
+            Self::Row(_) => None,
+        }
+    }
+
+    /// The row that begins here, as another row's error names it.
+    pub(crate) fn row_name(&self) -> String {
+        match self {
+            Self::File(position) => format!("the row at line {}", position.line),
+            Self::Row(label) => format!("the row {}", label.split_once(", ").map_or(&**label, |(_, key)| key)),
+        }
+    }
+}
+
+impl From<Position> for Origin {
+    fn from(position: Position) -> Self {
+        Self::File(position)
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(position) => position.fmt(f),
+            Self::Row(label) => f.write_str(label),
+        }
+    }
+}
+
+/// One fault of a configuration. Displays as `proxysql.cnf:12:5: mysql_variables.threads: 0 is out of range 1..255`, or as
+/// `mysql_query_rules, rule_id=7, column match_digest: ...` for a row of SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// Where; `None` when the file could not be opened or the value came from elsewhere.
-    pub at: Option<Position>,
+    pub at: Option<Origin>,
     /// What: `table.column`, a group, or empty for syntax.
     pub subject: String,
     /// The fault.
@@ -16,18 +61,21 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// A fault at a place in a file.
-    pub fn new(at: Position, subject: impl Into<String>, kind: ErrorKind) -> Self {
-        Self { at: Some(at), subject: subject.into(), kind }
+    /// A fault at a place.
+    pub fn new(at: impl Into<Origin>, subject: impl Into<String>, kind: ErrorKind) -> Self {
+        Self { at: Some(at.into()), subject: subject.into(), kind }
     }
 }
 
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(at) = &self.at {
-            write!(f, "{at}: ")?;
+        match (&self.at, self.subject.split_once('.')) {
+            (Some(Origin::Row(label)), Some((_, column))) => write!(f, "{label}, column {column}: ")?,
+            (Some(Origin::Row(label)), None) => write!(f, "{label}: ")?,
+            (Some(at), _) => write!(f, "{at}: ")?,
+            (None, _) => {}
         }
-        if !self.subject.is_empty() {
+        if !self.subject.is_empty() && !matches!(self.at, Some(Origin::Row(_))) {
             write!(f, "{}: ", self.subject)?;
         }
         self.kind.fmt(f)
@@ -95,12 +143,12 @@ pub enum ErrorKind {
         first_line: u32,
     },
     /// Two rows of a table with one key.
-    #[error("same {columns} as the row at line {first_line}")]
+    #[error("same {columns} as {first}")]
     DuplicateKey {
         /// The key's columns.
         columns: String,
-        /// Where the first row begins.
-        first_line: u32,
+        /// The first row: `the row at line 7`.
+        first: String,
     },
     /// A value of another type was needed.
     #[error("must be {expected}, not {found}")]
@@ -134,9 +182,15 @@ pub enum ErrorKind {
     /// Text that should be JSON and is not, or is not the JSON that is needed.
     #[error("bad JSON: {0}")]
     BadJson(String),
+    /// A regular expression, or the text that replaces its match, that cannot be used.
+    #[error("cannot be used: {0}")]
+    Pattern(String),
     /// A row that breaks a rule of its table.
     #[error("{0}")]
     Rule(&'static str),
+    /// A hostgroup that another row claims.
+    #[error("{0}")]
+    Claimed(String),
     /// A setting was refused.
     #[error(transparent)]
     Setting(#[from] SettingError),

@@ -29,12 +29,38 @@ pub struct ServerKey {
     pub port: u16,
 }
 
+impl ServerKey {
+    /// The server, whatever hostgroup it is listed in.
+    pub fn addr(&self) -> ServerAddr {
+        ServerAddr { host: Arc::clone(&self.host), port: self.port }
+    }
+}
+
 impl fmt::Display for ServerKey {
     /// `10/db1.example:3306`, or `10//run/mysqld.sock` for a socket.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             0 => write!(f, "{}/{}", self.hostgroup, self.host),
             port => write!(f, "{}/{}:{port}", self.hostgroup, self.host),
+        }
+    }
+}
+
+/// A server, whatever hostgroups it is listed in. Two ports of one host are two servers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerAddr {
+    /// Host name, IP address, or a Unix socket's path when `port` is 0.
+    pub host: Arc<str>,
+    /// TCP port; 0 means that `host` is a path.
+    pub port: u16,
+}
+
+impl fmt::Display for ServerAddr {
+    /// `db1.example:3306`, or `/run/mysqld.sock` for a socket.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            0 => f.write_str(&self.host),
+            port => write!(f, "{}:{port}", self.host),
         }
     }
 }

@@ -8,20 +8,24 @@
 
 pub mod cidr;
 pub mod config;
+pub mod control;
 pub mod error;
+pub mod fleet;
 pub mod ids;
 pub mod libconfig;
 pub mod listen;
+pub mod names;
 pub mod secret;
 pub mod settings;
 pub mod snapshot;
+pub mod stats;
 mod suggest;
 
 pub use cidr::NetworkSet;
 pub use config::{Config, Notice, load, parse};
-pub use error::{ConfigError, ErrorKind};
-pub use ids::{HostgroupId, ServerKey};
+pub use error::{ConfigError, ErrorKind, Origin};
+pub use ids::{HostgroupId, ServerAddr, ServerKey};
 pub use listen::Listen;
 pub use secret::Secret;
 pub use settings::{AdminVariables, Effect, MysqlVariables, Setting, SettingError};
-pub use snapshot::{Address, Hostgroup, Password, Server, ServerStatus, Snapshot, TlsParams, User};
+pub use snapshot::{Address, Hostgroup, Password, QueryRule, ReadWriteSplit, RuleConfig, Server, ServerStatus, Snapshot, TlsParams, User};

@@ -48,7 +48,7 @@ fn the_stock_file_loads_with_every_separator() {
             let (config, notices) = loaded(&text);
             assert_stock(&config);
             assert!(notices.iter().any(|n| n.contains("mysql_variables.poll_timeout: has no effect: workers")));
-            assert!(notices.iter().any(|n| { n.contains("mysql_variables.monitor_history: kept, but has no effect yet") }));
+            assert!(!notices.iter().any(|n| n.contains("mysql_variables.monitor_")), "{notices:#?}");
             assert!(!notices.iter().any(|n| n.contains("threads") || n.contains("mysql_query_rules")), "{notices:#?}");
         }
     }
@@ -119,27 +119,36 @@ fn json_faults_are_the_columns() {
 #[test]
 fn all_faults_come_together() {
     let text = "mysql_variables={threads=0\nwait_timeout=-1}\nmysql_servers=({port=1}\n{address=\"a\" port=-1 weight=-1})\nfoo=1";
-    let lines: Vec<u32> = parse(text, "p").unwrap_err().iter().map(|e| e.at.as_ref().unwrap().line).collect();
+    let lines: Vec<u32> = parse(text, "p").unwrap_err().iter().map(|e| e.at.as_ref().unwrap().position().unwrap().line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 4, 5]);
 }
 
 #[test]
 fn tables_without_effect_are_told_once() {
     let (config, notices) = loaded(
-        r#"mysql_query_rules = ( { rule_id=1 match_digest="^SELECT \d+" active=1 apply=true }
-                                 { rule_id=2 match_pattern="x" }, { rule_id=3 OK_msg="" } )
-           mysql_servers = ( { address="a" max_replication_lag=5 } { address="b" max_replication_lag=6 } )
+        r#"proxysql_servers = ( { hostname="a" weight=1 }
+                                { hostname="b" }, { hostname="c" port=6033 } )
+           mysql_servers = ( { address="a" gtid_port=5 } { address="b" gtid_port=6 } )
            pgsql_variables = { threads = 2 }
            mysql_variables = { forward_autocommit = true }"#,
     );
     assert_eq!(
         notices,
         [
-            "proxysql.cnf:1:1: mysql_query_rules: 3 rules read; they have no effect yet",
-            "proxysql.cnf:3:44: mysql_servers.max_replication_lag: kept, but has no effect yet",
+            "proxysql.cnf:1:1: proxysql_servers: 3 peers read; they have no effect yet",
+            "proxysql.cnf:3:44: mysql_servers.gtid_port: kept, but has no effect yet",
             "proxysql.cnf:4:12: pgsql_variables: not part of this proxy, skipped",
             "proxysql.cnf:5:32: mysql_variables.forward_autocommit: retired, ignored: deprecated in ProxySQL; autocommit is tracked per session",
         ]
+    );
+    assert_eq!(config.rows("proxysql_servers")[2].integer("port"), Some(6033));
+}
+
+#[test]
+fn rules_have_their_defaults() {
+    let (config, _) = loaded(
+        r#"mysql_query_rules = ( { rule_id=1 match_digest="^SELECT \d+" active=1 apply=true }
+                                 { rule_id=2 match_pattern="x" }, { rule_id=3 OK_msg="" } )"#,
     );
     let rules = config.rows("mysql_query_rules");
     assert_eq!(rules[0].text("match_digest"), Some("^SELECT \\d+"));

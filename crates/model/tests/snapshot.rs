@@ -48,8 +48,12 @@ fn attributes_stand_in_for_variables() {
 
 #[test]
 fn multiplexing_off_is_off_everywhere() {
-    let snapshot = compiled("mysql_variables = { multiplexing=false } mysql_hostgroup_attributes = ( { hostgroup_id=2 multiplex=1 } )");
-    assert!(!snapshot.hostgroup(HostgroupId(2)).unwrap().attributes.multiplex);
+    let snapshot = compiled(
+        r#"mysql_variables = { multiplexing=false } mysql_users = ( { username="u" } )
+           mysql_hostgroup_attributes = ( { hostgroup_id=2 multiplex=1 } )"#,
+    );
+    let of = |id| snapshot.effective(snapshot.users.get("u").unwrap(), HostgroupId(id));
+    assert!(!of(2).multiplexing && !of(7).multiplexing);
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn users_have_two_halves() {
              { username="halves" password="front" backend=0 default_hostgroup=3 },
              { username="halves" password="back" frontend=0 },
              { username="off" active=0 },
-             { username="iso" attributes="{\"default-transaction_isolation\":\"READ COMMITTED\",\"x\":1}" } )"#,
+             { username="iso" attributes="{\"default-transaction_isolation\":\"READ COMMITTED\"}" } )"#,
     );
     let both = snapshot.frontend_user(b"both").unwrap();
     assert!(Arc::ptr_eq(both, snapshot.backend_user(b"both").unwrap()));
@@ -127,4 +131,31 @@ fn variables_assigned_by_hand_are_checked() {
     config.mysql.interfaces = "nonsense".to_owned();
     let errors = Snapshot::compile(&config).unwrap_err();
     assert_eq!(errors[0].to_string(), "mysql_variables.interfaces: 'nonsense': 'nonsense' is neither ip:port, [ipv6]:port nor /path");
+}
+
+#[test]
+fn servers_that_are_found_have_defaults() {
+    let row =
+        |json: &str| format!(r#"mysql_hostgroup_attributes = ( {{ hostgroup_id=1 servers_defaults="{}" }} )"#, json.replace('"', "\\\""));
+    let snapshot = compiled(&row(r#"{"weight": 7, "use_ssl": 1}"#));
+    let defaults = &snapshot.hostgroup(HostgroupId(1)).unwrap().attributes.servers_defaults;
+    assert_eq!((defaults.weight, defaults.max_connections, defaults.use_ssl), (Some(7), None, Some(true)));
+    for (json, fault) in
+        [(r#"{"weight": -1}"#, "'weight' must be"), (r#"{"use_ssl": 2}"#, "'use_ssl' must be"), (r#"{"wait": 2}"#, "'wait' is unknown")]
+    {
+        let errors = parse(&row(json), "p.cnf").unwrap_err();
+        let named = |text: &str| text.contains("mysql_hostgroup_attributes.servers_defaults") && text.contains(fault);
+        assert!(errors.iter().any(|e| named(&e.to_string())), "{json}: {errors:?}");
+    }
+}
+
+#[test]
+fn lag_that_is_unknown_can_be_a_hostgroups_own() {
+    let snapshot = compiled(
+        r#"mysql_hostgroup_attributes = (
+            { hostgroup_id=1 hostgroup_settings="{\"monitor_slave_lag_when_null\": 5}" },
+            { hostgroup_id=2 hostgroup_settings="{\"monitor_slave_lag_when_null\": -1}" } )"#,
+    );
+    let seconds = |id| snapshot.effective_in(HostgroupId(id)).monitor_slave_lag_when_null;
+    assert_eq!((seconds(1), seconds(2)), (5, 60));
 }

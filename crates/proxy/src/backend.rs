@@ -45,12 +45,18 @@ pub struct Core {
     pub info: Arc<ServerInfo>,
     /// Negotiated capabilities.
     pub caps: Capabilities,
+    /// Our end of the connection; None on Unix sockets.
+    pub local: Option<std::net::SocketAddr>,
     /// The server's id of this connection, for KILL.
     pub thread_id: u32,
     /// What it holds.
     pub state: State,
     /// Session tracking settings.
     pub tracking: Tracking,
+    /// It was told to say the GTIDs of writes (MySQL).
+    pub tells_gtids: bool,
+    /// Its `gtid_next` is, or may be, a GTID that the proxy chose (MySQL): it serves nobody else before that is AUTOMATIC again.
+    pub is_labelled: bool,
     /// LAST_INSERT_ID() on it, when known.
     pub last_insert_id: Option<u64>,
     /// True when its diagnostics area holds warnings of the session that used it last.
@@ -90,6 +96,8 @@ pub struct OkReply {
     pub last_insert_id: u64,
     /// Status flags.
     pub status: StatusFlags,
+    /// How many warnings it left.
+    pub warnings: u16,
 }
 
 /// A whole reply to a statement of our own.
@@ -101,6 +109,8 @@ pub struct Collected {
     pub error: Option<ServerError>,
     /// Payloads of the rows.
     pub rows: Vec<Vec<u8>>,
+    /// It is an error that the server sent before it had read the command.
+    pub unasked: bool,
     /// All packets with their headers, as received (when asked for).
     pub raw: Vec<u8>,
 }
@@ -139,9 +149,12 @@ impl Backend {
             server,
             info,
             caps,
+            local: link.stream().local_addr(),
             thread_id,
             state: State::default(),
             tracking: Tracking::None,
+            tells_gtids: false,
+            is_labelled: false,
             last_insert_id: Some(0),
             has_warnings: false,
             killed: false,
@@ -167,12 +180,17 @@ impl Backend {
         self.link.write_all(&out).await
     }
 
-    /// Sends a statement of our own and reads its whole reply.
-    pub async fn query(&mut self, sql: &str, pool: &BufferPool) -> io::Result<Collected> {
+    /// Sends a statement of our own.
+    pub async fn send_query(&mut self, sql: &str) -> io::Result<()> {
         let mut out = Vec::with_capacity(sql.len() + 8);
         put_query(&mut out, sql.as_bytes(), self.core.caps);
         self.link.start_command();
-        self.link.write_all(&out).await?;
+        self.link.write_all(&out).await
+    }
+
+    /// Sends a statement of our own and reads its whole reply.
+    pub async fn query(&mut self, sql: &str, pool: &BufferPool) -> io::Result<Collected> {
+        self.send_query(sql).await?;
         self.collect(ReplyKind::Results, false, pool).await
     }
 
@@ -181,7 +199,7 @@ impl Backend {
         self.send(Command::InitDb, schema).await?;
         let reply = self.collect(ReplyKind::Simple, false, pool).await?;
         if reply.error.is_none() {
-            self.core.state.schema = Some(schema.clone());
+            self.core.state.enter_schema(Some(schema.clone()));
         }
         Ok(reply)
     }
@@ -198,7 +216,10 @@ impl Backend {
             match frame {
                 Frame::Row => reply.rows.push(payload.to_vec()),
                 Frame::Ok | Frame::ResultEnd => reply.ok = OkReply::read(payload, &tracker, self.core.caps),
-                Frame::Err => reply.error = Some(ServerError::read(payload, self.core.caps)),
+                Frame::Err => {
+                    reply.unasked = self.link.numbers_packets() && packet::header(bytes).is_some_and(|(_, seq)| seq == 0);
+                    reply.error = Some(ServerError::read(payload, self.core.caps));
+                }
                 _ => {}
             }
             if keep_raw {
@@ -244,7 +265,7 @@ impl Backend {
 impl OkReply {
     /// Reads an OK (or end-of-rows) packet; what a plain EOF does not say stays zero.
     pub fn read(payload: &[u8], tracker: &Tracker, caps: Capabilities) -> Self {
-        let mut reply = Self { status: tracker.status(), ..Self::default() };
+        let mut reply = Self { status: tracker.status(), warnings: tracker.warnings(), ..Self::default() };
         let plain_eof = payload.first() == Some(&wire::message::EOF) && payload.len() < 7;
         if let (false, Ok(ok)) = (plain_eof, OkPacket::parse(payload, caps)) {
             reply.affected_rows = ok.affected_rows;

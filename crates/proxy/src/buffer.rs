@@ -36,10 +36,34 @@ impl BufferPool {
         self.spare.set(free.len());
     }
 
+    /// Bytes that wait for use.
+    pub fn free_bytes(&self) -> usize {
+        self.free.borrow().len() * CHUNK
+    }
+
     fn give(&self, memory: Vec<u8>) {
         let mut free = self.free.borrow_mut();
         if memory.len() == CHUNK && free.len() < MAX_FREE {
             free.push(memory);
+        }
+    }
+}
+
+/// One growing vector of a worker, for whoever needs one for a moment.
+#[derive(Default)]
+pub struct Scratch(Cell<Vec<u8>>);
+
+impl Scratch {
+    /// The vector, empty; another one while it is in use.
+    pub fn take(&self) -> Vec<u8> {
+        self.0.take()
+    }
+
+    /// Gives it back; one that has become large is freed.
+    pub fn put(&self, mut memory: Vec<u8>) {
+        if memory.capacity() <= WINDOW {
+            memory.clear();
+            self.0.set(memory);
         }
     }
 }

@@ -1,7 +1,11 @@
 //! Time since the process started, and the worker's coarse copy of it.
 
 use std::cell::Cell;
+#[cfg(not(feature = "sim"))]
 use std::time::Instant;
+// The simulator's runtime moves this one.
+#[cfg(feature = "sim")]
+use tokio::time::Instant;
 
 /// The process clock; copies share the same origin.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +18,11 @@ impl Clock {
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self { origin: Instant::now() }
+    }
+
+    /// Nanoseconds since the start.
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Microseconds since the start.
@@ -54,11 +63,16 @@ impl Random {
 
     /// A number in `0..limit`; 0 when `limit` is 0.
     pub fn below(&self, limit: u64) -> u64 {
+        self.next().checked_rem(limit).unwrap_or(0)
+    }
+
+    /// Any number.
+    pub fn next(&self) -> u64 {
         let mut x = self.0.get();
         x ^= x >> 12;
         x ^= x << 25;
         x ^= x >> 27;
         self.0.set(x);
-        x.wrapping_mul(0x2545_f491_4f6c_dd1d).checked_rem(limit).unwrap_or(0)
+        x.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 }

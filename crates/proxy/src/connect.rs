@@ -6,10 +6,10 @@ use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
 use crate::shared::{ServerInfo, ServerShared, ServerTracking, Slot, TrackDefaults};
 use crate::stream::{Socket, Stream};
-use crate::tls;
 use crate::worker::Worker;
 use model::snapshot::{Address, Password};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
@@ -164,11 +164,17 @@ fn info_of(greeting: &Greeting) -> ServerInfo {
 }
 
 async fn connect_socket(worker: &Worker, server: &ServerShared) -> io::Result<Socket> {
-    match &server.server.address {
+    #[cfg(feature = "sim")]
+    if let Some(simulated) = worker.shared.simulated.get() {
+        return Ok(Socket::Memory(simulated.connect(&server.config().address).await?));
+    }
+    match &server.config().address {
         Address::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
         Address::Tcp { host, port } => {
             let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
-            for address in tokio::net::lookup_host((&**host, *port)).await? {
+            let names = &worker.shared.names;
+            for ip in names.addresses(host).await?.iter() {
+                let address = SocketAddr::new(*ip, *port);
                 let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
                 match socket.connect(address).await {
                     Ok(stream) => {
@@ -178,6 +184,7 @@ async fn connect_socket(worker: &Worker, server: &ServerShared) -> io::Result<So
                     Err(e) => last = e,
                 }
             }
+            names.doubt(host);
             Err(last)
         }
     }
@@ -185,7 +192,8 @@ async fn connect_socket(worker: &Worker, server: &ServerShared) -> io::Result<So
 
 /// TCP_NODELAY, and keep-alive as configured.
 pub fn tune(stream: &TcpStream, worker: &Worker) -> io::Result<()> {
-    let vars = &worker.snapshot.vars;
+    let snapshot = worker.snapshot();
+    let vars = &snapshot.vars;
     stream.set_nodelay(true)?;
     if vars.use_tcp_keepalive {
         let socket = socket2::SockRef::from(stream);
@@ -199,12 +207,13 @@ pub fn tune(stream: &TcpStream, worker: &Worker) -> io::Result<()> {
 }
 
 fn backend_capabilities(worker: &Worker, server: &ServerShared, class: Capabilities, offered: Capabilities, own: bool) -> Capabilities {
-    let vars = &worker.snapshot.vars;
+    let snapshot = worker.snapshot();
+    let vars = &snapshot.vars;
     let mut wanted = WANTED | class;
     if own && vars.enable_server_deprecate_eof {
         wanted.insert(Capabilities::DEPRECATE_EOF);
     }
-    if server.server.compression {
+    if server.config().compression {
         wanted.insert(Capabilities::COMPRESS);
     }
     // CLIENT_LONG_PASSWORD means "not MariaDB" to MariaDB, and its extensions then stay off.
@@ -232,7 +241,7 @@ async fn log_in(
     if schema.is_some() {
         caps.insert(Capabilities::CONNECT_WITH_DB);
     }
-    if server.server.use_ssl && !login.link.stream().is_secure() {
+    if server.config().use_ssl && !login.link.stream().is_secure() {
         if !greeting.capabilities.contains(Capabilities::SSL) {
             return Err(ConnectError::Server("TLS is required (use_ssl=1) and the server does not offer it".into()));
         }
@@ -240,7 +249,7 @@ async fn log_in(
         let mut payload = Vec::new();
         SslRequest { capabilities: caps, max_packet: MAX_PACKET, collation }.write(&mut payload);
         login.send(&payload).await?;
-        let connection = tls::client(&worker.shared.client_tls, &server.server, &lane.user.name).map_err(ConnectError::Impossible)?;
+        let connection = tls::client(&worker.shared.client_tls, &server.config(), &lane.user.name).map_err(ConnectError::Impossible)?;
         login.link.stream_mut().connect_tls(connection).await.map_err(|e| ConnectError::Server(format!("TLS: {e}")))?;
     }
     authenticate(worker, lane, &greeting, caps, collation, schema, &mut login).await?;
@@ -267,7 +276,7 @@ async fn log_in(
 /// Largest packet announced to servers, bytes; the real limit is the server's own.
 const MAX_PACKET: u32 = 1 << 30;
 
-/// The handshake's collation sets four variables.
+/// The handshake's collation sets four variables, and the collation of the results.
 pub fn set_charset_state(backend: &mut Backend, collation: u8) {
     if let Some(c) = charset::collation_in(backend.core.info.flavor, u16::from(collation)) {
         let variables = &mut backend.core.state.variables;
@@ -275,6 +284,7 @@ pub fn set_charset_state(backend: &mut Backend, collation: u8) {
             variables.set(name, Some(c.charset.as_bytes()));
         }
         variables.set("collation_connection", Some(c.name.as_bytes()));
+        variables.set(crate::state::RESULTS_COLLATION, Some(c.name.as_bytes()));
     }
 }
 
@@ -287,8 +297,9 @@ async fn authenticate(
     schema: Option<&[u8]>,
     login: &mut Login,
 ) -> Result<(), ConnectError> {
-    let learnt = worker.shared.users.get(lane.user.name.as_bytes()).map(|u| u.secrets()).unwrap_or_default();
-    let credentials = worker.snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
+    let learnt = worker.shared.user(&lane.user.name).secrets();
+    let snapshot = worker.snapshot();
+    let credentials = snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
     let secret = match (&credentials.password, &learnt.clear, learnt.sha1) {
         (Password::Empty, ..) => ClientSecret::Empty,
         (Password::Clear(clear), ..) => ClientSecret::Clear(clear.expose()),
@@ -345,7 +356,8 @@ pub async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<(), Conne
         let reply = backend.query(&set, &worker.buffers).await?;
         backend.core.tracking = if reply.error.is_none() { Tracking::Ours } else { Tracking::None };
     }
-    let hostgroup = worker.snapshot.hostgroup(backend.core.lane.hostgroup);
+    let snapshot = worker.snapshot();
+    let hostgroup = snapshot.hostgroup(backend.core.lane.hostgroup);
     if let Some(sql) = hostgroup.map(|h| &*h.attributes.init_connect).filter(|sql| !sql.is_empty()) {
         let reply = backend.query(sql, &worker.buffers).await?;
         if let Some(e) = reply.error {

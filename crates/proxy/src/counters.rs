@@ -8,10 +8,26 @@ macro_rules! counters {
         #[derive(Default)]
         pub struct Counters { $($(#[$doc])* pub $name: Cell<u64>,)* }
 
+        /// A copy of a worker's counters, or their sums over workers.
+        #[derive(Clone, Debug, Default)]
+        pub struct Counted { $($(#[$doc])* pub $name: u64,)* }
+
         impl Counters {
             /// Names and values.
             pub fn values(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get()),)*]
+            }
+
+            /// A copy.
+            pub fn copy(&self) -> Counted {
+                Counted { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl Counted {
+            /// Adds another worker's.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
         }
     };
@@ -22,10 +38,54 @@ counters! {
     clients,
     /// Clients refused at login.
     clients_refused,
+    /// Sessions that ended because a connection failed or a peer broke the protocol.
+    clients_aborted,
+    /// Logins with a wrong password or name.
+    denied_password,
+    /// Logins beyond `mysql-max_connections`.
+    denied_max_connections,
+    /// Logins beyond a user's own `max_connections`.
+    denied_max_user_connections,
+    /// Clients turned away because their address failed too often.
+    hosts_blocked,
     /// Commands served.
     questions,
+    /// Nanoseconds from when a statement was sent to the end of its reply, while that is measured.
+    backend_ns,
+    /// Nanoseconds spent on rules, while that is measured.
+    rules_ns,
+    /// Statements slower than `long_query_time`.
+    slow_queries,
     /// Statements answered without a backend.
     answered_here,
+    /// COMMIT from clients.
+    commits,
+    /// ROLLBACK from clients.
+    rollbacks,
+    /// SET autocommit from clients.
+    set_autocommits,
+    /// SET NAMES and SET CHARACTER SET from clients.
+    set_names,
+    /// USE from clients.
+    use_dbs,
+    /// COM_INIT_DB from clients.
+    init_dbs,
+    /// COM_STMT_PREPARE from clients.
+    prepares,
+    /// COM_STMT_EXECUTE from clients.
+    executes,
+    /// COM_STMT_CLOSE from clients.
+    closes,
+    /// COM_STMT_PREPARE to servers.
+    backend_prepares,
+    /// COM_STMT_EXECUTE to servers.
+    backend_executes,
+    /// COM_STMT_CLOSE to servers.
+    backend_closes,
+    /// COM_INIT_DB to servers.
+    backend_init_dbs,
+    /// SELECT ... FOR UPDATE and the like with autocommit=0.
+    locking_reads_without_autocommit,
     /// State changes sent ahead of a statement.
     state_syncs,
     /// Backends reset because nothing less would do.
@@ -34,21 +94,76 @@ counters! {
     backends_opened,
     /// Connects that failed.
     connect_errors,
+    /// Requests for a backend.
+    wants,
     /// Requests that had to wait for a backend.
     waits,
     /// Requests that waited in vain.
     wait_timeouts,
     /// Backends given to another worker.
     handed_over,
+    /// Backends lost while a statement ran on them.
+    backends_lost,
+    /// Transactions rolled back because their server lost its role and the time to finish was over.
+    transactions_left,
     /// Statements sent again on another backend, with the proof that they had no effect.
     retries,
+    /// Statements that a server refused without applying them, kept from the client to try another.
+    refusals_hidden,
+    /// Sessions that went on with another backend although something pinned them.
+    moves,
+    /// Transactions that were replayed.
+    replays_ok,
+    /// Transactions whose replay was answered otherwise, or took too long.
+    replays_failed,
+    /// Transactions that were too large to be kept for a replay.
+    replays_too_large,
+    /// Times that a replica was asked to wait for a session's own write.
+    causal_waits,
+    /// Reads that the writer served because no replica had the session's own write in time.
+    causal_timeouts,
+    /// Lost writes that turned out to be applied.
+    lost_writes_applied,
+    /// Lost writes that turned out not to be applied.
+    lost_writes_not_applied,
+    /// Lost writes of which nobody could say what became of them in time.
+    lost_writes_undecided,
+    /// Transactions without a GTID of the proxy's choice, because a server refused it.
+    labels_refused,
+    /// KILL QUERY sent to servers.
+    killed_queries,
+    /// KILL CONNECTION sent to servers.
+    killed_connections,
+    /// Error packets of our own making.
+    own_errors,
+    /// Clients that left while a statement ran.
+    unexpected_quits,
+    /// Clients that broke the protocol.
+    unexpected_packets,
     /// Bytes from clients, to clients.
     bytes_from_clients,
     /// Bytes to clients.
     bytes_to_clients,
+    /// Mirrored statements that run now.
+    mirrors_running,
+    /// Mirrored statements that wait now.
+    mirrors_waiting,
+    /// Mirrored statements that a server has answered without an error.
+    mirrors_done,
+    /// Mirrored statements that a server has answered with an error.
+    mirrors_refused,
+    /// Mirrored statements that got no answer: no connection, or it was lost, or they took too long.
+    mirrors_failed,
+    /// Statements that were to be mirrored, and for which there was no room.
+    mirrors_dropped,
 }
 
 /// Adds one.
 pub fn count(counter: &Cell<u64>) {
-    counter.set(counter.get().wrapping_add(1));
+    add(counter, 1);
+}
+
+/// Adds `n`.
+pub fn add(counter: &Cell<u64>, n: u64) {
+    counter.set(counter.get().wrapping_add(n));
 }

@@ -12,6 +12,8 @@ pub enum Signal {
     Park,
     /// `connection_delay_multiplex_ms` is over: give the backend back.
     GiveBack,
+    /// The server is not to be used any more, and the time to finish there is over.
+    Demoted,
     /// The process stops: end when idle.
     Drain,
     /// KILL QUERY.
@@ -20,6 +22,8 @@ pub enum Signal {
     QueryTimeout,
     /// The statement was killed and the server still does not answer.
     GiveUp,
+    /// The server is taken for dead, or OFFLINE_HARD: its connections are lost.
+    Cut,
     /// `max_transaction_time`, `max_transaction_idle_time`.
     TransactionTimeout,
     /// `wait_timeout`.
@@ -28,6 +32,15 @@ pub enum Signal {
     KillConnection,
     /// The process stops now.
     Stop,
+}
+
+/// How a session leaves a server that is not to be used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// When what it does there is done, or its time is over.
+    Demoted,
+    /// At once: the connection is lost.
+    Cut,
 }
 
 /// What a session does.
@@ -56,18 +69,24 @@ pub struct Entry {
     /// When the open transaction began; 0 when there is none.
     transaction_since_ms: Cell<u64>,
     limits: Cell<Limits>,
+    /// Limit of the running statement, ms, where a rule sets one; 0 when none does.
+    statement_ms: Cell<u64>,
     /// Until when (ms) an unpinned backend is held; 0 when none is.
     held_until_ms: Cell<u64>,
     /// The running statement has had its time limit's signal.
     timed_out: Cell<bool>,
     /// When (ms) a killed statement's connection is given up; 0 while none was killed.
     give_up_at_ms: Cell<u64>,
+    /// When (process clock, ms) the session must have left its server; `u64::MAX` while it may stay.
+    leave_at_ms: Cell<u64>,
     signal: Cell<Option<Signal>>,
     waker: RefCell<Option<Waker>>,
     /// Pins, as last published.
     pub pins: Cell<crate::pins::PinSet>,
     /// Since when (ms), and by the statement of which digest.
     pub pinned_since: Cell<Option<(u64, u64)>>,
+    /// What operators see of it.
+    pub view: crate::stats::view::View,
 }
 
 /// Time limits of a session, ms; 0 is none.
@@ -83,6 +102,18 @@ pub struct Limits {
     pub query_ms: u64,
 }
 
+impl Limits {
+    /// As the settings have them.
+    pub fn from_settings(settings: &model::snapshot::Effective) -> Self {
+        Self {
+            idle_ms: settings.wait_timeout,
+            transaction_idle_ms: settings.max_transaction_idle_time,
+            transaction_ms: settings.max_transaction_time,
+            query_ms: settings.default_query_timeout,
+        }
+    }
+}
+
 /// A session idle for this long lets go of what only a busy one needs, ms.
 const PARK_AFTER_MS: u64 = 1000;
 
@@ -96,13 +127,16 @@ impl Entry {
             since_ms: Cell::new(now_ms),
             transaction_since_ms: Cell::new(0),
             limits: Cell::default(),
+            statement_ms: Cell::new(0),
             held_until_ms: Cell::new(0),
             timed_out: Cell::new(false),
             give_up_at_ms: Cell::new(0),
+            leave_at_ms: Cell::new(u64::MAX),
             signal: Cell::new(None),
             waker: RefCell::default(),
             pins: Cell::default(),
             pinned_since: Cell::new(None),
+            view: Default::default(),
         }
     }
 
@@ -114,14 +148,40 @@ impl Entry {
         self.give_up_at_ms.set(0);
     }
 
+    /// What it does, and since when (ms).
+    pub fn activity(&self) -> (Activity, u64) {
+        (self.activity.get(), self.since_ms.get())
+    }
+
+    /// Whether it waits for the client.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.activity.get(), Activity::Idle | Activity::Parked)
+    }
+
+    /// Whether a transaction is open.
+    pub fn is_in_transaction(&self) -> bool {
+        self.transaction_since_us().is_some()
+    }
+
+    /// When the open transaction began (process clock, us, to the millisecond).
+    pub fn transaction_since_us(&self) -> Option<u64> {
+        Some(self.transaction_since_ms.get() * 1000).filter(|since_us| *since_us > 0)
+    }
+
     /// The running statement was killed: without an answer its connection is given up at this time (ms).
     pub fn give_up_at(&self, at_ms: u64) {
         self.give_up_at_ms.set(at_ms);
     }
 
+    /// The running statement was told that its time is over.
+    pub fn is_timed_out(&self) -> bool {
+        self.timed_out.get()
+    }
+
     /// The idle session has let go of what it can; it is idle since when it was.
     pub fn set_parked(&self) {
         self.activity.set(Activity::Parked);
+        self.view.park();
     }
 
     /// A transaction began or ended.
@@ -138,9 +198,29 @@ impl Entry {
         self.held_until_ms.set(at_ms);
     }
 
+    /// The session must leave its server by this time (process clock, ms; `u64::MAX`: it may stay), and so.
+    pub fn leave_by(&self, at_ms: u64, how: Leaving, now_ms: u64) {
+        self.leave_at_ms.set(at_ms);
+        match how {
+            Leaving::Cut => self.signal(Signal::Cut),
+            Leaving::Demoted if at_ms <= now_ms => self.signal(Signal::Demoted),
+            Leaving::Demoted => {}
+        }
+    }
+
+    /// The session is on no server that it must leave.
+    pub fn may_stay(&self) {
+        self.leave_at_ms.set(u64::MAX);
+    }
+
     /// Sets the time limits.
     pub fn set_limits(&self, limits: Limits) {
         self.limits.set(limits);
+    }
+
+    /// A rule limits the statement that begins to this time, ms; 0 leaves it to the settings.
+    pub fn set_statement_limit(&self, ms: u64) {
+        self.statement_ms.set(ms);
     }
 
     /// Disturbs the session; the strongest signal stays.
@@ -179,7 +259,14 @@ impl Entry {
             self.held_until_ms.set(0);
             self.signal(Signal::GiveBack);
         }
+        if self.leave_at_ms.get() <= now_ms {
+            self.signal(Signal::Demoted);
+        }
         let limits = self.limits.get();
+        let statement_ms = match self.statement_ms.get() {
+            0 => limits.query_ms,
+            ms => ms,
+        };
         let age = now_ms.saturating_sub(self.since_ms.get());
         let transaction = self.transaction_since_ms.get();
         let over = |age: u64, limit: u64| limit > 0 && age > limit;
@@ -191,7 +278,7 @@ impl Entry {
             Activity::Idle | Activity::Parked if !in_transaction && over(age, limits.idle_ms) => self.signal(Signal::IdleTimeout),
             Activity::Idle if age > PARK_AFTER_MS => self.signal(Signal::Park),
             Activity::Running if self.give_up_at_ms.get() > 0 && self.give_up_at_ms.get() <= now_ms => self.signal(Signal::GiveUp),
-            Activity::Running if over(age, limits.query_ms) && !self.timed_out.replace(true) => self.signal(Signal::QueryTimeout),
+            Activity::Running if over(age, statement_ms) && !self.timed_out.replace(true) => self.signal(Signal::QueryTimeout),
             _ => {}
         }
         if in_transaction && over(now_ms.saturating_sub(transaction), limits.transaction_ms) {

@@ -4,11 +4,13 @@
 //! as few as possible stay busy.
 
 use crate::backend::Backend;
+use crate::causal::CausalPart;
 use crate::class::Class;
+use crate::quota::Quota;
 use crate::state::{self, State};
 use model::HostgroupId;
-use model::snapshot::User;
-use std::cell::RefCell;
+use model::snapshot::{Effective, Snapshot, User};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -33,8 +35,19 @@ impl PartialEq for LaneKey {
 pub struct Lane {
     /// What they have in common.
     pub key: LaneKey,
+    /// What its user may have in its hostgroup.
+    pub quota: Arc<Quota>,
+    settings: RefCell<Rc<Effective>>,
+    causal: Cell<CausalPart>,
+    /// Process clock (ms) until which no GTID is chosen: a server refused one.
+    unlabelled_until_ms: Cell<u64>,
     /// By the server's index in the hostgroup.
     idle: RefCell<Vec<Vec<Backend>>>,
+}
+
+/// A user who is not configured any more keeps what was.
+fn user_of<'a>(key: &'a LaneKey, snapshot: &'a Snapshot) -> &'a User {
+    snapshot.users.get(&key.user.name).unwrap_or(&key.user)
 }
 
 /// How many idle backends are looked at for the nearest state; beyond, the last used one of those is good enough.
@@ -42,8 +55,49 @@ const MAX_LOOKED_AT: usize = 64;
 
 impl Lane {
     /// An empty lane.
-    pub fn new(key: LaneKey, servers: usize) -> Rc<Self> {
-        Rc::new(Self { key, idle: RefCell::new((0..servers).map(|_| Vec::new()).collect()) })
+    pub fn new(key: LaneKey, quota: Arc<Quota>, snapshot: &Snapshot) -> Rc<Self> {
+        let user = user_of(&key, snapshot);
+        let settings = RefCell::new(Rc::new(snapshot.effective(user, key.hostgroup)));
+        let causal = Cell::new(CausalPart::of(snapshot, user, key.hostgroup));
+        Rc::new(Self { key, quota, settings, causal, unlabelled_until_ms: Cell::new(0), idle: RefCell::default() })
+    }
+
+    /// Takes the configuration in force over.
+    pub fn configure(&self, snapshot: &Snapshot) {
+        let user = user_of(&self.key, snapshot);
+        *self.settings.borrow_mut() = Rc::new(snapshot.effective(user, self.key.hostgroup));
+        self.causal.set(CausalPart::of(snapshot, user, self.key.hostgroup));
+        self.unlabelled_until_ms.set(0);
+    }
+
+    /// What its hostgroup is to its user's causal reads.
+    pub fn causal(&self) -> CausalPart {
+        self.causal.get()
+    }
+
+    /// Whether GTIDs may be chosen for its transactions, as far as servers let its user.
+    pub fn may_label(&self, now_ms: u64) -> bool {
+        self.unlabelled_until_ms.get() <= now_ms
+    }
+
+    /// A server refused a GTID: none is tried before `until_ms`.
+    pub fn leave_unlabelled(&self, until_ms: u64) {
+        self.unlabelled_until_ms.set(until_ms);
+    }
+
+    /// What holds for its user in its hostgroup.
+    pub fn settings(&self) -> Rc<Effective> {
+        Rc::clone(&self.settings.borrow())
+    }
+
+    /// Most connections of its user in its hostgroup, in all lanes and workers; 0 is no limit.
+    pub fn limit(&self) -> u64 {
+        self.settings.borrow().max_backend_connections_per_user
+    }
+
+    /// Whether its user has as many connections there as it may.
+    pub fn is_used_up(&self) -> bool {
+        self.quota.is_used_up(self.limit())
     }
 
     /// Takes the idle backend of `server` whose state is nearest to `want`.
@@ -63,7 +117,11 @@ impl Lane {
     /// Keeps an idle backend.
     pub fn put(&self, backend: Backend) {
         let mut idle = self.idle.borrow_mut();
-        if let Some(list) = idle.get_mut(backend.core.server.index) {
+        let index = backend.core.server.index;
+        if idle.len() <= index {
+            idle.resize_with(index + 1, Vec::new);
+        }
+        if let Some(list) = idle.get_mut(index) {
             list.push(backend);
         }
     }
@@ -89,6 +147,11 @@ impl Lane {
             }
         }
         taken
+    }
+
+    /// Looks at every idle backend.
+    pub fn visit(&self, look: impl FnMut(&Backend)) {
+        self.idle.borrow().iter().flatten().for_each(look);
     }
 
     /// Number of idle backends, of one server.

@@ -3,28 +3,56 @@
 //! [`Proxy::start`] spawns one thread for each worker and one that accepts clients. Everything that a session touches
 //! lives on its worker; between workers there are only messages and `Arc`s.
 
+mod ask;
 mod backend;
+#[cfg(test)]
+mod bed;
 mod buffer;
+mod cache;
+mod causal;
+mod choice;
 mod class;
 mod clock;
 mod connect;
+mod control;
 mod counters;
 mod entry;
+mod explain;
+mod fleet;
+#[cfg(test)]
+mod fleet_tests;
+mod gtid;
+mod hostgroup;
+mod in_force;
+mod labels;
 mod lane;
 mod link;
 mod listener;
+mod logs;
 mod mailbox;
 mod memory;
+mod mirror;
+mod names;
 mod pins;
 mod pool;
+mod queue;
+mod quota;
+mod ramp;
 pub mod reframe;
+mod safety;
+mod server;
 mod session;
 mod shared;
+mod signals;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod state;
+mod stats;
 mod stmt_cache;
 mod stream;
-pub mod tls;
+mod witness;
 mod worker;
 
 mod start;
+pub use control::Control;
 pub use start::{Proxy, StartError};

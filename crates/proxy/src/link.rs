@@ -77,25 +77,30 @@ impl Compression {
 pub struct Link {
     stream: Stream,
     compression: Option<Box<Compression>>,
+    traffic: Traffic,
 }
+
+/// Bytes of packets, before compression and TLS: sent, received.
+type Traffic = (u64, u64);
 
 /// A link on its way to another worker.
 pub struct DetachedLink {
     stream: DetachedStream,
     compression: Option<Box<Compression>>,
+    traffic: Traffic,
 }
 
 impl DetachedLink {
     /// Registers the link with the runtime of the calling thread.
     pub fn attach(self) -> io::Result<Link> {
-        Ok(Link { stream: self.stream.attach()?, compression: self.compression })
+        Ok(Link { stream: self.stream.attach()?, compression: self.compression, traffic: self.traffic })
     }
 }
 
 impl Link {
     /// A link without compression.
     pub fn new(stream: Stream) -> Self {
-        Self { stream, compression: None }
+        Self { stream, compression: None, traffic: (0, 0) }
     }
 
     /// The stream below.
@@ -115,7 +120,7 @@ impl Link {
 
     /// Takes the link from this thread's runtime.
     pub fn detach(self) -> io::Result<DetachedLink> {
-        Ok(DetachedLink { stream: self.stream.detach()?, compression: self.compression })
+        Ok(DetachedLink { stream: self.stream.detach()?, compression: self.compression, traffic: self.traffic })
     }
 
     /// True when bytes (or the end of the stream) are known to wait.
@@ -127,8 +132,19 @@ impl Link {
         self.stream.poll_readable(cx)
     }
 
+    /// Bytes of packets sent and received since this was last asked.
+    pub fn take_traffic(&mut self) -> (u64, u64) {
+        std::mem::take(&mut self.traffic)
+    }
+
     /// Reads plain packets' bytes into `buffer`; 0 is the end of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, pool: &BufferPool) -> Poll<io::Result<usize>> {
+        let n = ready!(self.poll_read_plain(cx, buffer, pool))?;
+        self.traffic.1 += n as u64;
+        Poll::Ready(Ok(n))
+    }
+
+    fn poll_read_plain(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, pool: &BufferPool) -> Poll<io::Result<usize>> {
         let Some(c) = self.compression.as_mut() else {
             return self.stream.poll_read(cx, buffer, pool);
         };
@@ -155,6 +171,7 @@ impl Link {
 
     /// Sends whole packets (or parts of them; the receiver joins).
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.traffic.0 += bytes.len() as u64;
         let Some(c) = self.compression.as_mut() else {
             return self.stream.write_all(bytes).await;
         };
@@ -170,6 +187,11 @@ impl Link {
     /// With compression, the sequence id of the next frame sent: packets inside it count on from there.
     pub fn frame_seq(&self) -> Option<u8> {
         self.compression.as_ref().map(|c| c.compressor.next_seq())
+    }
+
+    /// Packets have sequence ids that count from the command on; inside compressed frames those mean little.
+    pub fn numbers_packets(&self) -> bool {
+        self.compression.is_none()
     }
 
     /// A new command begins: compressed sequence ids start again at 0.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
 
 /// Connections the kernel holds for us until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -50,8 +51,40 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
     }
 }
 
-/// Accepts clients until the caller drops the future.
-pub async fn accept(bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUsize>) -> io::Result<()> {
+/// Pause between attempts to listen again.
+const BIND_PAUSE: Duration = Duration::from_millis(200);
+
+/// Accepts clients while `open` is true, until the caller drops the future. While it is false the socket is closed.
+pub async fn serve(listen: Listen, bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUsize>, mut open: watch::Receiver<bool>) {
+    let mut bound = Some(bound);
+    loop {
+        match bound.take().map_or_else(|| bind(&listen), Ok) {
+            Ok(one) => {
+                shared.listening.fetch_add(1, Ordering::AcqRel);
+                tokio::select! {
+                    biased;
+                    changed = open.wait_for(|open| !open) => match changed {
+                        Ok(_) => tracing::info!("paused: no longer listening on {listen}"),
+                        Err(_) => return,
+                    },
+                    result = accept(one, &shared, &next_worker) => if let Err(e) = result {
+                        tracing::error!("listening on {listen} failed: {e}");
+                    },
+                }
+                shared.listening.fetch_sub(1, Ordering::AcqRel);
+            }
+            Err(e) => {
+                tracing::error!("cannot listen on {listen}: {e}; tried again");
+                tokio::time::sleep(BIND_PAUSE).await;
+            }
+        }
+        if open.wait_for(|open| *open).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -> io::Result<()> {
     match bound {
         Bound::Tcp(listener) => {
             let listener = TcpListener::from_std(listener)?;
@@ -61,7 +94,7 @@ pub async fn accept(bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUs
                     Ok((stream, peer)) => {
                         let _ = stream.set_nodelay(true);
                         match stream.into_std() {
-                            Ok(stream) => give(&shared, &next_worker, DetachedSocket::Tcp(stream), Some(peer), local),
+                            Ok(stream) => give(shared, next_worker, DetachedSocket::Tcp(stream), Some(peer), local),
                             Err(e) => tracing::warn!("a client was lost: {e}"),
                         }
                     }
@@ -74,7 +107,7 @@ pub async fn accept(bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUs
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => match stream.into_std() {
-                        Ok(stream) => give(&shared, &next_worker, DetachedSocket::Unix(stream), None, None),
+                        Ok(stream) => give(shared, next_worker, DetachedSocket::Unix(stream), None, None),
                         Err(e) => tracing::warn!("a client was lost: {e}"),
                     },
                     Err(e) => pause(&e).await,

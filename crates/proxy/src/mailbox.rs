@@ -3,8 +3,10 @@
 use crate::backend::DetachedBackend;
 use crate::lane::LaneKey;
 use crate::stream::DetachedSocket;
+use crate::worker::Worker;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
@@ -16,6 +18,9 @@ pub enum KillKind {
     /// End the session.
     Connection,
 }
+
+/// What a worker is asked from outside.
+pub type Question = Box<dyn FnOnce(&Rc<Worker>) + Send>;
 
 /// A message to a worker.
 pub enum Mail {
@@ -44,6 +49,10 @@ pub enum Mail {
         /// Statement or session.
         kind: KillKind,
     },
+    /// Servers were laid out anew, or a hold began or ended: serve who waits, end what must end.
+    Arranged,
+    /// Run this on the worker. It must be short: sessions wait.
+    Ask(Question),
     /// Ask the servers what they are, before the first client comes.
     Probe,
     /// Write to the log what this worker does and knows.
@@ -54,28 +63,70 @@ pub enum Mail {
     Stop,
 }
 
+/// What waits.
+#[derive(Default)]
+struct Queue {
+    mails: VecDeque<Mail>,
+    /// One of them is [`Mail::Arranged`]: another one would tell nothing new.
+    arranged: bool,
+}
+
+impl Queue {
+    fn put(&mut self, mail: Mail) {
+        if matches!(mail, Mail::Arranged) && std::mem::replace(&mut self.arranged, true) {
+            return;
+        }
+        self.mails.push_back(mail);
+    }
+
+    fn take(&mut self) -> Option<Mail> {
+        let mail = self.mails.pop_front()?;
+        self.arranged &= !matches!(mail, Mail::Arranged);
+        Some(mail)
+    }
+}
+
 /// One worker's mail. INVARIANT: bounded by what sends it (one accept thread with a connection limit, as many
-/// backends as `max_connections` allow, one `Wanted` a worker, lane and tick).
+/// backends as `max_connections` allow, one `Wanted` a worker, lane and tick, one `Arranged`).
 #[derive(Default)]
 pub struct Mailbox {
-    queue: Mutex<VecDeque<Mail>>,
+    queue: Mutex<Queue>,
     notify: Notify,
 }
 
 impl Mailbox {
     /// Puts a message in and wakes the worker.
     pub fn send(&self, mail: Mail) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(mail);
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).put(mail);
         self.notify.notify_one();
     }
 
     /// Waits for the next message.
     pub async fn receive(&self) -> Mail {
         loop {
-            if let Some(mail) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front() {
+            if let Some(mail) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return mail;
             }
             self.notify.notified().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_laid_out_anew_is_told_once_for_as_long_as_it_waits() {
+        let mut queue = Queue::default();
+        let is_arranged = |mail: Option<Mail>| matches!(mail, Some(Mail::Arranged));
+        for mail in [Mail::Arranged, Mail::Report, Mail::Arranged, Mail::Arranged] {
+            queue.put(mail);
+        }
+        assert!(is_arranged(queue.take()) && !queue.arranged);
+        queue.put(Mail::Arranged);
+        assert!(matches!(queue.take(), Some(Mail::Report)));
+        assert!(is_arranged(queue.take()), "it came after the first was taken");
+        assert!(queue.take().is_none());
     }
 }

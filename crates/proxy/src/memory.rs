@@ -1,10 +1,12 @@
-//! What a worker remembers of statements it has seen: effects of SET, metadata of prepared statements, digests.
+//! What a worker remembers of statements it has seen: effects of SET, metadata of prepared statements.
 //!
 //! Everything here is bounded and may be forgotten at any time without changing an answer.
 
 use crate::state::{Text, Variables};
 use crate::stmt_cache::StatementKey;
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -12,8 +14,14 @@ type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 /// A variable and the value it got, as the server reported it.
 pub type Change = (Arc<str>, Text);
 
-/// The effect of a SET statement made of literals only.
-pub type SetEffect = Arc<[Change]>;
+/// What a SET statement made of literals only did.
+#[derive(Debug)]
+pub struct SetEffect {
+    /// Variables that the server's session tracker told of.
+    pub told: Vec<Change>,
+    /// Everything that it changed in a session's state; character sets are told only in part.
+    pub changes: Vec<Change>,
+}
 
 /// Answer to COM_STMT_PREPARE, as the server gave it.
 pub struct PrepareReply {
@@ -29,33 +37,21 @@ pub struct PrepareReply {
     pub at_ms: u64,
 }
 
-/// One digest's numbers.
-#[derive(Clone, Default, Debug)]
-pub struct DigestStats {
-    /// Statements.
-    pub count: u64,
-    /// Total, least and largest time, us.
-    pub sum_us: u64,
-    /// Least time, us.
-    pub min_us: u64,
-    /// Largest time, us.
-    pub max_us: u64,
-    /// Normalised text.
-    pub text: Box<[u8]>,
-}
-
 /// See the module.
 #[derive(Default)]
 pub struct Memory {
-    sets: Map<Box<[u8]>, SetEffect>,
+    sets: Map<Box<[u8]>, Arc<SetEffect>>,
     prepared: Map<Arc<StatementKey>, PrepareReply>,
     prepared_bytes: usize,
-    digests: Map<u64, DigestStats>,
     schemas: Map<(Box<str>, Box<[u8]>), u64>,
     accepted: Map<Box<str>, ()>,
     interned: Vec<Variables>,
     interned_texts: Vec<Text>,
+    proxy_addrs: Vec<(Option<SocketAddr>, ProxyAddr)>,
 }
+
+/// The address that a client connected to, as rules see it: IP address (empty for a Unix socket) and port.
+pub type ProxyAddr = Rc<(Box<str>, u16)>;
 
 /// SET statements remembered.
 const MAX_SETS: usize = 1024;
@@ -63,8 +59,6 @@ const MAX_SETS: usize = 1024;
 const MAX_SET_LEN: usize = 1024;
 /// Bytes of prepared metadata remembered by a worker.
 const MAX_PREPARED_BYTES: usize = 16 << 20;
-/// Digests counted by a worker; further ones are not counted.
-const MAX_DIGESTS: usize = 10_000;
 /// (user, schema) pairs remembered as valid.
 const MAX_SCHEMAS: usize = 10_000;
 /// How long a (user, schema) pair counts as valid at login, ms.
@@ -77,7 +71,7 @@ const MAX_INTERNED: usize = 64;
 
 impl Memory {
     /// The effect of this SET statement, if it was learnt.
-    pub fn set_effect(&self, sql: &[u8]) -> Option<SetEffect> {
+    pub fn set_effect(&self, sql: &[u8]) -> Option<Arc<SetEffect>> {
         self.sets.get(sql).cloned()
     }
 
@@ -89,7 +83,7 @@ impl Memory {
         if self.sets.len() >= MAX_SETS {
             self.sets.clear();
         }
-        self.sets.insert(sql.into(), effect);
+        self.sets.insert(sql.into(), Arc::new(effect));
     }
 
     /// Has a server accepted this synchronising SET before?
@@ -163,24 +157,17 @@ impl Memory {
         text
     }
 
-    /// Counts a statement; `text` is called once for each new digest.
-    pub fn count_digest(&mut self, digest: u64, time_us: u64, text: impl FnOnce() -> Vec<u8>) {
-        if let Some(stats) = self.digests.get_mut(&digest) {
-            stats.count += 1;
-            stats.sum_us += time_us;
-            stats.min_us = stats.min_us.min(time_us);
-            stats.max_us = stats.max_us.max(time_us);
-        } else if self.digests.len() < MAX_DIGESTS {
-            let text = text().into_boxed_slice();
-            self.digests.insert(digest, DigestStats { count: 1, sum_us: time_us, min_us: time_us, max_us: time_us, text });
+    /// A listener's address in one shared copy.
+    pub fn proxy_addr(&mut self, local: Option<SocketAddr>) -> ProxyAddr {
+        if let Some((_, known)) = self.proxy_addrs.iter().find(|(address, _)| *address == local) {
+            return Rc::clone(known);
         }
-    }
-
-    /// The digests with the largest total time.
-    pub fn top_digests(&self, n: usize) -> Vec<(u64, DigestStats)> {
-        let mut all: Vec<_> = self.digests.iter().map(|(d, s)| (*d, s.clone())).collect();
-        all.sort_by_key(|(_, s)| std::cmp::Reverse(s.sum_us));
-        all.truncate(n);
-        all
+        if self.proxy_addrs.len() >= MAX_INTERNED {
+            self.proxy_addrs.clear();
+        }
+        let text = local.map_or_else(String::new, |local| local.ip().to_canonical().to_string());
+        let address = Rc::new((text.into(), local.map_or(0, |local| local.port())));
+        self.proxy_addrs.push((local, Rc::clone(&address)));
+        address
     }
 }

@@ -34,7 +34,7 @@ pub enum PinReason {
     Cursor,
     /// COM_STMT_SEND_LONG_DATA was sent; ends with the execution or reset of the statement.
     LongData,
-    /// SQL_CALC_FOUND_ROWS; ends with the next statement that is not about FOUND_ROWS().
+    /// SQL_CALC_FOUND_ROWS; ends with the next result, of FOUND_ROWS() itself too; SHOW WARNINGS is none.
     FoundRows,
     /// A SET, role or other session state that could not be followed; ends with a reset.
     SessionState,
@@ -44,11 +44,13 @@ pub enum PinReason {
     MultiplexingOff,
     /// `auto_increment_delay_multiplex`: statements are still to be counted down.
     AutoIncrementDelay,
+    /// A query rule with multiplex=0; ends with a rule with multiplex=1, or a reset.
+    Rule,
 }
 
 impl PinReason {
     /// All reasons, in the order of their bits.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Transaction,
         Self::Savepoint,
         Self::NextTransaction,
@@ -66,6 +68,7 @@ impl PinReason {
         Self::Replication,
         Self::MultiplexingOff,
         Self::AutoIncrementDelay,
+        Self::Rule,
     ];
 
     /// The name shown to operators.
@@ -88,6 +91,7 @@ impl PinReason {
             Self::Replication => "replication",
             Self::MultiplexingOff => "multiplexing_off",
             Self::AutoIncrementDelay => "auto_increment_delay",
+            Self::Rule => "rule",
         }
     }
 
@@ -109,6 +113,21 @@ impl PinSet {
     /// True when `reason` holds.
     pub fn contains(self, reason: PinReason) -> bool {
         self.0 & reason.bit() != 0
+    }
+
+    /// Those that are not in `other`.
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// A set of these reasons.
+    pub const fn of(reasons: &[PinReason]) -> Self {
+        let (mut bits, mut i) = (0, 0);
+        while i < reasons.len() {
+            bits |= 1 << (reasons[i] as u8);
+            i += 1;
+        }
+        Self(bits)
     }
 
     /// The reasons, for listing.

@@ -23,8 +23,6 @@ pub struct TrackFilter {
     pub state_change: bool,
     /// `session_track_gtids` is not OFF.
     pub gtids: bool,
-    /// `session_track_transaction_info` is not OFF.
-    pub transaction_info: bool,
 }
 
 impl TrackFilter {
@@ -37,8 +35,9 @@ impl TrackFilter {
             Change::Schema(_) => self.schema,
             Change::StateChange(_) => self.state_change,
             Change::Gtids(_) => self.gtids,
-            Change::TransactionCharacteristics(_) | Change::TransactionState(_) => self.transaction_info,
-            Change::Other { .. } => true,
+            // The proxy asks for none of these: whatever comes is what the client's own settings, or a server's habit
+            // (MySQL 9.7 tells of BEGIN unasked), bring.
+            Change::TransactionCharacteristics(_) | Change::TransactionState(_) | Change::Other { .. } => true,
         }
     }
 }
@@ -51,6 +50,9 @@ pub struct Patch {
     /// True for a row of the binary protocol.
     pub binary: bool,
 }
+
+/// CR_MALFORMED_PACKET.
+const MALFORMED_PACKET: u16 = 2027;
 
 /// What a reply said.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +67,8 @@ pub struct ReplyFacts {
     pub status: Option<StatusFlags>,
     /// The error that ended it.
     pub error: Option<u16>,
+    /// Its text.
+    pub message: Box<[u8]>,
     /// Rows of the last result set; None when the last result was an OK.
     pub rows: Option<u64>,
     /// Session variables that changed.
@@ -73,6 +77,8 @@ pub struct ReplyFacts {
     pub schema: Option<Box<[u8]>>,
     /// The server said that some session state changed.
     pub state_change: bool,
+    /// GTIDs of what was written, where MySQL was told to say them.
+    pub gtids: Option<Box<[u8]>>,
 }
 
 impl ReplyFacts {
@@ -83,8 +89,33 @@ impl ReplyFacts {
             }
             Change::Schema(name) => self.schema = Some((*name).into()),
             Change::StateChange(changed) => self.state_change |= *changed,
+            Change::Gtids(gtids) => self.gtids = Some((*gtids).into()),
             _ => {}
         }
+    }
+}
+
+/// An error that is the whole of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyError<'a> {
+    /// MySQL error number.
+    pub code: u16,
+    /// SQLSTATE.
+    pub sqlstate: [u8; 5],
+    /// Text.
+    pub message: &'a [u8],
+    /// The server said it of its own accord, before it had read the command.
+    pub unasked: bool,
+}
+
+impl<'a> ReplyError<'a> {
+    /// The error at the front of `reply`, of which nothing was dealt with yet, and its length there; None while it is not
+    /// all there, and for any other reply. `caps` is what was agreed with the server.
+    pub fn at_front(reply: &'a [u8], caps: Capabilities) -> Option<(Self, usize)> {
+        let (len, seq) = packet::header(reply)?;
+        let body = reply.get(HEADER..HEADER + len).filter(|body| body.first() == Some(&wire::message::ERR))?;
+        let error = ErrPacket::parse(body, caps).ok()?;
+        Some((Self { code: error.code, sqlstate: error.sqlstate, message: error.message, unasked: seq == 0 }, HEADER + len))
     }
 }
 
@@ -99,6 +130,25 @@ pub struct Processed {
     pub needs: usize,
 }
 
+/// What goes to the client in place of a packet.
+enum Instead {
+    Nothing,
+    Eof { warnings: u16, status: StatusFlags },
+    Payload(Vec<u8>),
+}
+
+/// ER_QUERY_INTERRUPTED.
+const INTERRUPTED: u16 = 1317;
+/// ER_QUERY_TIMEOUT, as MariaDB once called it.
+const QUERY_TIMEOUT: u16 = 1907;
+
+/// What says that a transaction is open.
+const TRANSACTION: StatusFlags = StatusFlags::IN_TRANS.union(StatusFlags::IN_TRANS_READONLY);
+
+fn is_of_transaction(change: &Change<'_>) -> bool {
+    matches!(change, Change::TransactionCharacteristics(_) | Change::TransactionState(_))
+}
+
 /// See the module.
 pub struct Reframe<'f> {
     tracker: Tracker,
@@ -110,6 +160,10 @@ pub struct Reframe<'f> {
     patch_type: u8,
     /// Packets go out only whole.
     whole: bool,
+    /// The statement was killed because its time was over: the server's error 1317 is told as that.
+    timed_out: bool,
+    /// The transaction in which it runs is the proxy's own: nothing is said of it.
+    hides_transaction: bool,
     skip: usize,
     eof_due: bool,
     /// Status for the EOF packets we make between definitions and rows.
@@ -131,6 +185,8 @@ impl<'f> Reframe<'f> {
             patch: None,
             patch_type: 0,
             whole: false,
+            timed_out: false,
+            hides_transaction: false,
             skip: 0,
             eof_due: false,
             status,
@@ -149,6 +205,17 @@ impl<'f> Reframe<'f> {
     pub fn with_whole_packets(mut self, whole: bool) -> Self {
         self.whole = whole;
         self
+    }
+
+    /// The statement runs in a transaction that the client knows nothing of.
+    pub fn hiding_transaction(mut self, hides: bool) -> Self {
+        self.hides_transaction = hides;
+        self
+    }
+
+    /// The statement was killed because its time was over.
+    pub fn set_timed_out(&mut self) {
+        self.timed_out = true;
     }
 
     /// The reply is complete.
@@ -238,9 +305,9 @@ impl<'f> Reframe<'f> {
             }
             let body = input.get(pos + HEADER..pos + HEADER + at_hand).unwrap_or_default();
             let replaced = self.replace(frame, body, facts);
-            if let Some(replacement) = replaced {
+            if let Some(instead) = replaced {
                 self.flush(input, &mut run, pos, out, &mut direct);
-                self.put(&replacement, out);
+                self.put(&instead, out);
                 pos += HEADER + len;
                 run = pos;
                 continue;
@@ -275,38 +342,57 @@ impl<'f> Reframe<'f> {
         *direct = false;
     }
 
-    /// Writes a packet in place of the one at hand; an empty one means that nothing takes its place.
-    fn put(&mut self, payload: &[u8], out: &mut Vec<u8>) {
-        if !payload.is_empty() {
-            packet::put_packet(out, &mut self.next_seq, payload);
+    /// Writes what takes the place of the packet at hand.
+    fn put(&mut self, instead: &Instead, out: &mut Vec<u8>) {
+        match instead {
+            Instead::Nothing => {}
+            Instead::Eof { warnings, status } => self.put_eof(*warnings, *status, out),
+            Instead::Payload(payload) => packet::put_packet(out, &mut self.next_seq, payload),
         }
     }
 
+    fn put_eof(&mut self, warnings: u16, status: StatusFlags, out: &mut Vec<u8>) {
+        let start = packet::begin_packet(out);
+        put_eof(out, warnings, status);
+        packet::finish_packet(out, start, &mut self.next_seq);
+    }
+
     fn insert_eof(&mut self, out: &mut Vec<u8>) {
-        let mut payload = Vec::with_capacity(5);
-        put_eof(&mut payload, 0, self.status);
-        packet::put_packet(out, &mut self.next_seq, &payload);
+        self.put_eof(0, self.status, out);
         self.eof_due = false;
     }
 
-    /// Notes what the frame says; answers the payload that goes to the client instead, if it cannot pass as it is.
-    fn replace(&mut self, frame: Frame, body: &[u8], facts: &mut ReplyFacts) -> Option<Vec<u8>> {
+    /// Notes what the frame says; answers what goes to the client instead, if it cannot pass as it is.
+    fn replace(&mut self, frame: Frame, body: &[u8], facts: &mut ReplyFacts) -> Option<Instead> {
         match frame {
             Frame::Definition if self.patch.is_some() => {
                 // The definition ends: type (1), flags (2), decimals (1), filler (2).
                 self.patch_type = body.len().checked_sub(6).and_then(|at| body.get(at)).copied().unwrap_or(0);
                 None
             }
-            Frame::Row => self.patch.map(|p| p.row(self.patch_type)),
+            Frame::Row => self.patch.map(|p| Instead::Payload(p.row(self.patch_type))),
             Frame::Err => {
-                facts.error = Some(ErrPacket::parse(body, self.from).map_or(2027, |e| e.code));
-                None
+                let error = ErrPacket::parse(body, self.from).ok();
+                let code = error.as_ref().map_or(MALFORMED_PACKET, |e| e.code);
+                facts.error = Some(code);
+                facts.message = error.map(|e| e.message.into()).unwrap_or_default();
+                (self.timed_out && code == INTERRUPTED).then(|| Instead::Payload(self.time_is_over(facts)))
             }
-            Frame::DefinitionsEnd if self.drops_eof() => Some(Vec::new()),
-            Frame::Ok => self.ok(body, facts),
+            Frame::DefinitionsEnd if self.drops_eof() => Some(Instead::Nothing),
+            Frame::Ok => self.ok(body, facts).map(Instead::Payload),
             Frame::ResultEnd => self.result_end(body, facts),
             _ => None,
         }
+    }
+
+    /// Error 1907, as ProxySQL puts it, in place of the 1317 that follows a KILL.
+    fn time_is_over(&self, facts: &mut ReplyFacts) -> Vec<u8> {
+        facts.error = Some(QUERY_TIMEOUT);
+        let mut payload = Vec::new();
+        let message = b"Query execution was interrupted, query_timeout exceeded";
+        facts.message = message[..].into();
+        ErrPacket { code: QUERY_TIMEOUT, sqlstate: *b"70100", message }.write(&mut payload, self.to);
+        payload
     }
 
     fn ok(&mut self, body: &[u8], facts: &mut ReplyFacts) -> Option<Vec<u8>> {
@@ -323,7 +409,7 @@ impl<'f> Reframe<'f> {
         self.rewritten(&ok, wire::message::OK, facts)
     }
 
-    fn result_end(&mut self, body: &[u8], facts: &mut ReplyFacts) -> Option<Vec<u8>> {
+    fn result_end(&mut self, body: &[u8], facts: &mut ReplyFacts) -> Option<Instead> {
         facts.rows = Some(self.tracker.rows());
         self.note_end(facts);
         if !self.from.contains(Capabilities::DEPRECATE_EOF) {
@@ -334,7 +420,7 @@ impl<'f> Reframe<'f> {
             let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings, info: b"", session_state: b"" };
             let mut payload = Vec::new();
             ok.write(&mut payload, EOF, self.to);
-            return Some(payload);
+            return Some(Instead::Payload(payload));
         }
         let ok = OkPacket::parse(body, self.from).ok()?;
         if ok.last_insert_id != 0 {
@@ -342,27 +428,29 @@ impl<'f> Reframe<'f> {
         }
         let rewritten = self.rewritten(&ok, EOF, facts);
         if self.to.contains(Capabilities::DEPRECATE_EOF) {
-            return rewritten;
+            return rewritten.map(Instead::Payload);
         }
-        let mut payload = Vec::with_capacity(5);
         let mut status = self.tracker.status();
         status.remove(StatusFlags::SESSION_STATE_CHANGED);
-        put_eof(&mut payload, self.tracker.warnings(), status);
-        Some(payload)
+        Some(Instead::Eof { warnings: self.tracker.warnings(), status })
     }
 
     fn note_end(&self, facts: &mut ReplyFacts) {
         facts.warnings = self.tracker.warnings();
-        facts.status = Some(self.tracker.status());
+        let mut status = self.tracker.status();
+        if self.hides_transaction {
+            status.remove(TRANSACTION);
+        }
+        facts.status = Some(status);
     }
 
     /// Notes session changes; the packet anew when the client must not see them all.
     fn rewritten(&self, ok: &OkPacket<'_>, header: u8, facts: &mut ReplyFacts) -> Option<Vec<u8>> {
-        if ok.session_state.is_empty() && !ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) {
+        if ok.session_state.is_empty() && !ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) && !self.hides_transaction {
             return None;
         }
         let mut kept = Vec::new();
-        let mut all = true;
+        let mut all = !self.hides_transaction;
         for change in session_state::changes(ok.session_state) {
             // What cannot be read is not passed on.
             let Ok(change) = change else {
@@ -370,7 +458,8 @@ impl<'f> Reframe<'f> {
                 break;
             };
             facts.note(&change);
-            if self.filter.is_some_and(|f| f.wants(&change)) {
+            let is_hidden = self.hides_transaction && is_of_transaction(&change);
+            if !is_hidden && self.filter.is_some_and(|f| f.wants(&change)) {
                 session_state::put_change(&mut kept, &change);
             } else {
                 all = false;
@@ -381,6 +470,9 @@ impl<'f> Reframe<'f> {
         }
         let mut status = ok.status;
         status.set(StatusFlags::SESSION_STATE_CHANGED, !kept.is_empty());
+        if self.hides_transaction {
+            status.remove(TRANSACTION);
+        }
         let mut payload = Vec::new();
         OkPacket { session_state: &kept, status, ..*ok }.write(&mut payload, header, self.to);
         Some(payload)
@@ -413,3 +505,33 @@ const MYSQL_TYPE_SHORT: u8 = 2;
 const MYSQL_TYPE_LONG: u8 = 3;
 const MYSQL_TYPE_LONGLONG: u8 = 8;
 const MYSQL_TYPE_INT24: u8 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPS: Capabilities = Capabilities::PROTOCOL_41.union(Capabilities::SESSION_TRACK);
+
+    /// An OK in a transaction that is told as one outside of any, numbers and text untouched.
+    #[test]
+    fn a_transaction_of_the_proxys_own_is_not_told() {
+        let mut state = Vec::new();
+        session_state::put_change(&mut state, &Change::TransactionState(b"T___W___"));
+        session_state::put_change(&mut state, &Change::SystemVariable { name: b"autocommit", value: b"ON" });
+        let status = StatusFlags::IN_TRANS | StatusFlags::AUTOCOMMIT | StatusFlags::SESSION_STATE_CHANGED;
+        let ok = OkPacket { affected_rows: 3, last_insert_id: 7, status, warnings: 1, info: b"Records: 3", session_state: &state };
+        let (mut payload, mut input) = (Vec::new(), Vec::new());
+        ok.write(&mut payload, wire::message::OK, CAPS);
+        packet::put_packet(&mut input, &mut 1, &payload);
+        let filter = TrackFilter { system_variables: vec!["*".into()], ..TrackFilter::default() };
+        let (mut out, mut facts) = (Vec::new(), ReplyFacts::default());
+        let mut reframe = Reframe::new(ReplyKind::Results, CAPS, CAPS, Some(&filter), StatusFlags::AUTOCOMMIT).hiding_transaction(true);
+        reframe.process(&mut input, &mut out, &mut facts).unwrap();
+        let told = OkPacket::parse(&out[HEADER..], CAPS).unwrap();
+        assert_eq!((told.affected_rows, told.last_insert_id, told.warnings, told.info), (3, 7, 1, &b"Records: 3"[..]));
+        assert_eq!(told.status, StatusFlags::AUTOCOMMIT | StatusFlags::SESSION_STATE_CHANGED);
+        let changes: Vec<_> = session_state::changes(told.session_state).map(Result::unwrap).collect();
+        assert!(matches!(changes.as_slice(), [Change::SystemVariable { .. }]), "{changes:?}");
+        assert!(facts.status.is_some_and(|status| !status.intersects(TRANSACTION) && status.contains(StatusFlags::AUTOCOMMIT)));
+    }
+}

@@ -1,15 +1,25 @@
-//! What the whole process shares: servers with their limits and health, users' counts, mailboxes of the workers.
+//! What the whole process shares: hostgroups, users' counts, mailboxes of the workers.
 //!
-//! Nothing here is touched by a statement that finds an idle backend on its own worker, but for one relaxed load per
-//! hostgroup (are others waiting?). Counts are exact: a connection to a server exists only while a [`Slot`] is held.
+//! A statement that finds an idle backend on its own worker touches nothing here but a few atomics of its hostgroup and
+//! its servers, which change rarely.
 
+use crate::cache::{CacheSettings, QueryCache};
 use crate::clock::Clock;
+pub use crate::hostgroup::HostgroupShared;
+use crate::hostgroup::Terms;
+use crate::in_force::InForce;
+use crate::logs::Logs;
 use crate::mailbox::Mailbox;
-use model::HostgroupId;
-use model::snapshot::{HostgroupAttributes, Server, Snapshot, User};
+use crate::server::PlacedBy;
+pub use crate::server::{ServerShared, Slot};
+use crate::stats::hosts::HostCache;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use model::fleet::{Layout, RoleKeeper, UnderWay};
+use model::snapshot::{HostgroupAttributes, Snapshot};
+use model::{HostgroupId, ServerAddr};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
@@ -49,185 +59,6 @@ pub struct ServerTracking {
     pub ours: Arc<str>,
 }
 
-/// One server of one hostgroup, for all workers.
-pub struct ServerShared {
-    /// Its configuration.
-    pub server: Arc<Server>,
-    /// Its number in the hostgroup.
-    pub index: usize,
-    connections: AtomicU32,
-    connecting: AtomicU32,
-    /// Worker clock (ms) before which no new connection is tried; 0 when healthy.
-    retry_at_ms: AtomicU64,
-    failures: AtomicU32,
-    last_error: Mutex<Option<String>>,
-    /// Connections for KILL: one at a time.
-    pub kills: tokio::sync::Semaphore,
-    /// Session tracking on this server, once the first connection has asked.
-    pub tracking: OnceLock<ServerTracking>,
-}
-
-/// The right to hold one connection to a server; gives itself back.
-pub struct Slot(Option<Arc<ServerShared>>);
-
-impl Slot {
-    /// The right to one connection beside the counted ones, to send a KILL: the caller holds its server's turn.
-    pub fn extra() -> Self {
-        Self(None)
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        if let Some(server) = &self.0 {
-            server.connections.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-/// The right to be connecting; gives itself back.
-pub struct ConnectPermit(Arc<ServerShared>);
-
-impl Drop for ConnectPermit {
-    fn drop(&mut self) {
-        self.0.connecting.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// First pause after a failed connect, ms; doubles with each further failure.
-const RETRY_FIRST_MS: u64 = 10;
-/// Longest pause between connects to a failing server, ms.
-const RETRY_MAX_MS: u64 = 1000;
-
-impl ServerShared {
-    fn new(server: Arc<Server>, index: usize) -> Self {
-        Self {
-            server,
-            index,
-            connections: AtomicU32::new(0),
-            connecting: AtomicU32::new(0),
-            retry_at_ms: AtomicU64::new(0),
-            failures: AtomicU32::new(0),
-            last_error: Mutex::new(None),
-            kills: tokio::sync::Semaphore::new(1),
-            tracking: OnceLock::new(),
-        }
-    }
-
-    /// Connections that exist or are being made.
-    pub fn connections(&self) -> u32 {
-        self.connections.load(Ordering::Acquire)
-    }
-
-    /// True when `max_connections` is reached.
-    pub fn is_full(&self) -> bool {
-        self.connections() >= self.server.max_connections
-    }
-
-    /// True while connects fail and the pause before the next try is not over.
-    pub fn is_backing_off(&self, now_ms: u64) -> bool {
-        self.retry_at_ms.load(Ordering::Acquire) > now_ms
-    }
-
-    /// Takes the right to hold a connection, if `max_connections` allows.
-    pub fn reserve(self: &Arc<Self>) -> Option<Slot> {
-        let max = self.server.max_connections;
-        let taken = self.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < max).then_some(n + 1));
-        taken.ok().map(|_| Slot(Some(Arc::clone(self))))
-    }
-
-    /// Takes the right to connect now: at most `concurrency` at a time; one at a time after failures.
-    pub fn begin_connect(self: &Arc<Self>, concurrency: u32) -> Option<ConnectPermit> {
-        let limit = if self.failures.load(Ordering::Acquire) > 0 { 1 } else { concurrency };
-        let taken = self.connecting.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1));
-        taken.ok().map(|_| ConnectPermit(Arc::clone(self)))
-    }
-
-    /// A login succeeded.
-    pub fn connect_succeeded(&self) {
-        self.failures.store(0, Ordering::Release);
-        self.retry_at_ms.store(0, Ordering::Release);
-    }
-
-    /// A connect failed for a reason that concerns the server; pauses grow until one succeeds.
-    pub fn connect_failed(&self, error: &str, now_ms: u64) {
-        let failures = self.failures.fetch_add(1, Ordering::AcqRel).min(16);
-        let pause = (RETRY_FIRST_MS << failures).min(RETRY_MAX_MS);
-        self.retry_at_ms.store(now_ms + pause, Ordering::Release);
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
-    }
-
-    /// The last connect error, while connects fail.
-    pub fn last_error(&self) -> Option<String> {
-        if self.failures.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// No one waits.
-pub const NOBODY: u64 = u64::MAX;
-
-/// One hostgroup, for all workers.
-pub struct HostgroupShared {
-    /// Its number.
-    pub id: HostgroupId,
-    /// Its servers, in the order of the configuration.
-    pub servers: Vec<Arc<ServerShared>>,
-    /// Per worker: since when (process clock, us) its first waiter waits, or [`NOBODY`].
-    pub oldest_waiter_us: Vec<AtomicU64>,
-    /// Workers with waiters.
-    pub waiting_workers: AtomicU32,
-    /// Share of `max_connections` that may stay idle, percent.
-    pub free_connections_pct: u32,
-    /// New connections are spaced by this, us (from connections per second); the next one is due at `next_connect_us`.
-    connect_interval_us: u64,
-    next_connect_us: AtomicU64,
-}
-
-impl HostgroupShared {
-    fn new(id: HostgroupId, servers: &[Arc<Server>], attributes: &HostgroupAttributes, workers: usize) -> Self {
-        let servers = servers.iter().enumerate().map(|(i, s)| Arc::new(ServerShared::new(Arc::clone(s), i))).collect();
-        Self {
-            id,
-            servers,
-            oldest_waiter_us: (0..workers).map(|_| AtomicU64::new(NOBODY)).collect(),
-            waiting_workers: AtomicU32::new(0),
-            connect_interval_us: 1_000_000 / u64::from(attributes.throttle_connections_per_sec).max(1),
-            free_connections_pct: u32::from(attributes.free_connections_pct),
-            next_connect_us: AtomicU64::new(0),
-        }
-    }
-
-    /// Takes one new connection from the hostgroup's rate, if it allows one now.
-    pub fn take_connect_rate(&self, now_us: u64) -> bool {
-        let interval = self.connect_interval_us;
-        let taken = self.next_connect_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, |due| {
-            (due <= now_us).then_some(due.max(now_us.saturating_sub(interval)) + interval)
-        });
-        taken.is_ok()
-    }
-
-    /// Notes since when `worker`'s first waiter waits.
-    pub fn set_oldest(&self, worker: usize, since_us: u64) {
-        let Some(cell) = self.oldest_waiter_us.get(worker) else { return };
-        let before = cell.swap(since_us, Ordering::AcqRel);
-        match (before == NOBODY, since_us == NOBODY) {
-            (true, false) => self.waiting_workers.fetch_add(1, Ordering::AcqRel),
-            (false, true) => self.waiting_workers.fetch_sub(1, Ordering::AcqRel),
-            _ => 0,
-        };
-    }
-
-    /// The worker, other than `me`, whose first waiter waits longest, with the time (us) it waits since.
-    pub fn longest_waiting_other(&self, me: usize) -> Option<(usize, u64)> {
-        let others = self.oldest_waiter_us.iter().enumerate().filter(|(w, _)| *w != me);
-        let oldest = others.map(|(w, since)| (w, since.load(Ordering::Acquire))).min_by_key(|(_, since)| *since);
-        oldest.filter(|(_, since)| *since != NOBODY)
-    }
-}
-
 /// One user, for all workers.
 #[derive(Default)]
 pub struct UserShared {
@@ -259,68 +90,191 @@ impl UserShared {
     }
 }
 
+/// How a login went, for the client host cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostLogin {
+    /// The client is in.
+    Succeeded,
+    /// Wrong name or password.
+    Failed,
+}
+
 /// Everything the workers share.
 pub struct Shared {
-    /// The configuration.
-    pub snapshot: Arc<Snapshot>,
-    /// Hostgroups by number.
-    pub hostgroups: HashMap<HostgroupId, Arc<HostgroupShared>>,
-    /// Users by name.
-    pub users: HashMap<Vec<u8>, Arc<UserShared>>,
+    /// The configuration in force.
+    pub in_force: ArcSwap<InForce>,
+    hostgroups: RwLock<HashMap<HostgroupId, Arc<HostgroupShared>>>,
+    /// The layout in use. Held while one is taken over.
+    layout: Mutex<Arc<Layout>>,
+    /// Who decides about roles, if anybody watches the servers.
+    pub keeper: Option<Arc<dyn RoleKeeper>>,
+    users: RwLock<HashMap<Box<str>, Arc<UserShared>>>,
     /// Mail to each worker.
     pub mailboxes: Vec<Mailbox>,
     /// Frontend connections in the process.
     pub frontends: AtomicUsize,
+    /// Listeners that are open.
+    pub listening: AtomicUsize,
     /// What the backends say they are; None until one was seen.
     pub info: OnceLock<ServerInfo>,
     /// No server could be asked what it is.
     pub probe_failed: std::sync::atomic::AtomicBool,
     /// Sessions that are logged in, with their users: for KILL.
     pub sessions: Mutex<HashMap<u64, Box<str>>>,
+    /// Results that may be given again.
+    pub cache: Arc<QueryCache>,
     /// TLS towards clients, when it is offered.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: ArcSwapOption<rustls::ServerConfig>,
     /// TLS towards servers.
-    pub client_tls: crate::tls::ClientConfigs,
+    pub client_tls: tls::ClientConfigs,
     /// The key clients may encrypt passwords with when they have no TLS.
     pub rsa: Option<RsaKey>,
     /// Grows with each DDL statement seen by any worker: prepared metadata from before it is stale.
     pub ddl_epoch: AtomicU64,
+    /// Addresses of servers' names.
+    pub names: crate::names::Names,
     /// The process clock.
     pub clock: Clock,
+    /// Query log and audit log.
+    pub logs: Logs,
+    /// Addresses that failed to log in.
+    pub hosts: HostCache,
+    /// How many mirrored statements run at a time.
+    pub mirrors: Arc<crate::mirror::limit::Limit>,
     /// Set when the process is told to stop: sessions end at their next idle moment.
     pub draining: std::sync::atomic::AtomicBool,
+    /// Sessions so far: their ids are made of it.
+    pub sessions_begun: AtomicU64,
+    /// The simulated world, where there is one.
+    #[cfg(feature = "sim")]
+    pub simulated: OnceLock<crate::sim::World>,
 }
 
 impl Shared {
     /// Shared state for `workers` workers.
-    pub fn new(snapshot: Arc<Snapshot>, workers: usize, tls: Option<Arc<rustls::ServerConfig>>, rsa: Option<RsaKey>) -> Self {
-        let global = HostgroupAttributes::from_variables(&snapshot.vars);
-        let mut hostgroups: HashMap<_, _> = snapshot
-            .hostgroups
-            .values()
-            .map(|h| (h.id, Arc::new(HostgroupShared::new(h.id, &h.servers, &h.attributes, workers))))
-            .collect();
-        for user in snapshot.users.values() {
-            // A user may point to a hostgroup without servers: its sessions wait, and are told why.
-            let id = user.default_hostgroup;
-            hostgroups.entry(id).or_insert_with(|| Arc::new(HostgroupShared::new(id, &[], &global, workers)));
-        }
-        let users = snapshot.users.values().map(|u: &Arc<User>| (u.name.as_bytes().to_vec(), Arc::default())).collect();
-        Self {
-            snapshot,
-            hostgroups,
-            users,
+    pub fn new(
+        in_force: Arc<InForce>,
+        keeper: Option<Arc<dyn RoleKeeper>>,
+        workers: usize,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        rsa: Option<RsaKey>,
+    ) -> Self {
+        let shared = Self {
+            in_force: ArcSwap::new(Arc::clone(&in_force)),
+            hostgroups: RwLock::default(),
+            layout: Mutex::default(),
+            keeper,
+            users: RwLock::default(),
             mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
             frontends: AtomicUsize::new(0),
+            listening: AtomicUsize::new(0),
             info: OnceLock::new(),
             probe_failed: std::sync::atomic::AtomicBool::new(false),
             sessions: Mutex::default(),
-            tls,
-            client_tls: crate::tls::ClientConfigs::default(),
+            cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
+            tls: ArcSwapOption::new(tls),
+            client_tls: tls::ClientConfigs::default(),
+            names: crate::names::Names::default(),
             rsa,
             ddl_epoch: AtomicU64::new(0),
             clock: Clock::new(),
+            logs: Logs::default(),
+            hosts: HostCache::default(),
+            mirrors: crate::mirror::limit::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
             draining: std::sync::atomic::AtomicBool::new(false),
+            sessions_begun: AtomicU64::new(0),
+            #[cfg(feature = "sim")]
+            simulated: OnceLock::new(),
+        };
+        shared.configure_hostgroups(&in_force.snapshot);
+        shared
+    }
+
+    /// Takes what a configuration says of hostgroups and their servers over: who serves what under it, the role keeper
+    /// says.
+    pub(crate) fn configure_hostgroups(&self, snapshot: &Arc<Snapshot>) {
+        for id in snapshot.hostgroups.keys() {
+            self.hostgroup_of(*id, snapshot);
+        }
+        for hostgroup in self.hostgroups() {
+            hostgroup.configure(&attributes_of(snapshot, hostgroup.id), Terms::of(snapshot, hostgroup.id));
+        }
+        let layout = match &self.keeper {
+            Some(keeper) => keeper.configure(snapshot),
+            None => Layout::as_configured(snapshot),
+        };
+        self.take_over(layout, snapshot, PlacedBy::Configuration);
+    }
+
+    /// Uses the servers as this says; false when it is older than what is in use.
+    pub(crate) fn arrange(&self, layout: Layout) -> bool {
+        let snapshot = Arc::clone(&self.in_force.load().snapshot);
+        self.take_over(layout, &snapshot, PlacedBy::Observation)
+    }
+
+    fn take_over(&self, layout: Layout, snapshot: &Snapshot, by: PlacedBy) -> bool {
+        let mut in_use = self.layout.lock().unwrap_or_else(PoisonError::into_inner);
+        if layout.revision < in_use.revision {
+            return false;
+        }
+        let now_ms = self.clock.now_ms();
+        let lost = lost(&layout);
+        for hostgroup in self.hostgroups().iter().filter(|h| !layout.hostgroups.contains_key(&h.id)) {
+            hostgroup.place(&[], &lost, by, now_ms);
+        }
+        for (id, placements) in &layout.hostgroups {
+            self.hostgroup_of(*id, snapshot).place(placements, &lost, by, now_ms);
+        }
+        *in_use = Arc::new(layout);
+        true
+    }
+
+    /// The layout in use.
+    pub fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.layout.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A hostgroup. One that the configuration does not name has no servers: its sessions wait, and are told why.
+    pub fn hostgroup(&self, id: HostgroupId) -> Arc<HostgroupShared> {
+        self.hostgroup_of(id, &self.in_force.load().snapshot)
+    }
+
+    fn hostgroup_of(&self, id: HostgroupId, snapshot: &Snapshot) -> Arc<HostgroupShared> {
+        if let Some(hostgroup) = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return Arc::clone(hostgroup);
+        }
+        let mut hostgroups = self.hostgroups.write().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let (attributes, terms) = (attributes_of(snapshot, id), Terms::of(snapshot, id));
+            Arc::new(HostgroupShared::new(id, &attributes, terms, self.mailboxes.len()))
+        };
+        Arc::clone(hostgroups.entry(id).or_insert_with(new))
+    }
+
+    /// Every hostgroup that was ever named, by number.
+    pub fn hostgroups(&self) -> Vec<Arc<HostgroupShared>> {
+        let mut all: Vec<_> = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        all.sort_by_key(|h| h.id);
+        all
+    }
+
+    /// What is shared of a user, which outlives a reload of the users.
+    pub fn user(&self, name: &str) -> Arc<UserShared> {
+        if let Some(user) = self.users.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Arc::clone(user);
+        }
+        let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(users.entry(name.into()).or_default())
+    }
+
+    /// Forgets users that are neither configured nor connected, and what was learnt of passwords that have changed.
+    pub(crate) fn configure_users(&self, old: &Snapshot, new: &Snapshot) {
+        let password = |snapshot: &Snapshot, name: &str| snapshot.users.get(name).map(|u| u.password.clone());
+        let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
+        users.retain(|name, user| new.users.contains_key(name) || user.connections.load(Ordering::Acquire) > 0);
+        for (name, user) in users.iter().filter(|(name, _)| password(old, name) != password(new, name)) {
+            tracing::debug!("the password of '{name}' has changed");
+            user.learn(|secrets| *secrets = LearntSecrets::default());
         }
     }
 
@@ -338,8 +292,36 @@ impl Shared {
         };
     }
 
+    /// Tells the client host cache of a login, if the cache is on.
+    pub fn note_host(&self, peer: Option<std::net::SocketAddr>, login: HostLogin) {
+        let size = self.in_force.load().snapshot.vars.client_host_cache_size;
+        let Some(peer) = peer.filter(|_| size > 0) else { return };
+        match login {
+            HostLogin::Succeeded => self.hosts.succeeded(peer.ip()),
+            HostLogin::Failed => self.hosts.failed(peer.ip(), self.clock.now_ms(), usize::try_from(size).unwrap_or(usize::MAX)),
+        }
+    }
+
     /// True once the process was told to stop.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// What holds in a hostgroup; one that is not named has what the variables say.
+/// Servers that are dead or cut off. They are so in every hostgroup, also in one that they have left.
+fn lost(layout: &Layout) -> HashMap<ServerAddr, UnderWay> {
+    let mut lost = HashMap::new();
+    for placement in layout.hostgroups.values().flatten().filter(|p| p.under_way != UnderWay::MayFinish) {
+        let worst = lost.entry(placement.server.key.addr()).or_default();
+        *worst = placement.under_way.max(*worst);
+    }
+    lost
+}
+
+fn attributes_of(snapshot: &Snapshot, id: HostgroupId) -> HostgroupAttributes {
+    match snapshot.hostgroup(id) {
+        Some(hostgroup) => hostgroup.attributes.clone(),
+        None => HostgroupAttributes::from_variables(&snapshot.vars),
     }
 }

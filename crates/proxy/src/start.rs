@@ -1,18 +1,22 @@
 //! Starting and stopping the data plane.
 
+use crate::control::Control;
+use crate::in_force::InForce;
 use crate::listener;
 use crate::mailbox::Mail;
 use crate::shared::Shared;
-use crate::tls;
+use crate::stats::ProxyStats;
 use crate::worker::Worker;
-use model::Listen;
+use model::fleet::RoleKeeper;
 use model::snapshot::Snapshot;
+use model::{ConfigError, Listen};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use wire::auth::rsa::RsaKey;
 
 /// Why the data plane could not start.
@@ -29,6 +33,9 @@ pub enum StartError {
     /// Certificates.
     #[error("TLS: {0}")]
     Tls(String),
+    /// Patterns of rules that cannot be used.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Config(Vec<ConfigError>),
     /// Threads, keys.
     #[error("{0}")]
     System(String),
@@ -37,17 +44,20 @@ pub enum StartError {
 /// The running data plane.
 pub struct Proxy {
     shared: Arc<Shared>,
+    control: Arc<Control>,
     workers: Vec<JoinHandle<()>>,
     accepting: Vec<tokio::task::JoinHandle<()>>,
     unix_sockets: Vec<std::path::PathBuf>,
 }
 
 impl Proxy {
-    /// Binds the listeners, starts the workers and accepts clients. Runs inside a tokio runtime, which accepts.
+    /// Binds the listeners, starts the workers and accepts clients. Runs inside a tokio runtime, which accepts. `keeper` says
+    /// which server has which role; without one, servers are used as they are configured.
     ///
     /// # Errors
     /// [`StartError`] names the listener, file or limit that is in the way; nothing keeps running then.
-    pub async fn start(snapshot: Arc<Snapshot>, datadir: &Path) -> Result<Self, StartError> {
+    pub async fn start(snapshot: Arc<Snapshot>, datadir: &Path, keeper: Option<Arc<dyn RoleKeeper>>) -> Result<Self, StartError> {
+        let in_force = Arc::new(InForce::compile(Arc::clone(&snapshot), None).map_err(StartError::Config)?);
         let vars = &snapshot.vars;
         let tls = match vars.have_ssl {
             true => Some(tls::server(datadir).map_err(StartError::Tls)?),
@@ -61,8 +71,12 @@ impl Proxy {
         }
         let threads = usize::try_from(vars.threads).unwrap_or(1).max(1);
         let stack = usize::try_from(vars.stacksize).unwrap_or(1 << 20);
-        let shared = Arc::new(Shared::new(Arc::clone(&snapshot), threads, tls, Some(rsa)));
-        let mut proxy = Self { shared, workers: Vec::new(), accepting: Vec::new(), unix_sockets: Vec::new() };
+        let shared = Arc::new(Shared::new(in_force, keeper, threads, tls, Some(rsa)));
+        shared.logs.start(datadir, &snapshot.vars);
+        let (open, is_open) = watch::channel(true);
+        let stats = Arc::new(ProxyStats::new(Arc::clone(&shared)));
+        let control = Arc::new(Control::new(Arc::clone(&shared), stats, datadir.to_path_buf(), bound.len(), open));
+        let mut proxy = Self { shared, control, workers: Vec::new(), accepting: Vec::new(), unix_sockets: Vec::new() };
         for index in 0..threads {
             proxy.spawn_worker(index, stack)?;
         }
@@ -73,14 +87,15 @@ impl Proxy {
             if let Listen::Unix(path) = &listen {
                 proxy.unix_sockets.push(path.clone());
             }
-            proxy.accepting.push(tokio::spawn(async move {
-                if let Err(e) = listener::accept(one, shared, next).await {
-                    tracing::error!("a listener failed: {e}");
-                }
-            }));
             tracing::info!("listening on {listen}");
+            proxy.accepting.push(tokio::spawn(listener::serve(listen, one, shared, next, is_open.clone())));
         }
         Ok(proxy)
+    }
+
+    /// What an operator may do to it.
+    pub fn control(&self) -> Arc<Control> {
+        Arc::clone(&self.control)
     }
 
     fn spawn_worker(&mut self, index: usize, stack: usize) -> Result<(), StartError> {
@@ -96,14 +111,14 @@ impl Proxy {
 
     /// Waits a moment for the first server to say what it is: clients are then told the same.
     async fn learn_servers(&self) {
-        let has_servers = self.shared.hostgroups.values().any(|h| !h.servers.is_empty());
+        let has_servers = self.shared.hostgroups().iter().any(|h| !h.servers().is_empty());
         if !has_servers {
             return;
         }
         if let Some(mailbox) = self.shared.mailboxes.first() {
             mailbox.send(Mail::Probe);
         }
-        let limit = Duration::from_millis(self.shared.snapshot.vars.connect_timeout_server).min(Duration::from_secs(3));
+        let limit = Duration::from_millis(self.shared.in_force.load().snapshot.vars.connect_timeout_server).min(Duration::from_secs(3));
         let deadline = Instant::now() + limit;
         while self.shared.info.get().is_none() && Instant::now() < deadline && !self.shared.probe_failed.load(Ordering::Acquire) {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -139,11 +154,13 @@ impl Proxy {
                 let _ = worker.join();
             }
         }
+        self.shared.logs.stop();
         left == 0
     }
 
-    /// Asks every worker to write what it does and knows to the log.
+    /// Asks every worker to write what it does and knows to the log; begins new files of query log and audit log.
     pub fn report(&self) {
+        self.shared.logs.flush_soon();
         self.send_all(|| Mail::Report);
     }
 

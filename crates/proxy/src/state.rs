@@ -9,6 +9,10 @@ use std::sync::Arc;
 /// Bytes shared between the sessions and backends that hold the same value.
 pub type Text = Arc<[u8]>;
 
+/// No variable: the collation that text in results has, as column definitions say. Servers keep it with
+/// `character_set_results`; a login and SET NAMES give it. Absent where results are not converted.
+pub const RESULTS_COLLATION: &str = "results_collation";
+
 /// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
 #[derive(Clone, Default, Debug)]
 pub struct Variables(Option<Arc<Vec<Entry>>>);
@@ -98,6 +102,18 @@ pub struct State {
     pub user_variables: Variables,
 }
 
+impl State {
+    /// Another schema is chosen: the variables that follow it are the server's again.
+    pub fn enter_schema(&mut self, schema: Option<Text>) {
+        self.schema = schema;
+        for name in OF_THE_SCHEMA {
+            if !self.variables.is_empty() {
+                self.variables.set(name, None);
+            }
+        }
+    }
+}
+
 /// What brings a backend from `have` to `want`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Diff {
@@ -148,6 +164,9 @@ const SURE: &[&str] = &[
     "wait_timeout",
 ];
 
+/// Variables that choosing a schema sets.
+const OF_THE_SCHEMA: [&str; 2] = ["character_set_database", "collation_database"];
+
 /// Session variables that have no global value to go back to.
 const NO_GLOBAL: &[&str] = &["timestamp", "sql_log_bin", "insert_id", "gtid_next", "skip_parallel_replication", "skip_replication"];
 
@@ -171,8 +190,20 @@ pub fn diff(want: &State, have: &State) -> Diff {
     if left_over {
         return Diff::Reset { change_user: false };
     }
-    let schema = if want.schema == have.schema { None } else { want.schema.clone() };
-    let (set, sure) = set_statement(want, have);
+    let differs = |name: &&str| want.variables.get(name) != have.variables.get(name);
+    let left_by_schema = OF_THE_SCHEMA.iter().any(|name| differs(name) && want.variables.get(name).is_none());
+    if left_by_schema && want.schema.is_none() {
+        // Nothing is to be entered that would set them.
+        return Diff::Reset { change_user: false };
+    }
+    if want.schema == have.schema && !left_by_schema {
+        let (set, sure) = set_statement(want, have);
+        return Diff::Steps { schema: None, set, sure };
+    }
+    let schema = want.schema.clone();
+    let mut have = have.clone();
+    have.enter_schema(schema.clone());
+    let (set, sure) = set_statement(want, &have);
     Diff::Steps { schema, set, sure }
 }
 
@@ -202,11 +233,11 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
         }
     }
     let mut sql = String::new();
-    if let Some((charset, collation)) = names(want).filter(|_| changes.iter().any(|(name, _)| CHARSETS.contains(name))) {
-        // MariaDB keeps the very collation with character_set_results, and only SET NAMES (or a login) gives it.
-        let _ = write!(sql, "SET NAMES '{charset}' COLLATE '{collation}'");
+    if let Some(names) = changes.iter().any(|(name, _)| CHARSETS.contains(name)).then(|| names(want)).flatten() {
+        sql = names;
         changes.retain(|(name, _)| !CHARSETS.contains(name));
     }
+    changes.retain(|(name, _)| *name != RESULTS_COLLATION);
     // A change of character set resets the collation on the server, so an unchanged collation is said again.
     if changes.iter().any(|(name, _)| *name == "character_set_connection")
         && !changes.iter().any(|(name, _)| *name == "collation_connection")
@@ -237,17 +268,53 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
     if sql.is_empty() { (None, true) } else { (Some(sql), sure) }
 }
 
-/// What SET NAMES sets.
-const CHARSETS: &[&str] = &["character_set_client", "character_set_connection", "character_set_results", "collation_connection"];
+/// What puts sql_mode back to its default.
+const DEFAULT_MODE: &str = "@@session.sql_mode=@@global.sql_mode";
 
-/// Character set and collation, where one SET NAMES says all four variables.
-fn names(want: &State) -> Option<(&str, &str)> {
+/// The SET for a connection that logged in with CLIENT_IGNORE_SPACE, which is part of sql_mode there from the start.
+pub fn keeping_ignore_space(set: &str) -> String {
+    set.replacen(DEFAULT_MODE, "@@session.sql_mode=CONCAT(@@global.sql_mode,',IGNORE_SPACE')", 1)
+}
+
+/// What SET NAMES sets.
+const CHARSETS: &[&str] =
+    &["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION];
+/// Character sets that a client cannot have, so SET NAMES refuses them.
+const NOT_FOR_CLIENTS: &[&str] = &["ucs2", "utf16", "utf16le", "utf32"];
+
+/// The SET that gives all that text depends on, where all of it is known. Only SET NAMES (or a login) gives results their
+/// collation, so it comes first, and what differs from it follows.
+fn names(want: &State) -> Option<String> {
+    let plain = |t: &&str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let text = |name| want.variables.get(name).and_then(|v| std::str::from_utf8(v).ok());
-    let charset = text("character_set_client")?;
-    let plain = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let same = text("character_set_connection") == Some(charset) && text("character_set_results") == Some(charset);
-    let collation = text("collation_connection")?;
-    (same && plain(charset) && plain(collation)).then_some((charset, collation))
+    let client = text("character_set_client").filter(plain)?;
+    let (connection, collation) = (text("character_set_connection").filter(plain)?, text("collation_connection").filter(plain)?);
+    let results = text("character_set_results").filter(|t| t.is_empty() || plain(t))?;
+    let of_results = text(RESULTS_COLLATION).filter(plain).filter(|_| plain(&results) && !NOT_FOR_CLIENTS.contains(&results));
+    let (charset, base) = match of_results {
+        Some(of_results) => (results, of_results),
+        None if client == connection => (client, collation),
+        None => (client, ""),
+    };
+    let mut sql = format!("SET NAMES '{charset}'");
+    if !base.is_empty() {
+        let _ = write!(sql, " COLLATE '{base}'");
+    }
+    if client != charset {
+        let _ = write!(sql, ",@@session.character_set_client='{client}'");
+    }
+    match results {
+        "" => sql.push_str(",@@session.character_set_results=NULL"),
+        _ if results != charset => {
+            let _ = write!(sql, ",@@session.character_set_results='{results}'");
+        }
+        _ => {}
+    }
+    if collation != base {
+        // It brings its character set along.
+        let _ = write!(sql, ",@@session.collation_connection='{collation}'");
+    }
+    Some(sql)
 }
 
 /// Writes a variable's value as the server reported it, as an SQL literal that gives it back.
@@ -303,6 +370,55 @@ mod tests {
         assert_eq!(schema.as_deref(), Some(&b"a"[..]));
         assert_eq!(set.unwrap(), "SET @@session.time_zone='+02:00',@@session.sql_mode=@@global.sql_mode");
         assert!(sure);
+    }
+
+    #[test]
+    fn a_schema_brings_its_character_set() {
+        let schema = Some("s");
+        let set = [("character_set_database", "latin1")];
+        let back = diff(&state(schema, &[], &[]), &state(schema, &set, &[]));
+        assert_eq!(back, Diff::Steps { schema: Some(b"s"[..].into()), set: None, sure: true });
+        let elsewhere = diff(&state(Some("t"), &set, &[]), &state(schema, &set, &[]));
+        let Diff::Steps { schema: Some(_), set: Some(set), .. } = elsewhere else { panic!("{elsewhere:?}") };
+        assert_eq!(set, "SET @@session.character_set_database='latin1'");
+    }
+
+    #[test]
+    fn without_a_schema_only_a_reset_unsets_its_character_set() {
+        let set = [("collation_database", "latin1_bin")];
+        assert_eq!(diff(&State::default(), &state(None, &set, &[])), Diff::Reset { change_user: false });
+        let Diff::Steps { schema: None, set: Some(set), .. } = diff(&state(None, &set, &[]), &State::default()) else { panic!() };
+        assert_eq!(set, "SET @@session.collation_database='latin1_bin'");
+    }
+
+    #[test]
+    fn character_sets_that_differ_from_each_other() {
+        let set = |want: &[(&str, &str)]| {
+            let Diff::Steps { set, sure, .. } = diff(&state(None, want, &[]), &State::default()) else { panic!() };
+            assert!(sure);
+            set.unwrap()
+        };
+        let all = |client, connection, collation, results, of_results| {
+            set(&[
+                ("character_set_client", client),
+                ("character_set_connection", connection),
+                ("collation_connection", collation),
+                ("character_set_results", results),
+                (RESULTS_COLLATION, of_results),
+            ])
+        };
+        assert_eq!(
+            all("latin1", "utf8mb4", "utf8mb4_bin", "utf8mb4", "utf8mb4_unicode_ci"),
+            "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_unicode_ci',@@session.character_set_client='latin1',@@session.collation_connection='utf8mb4_bin'"
+        );
+        assert_eq!(
+            all("latin1", "latin1", "latin1_bin", "", ""),
+            "SET NAMES 'latin1' COLLATE 'latin1_bin',@@session.character_set_results=NULL"
+        );
+        assert_eq!(
+            all("latin1", "utf8mb4", "utf8mb4_bin", "utf16", "utf16_bin"),
+            "SET NAMES 'latin1',@@session.character_set_results='utf16',@@session.collation_connection='utf8mb4_bin'"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
 use crate::state::Text;
+use crate::stats::prepared::Holder;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,6 +14,19 @@ pub struct StatementKey {
     pub mode: Text,
     /// The SQL text.
     pub text: Text,
+    /// Parameter types (2 bytes each) that it is executed with, where a server settles a statement's types by its executions
+    /// (MySQL since 8.0.22): executed with others before, it would convert values. None until it is executed.
+    pub types: Option<Text>,
+}
+
+impl StatementKey {
+    /// The statement as it is prepared, before any execution.
+    pub fn as_prepared(self: &Arc<Self>) -> Arc<Self> {
+        match self.types {
+            None => Arc::clone(self),
+            Some(_) => Arc::new(Self { types: None, ..(**self).clone() }),
+        }
+    }
 }
 
 /// A statement on the server.
@@ -23,6 +37,8 @@ pub struct Prepared {
     /// Parameter types sent last with an execution, as on the wire; empty before the first.
     pub bound_types: Vec<u8>,
     used: u64,
+    /// Its place in the list of prepared statements.
+    _holder: Holder,
 }
 
 /// The statements of one backend.
@@ -44,10 +60,21 @@ impl StatementCache {
     }
 
     /// Adds a statement.
-    pub fn insert(&mut self, key: Arc<StatementKey>, id: u32) {
+    pub fn insert(&mut self, key: Arc<StatementKey>, id: u32, holder: Holder) {
         self.tick += 1;
         self.bytes += key.text.len();
-        self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), used: self.tick });
+        self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), used: self.tick, _holder: holder });
+    }
+
+    /// A statement that was never executed becomes this one, which has types.
+    pub fn settle_types(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
+        let fresh = key.as_prepared();
+        if !self.by_key.get(&fresh)?.bound_types.is_empty() {
+            return None;
+        }
+        let prepared = self.by_key.remove(&fresh)?;
+        self.by_key.insert(Arc::clone(key), prepared);
+        self.get(key)
     }
 
     /// Forgets a statement; answers the server's id to close.
@@ -68,6 +95,11 @@ impl StatementCache {
         closed
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
     /// The connection was reset: the server has forgotten all.
     pub fn clear(&mut self) {
         self.by_key.clear();
@@ -78,16 +110,23 @@ impl StatementCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::digest::Digest;
+    use crate::stats::prepared::{PreparedList, Side};
+
+    fn holder(key: &Arc<StatementKey>) -> Holder {
+        let digest = || Arc::new(Digest { hash: 0, text: Box::default() });
+        PreparedList::default().list("anna", key, digest, (0, 0)).hold(Side::Server)
+    }
 
     fn key(text: &str) -> Arc<StatementKey> {
-        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), text: text.as_bytes().into() })
+        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), text: text.as_bytes().into(), types: None })
     }
 
     #[test]
     fn the_least_recently_used_goes_first() {
         let mut c = StatementCache::default();
         for (i, t) in ["a", "b", "c"].iter().enumerate() {
-            c.insert(key(t), i as u32);
+            c.insert(key(t), i as u32, holder(&key(t)));
         }
         c.get(&key("a"));
         assert_eq!(c.shrink(2, 100), [1]);
@@ -99,8 +138,8 @@ mod tests {
     #[test]
     fn bytes_are_capped_but_one_statement_always_fits() {
         let mut c = StatementCache::default();
-        c.insert(key("aaaa"), 1);
-        c.insert(key("bbbb"), 2);
+        c.insert(key("aaaa"), 1, holder(&key("aaaa")));
+        c.insert(key("bbbb"), 2, holder(&key("bbbb")));
         assert_eq!(c.shrink(10, 5), [1]);
         assert!(c.shrink(10, 1).is_empty());
         c.clear();

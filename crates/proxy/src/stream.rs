@@ -7,6 +7,7 @@ use crate::buffer::{Buffer, BufferPool};
 use rustls::{ClientConnection, ServerConnection};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,6 +19,9 @@ pub enum Socket {
     Tcp(TcpStream),
     /// A Unix stream socket.
     Unix(UnixStream),
+    /// The simulator's.
+    #[cfg(feature = "sim")]
+    Memory(Box<dyn crate::sim::Pipe>),
 }
 
 /// A socket that belongs to no runtime, on its way to another worker.
@@ -26,6 +30,9 @@ pub enum DetachedSocket {
     Tcp(std::net::TcpStream),
     /// Unix.
     Unix(std::os::unix::net::UnixStream),
+    /// The simulator's.
+    #[cfg(feature = "sim")]
+    Memory(Box<dyn crate::sim::Pipe>),
 }
 
 /// A stream that belongs to no runtime.
@@ -45,6 +52,8 @@ impl Socket {
         match self {
             Self::Tcp(s) => s.poll_read_ready(cx),
             Self::Unix(s) => s.poll_read_ready(cx),
+            #[cfg(feature = "sim")]
+            Self::Memory(s) => s.poll_read_ready(cx).map(Ok),
         }
     }
 
@@ -52,6 +61,8 @@ impl Socket {
         match self {
             Self::Tcp(s) => s.poll_write_ready(cx),
             Self::Unix(s) => s.poll_write_ready(cx),
+            #[cfg(feature = "sim")]
+            Self::Memory(s) => s.poll_write_ready(cx).map(Ok),
         }
     }
 
@@ -62,6 +73,8 @@ impl Socket {
         ready!(match self {
             Self::Tcp(s) => Pin::new(s).poll_read(cx, &mut buf),
             Self::Unix(s) => Pin::new(s).poll_read(cx, &mut buf),
+            #[cfg(feature = "sim")]
+            Self::Memory(s) => s.poll_read(cx, &mut buf),
         })?;
         Poll::Ready(Ok(buf.filled().len()))
     }
@@ -70,6 +83,8 @@ impl Socket {
         match self {
             Self::Tcp(s) => Pin::new(s).poll_write(cx, bytes),
             Self::Unix(s) => Pin::new(s).poll_write(cx, bytes),
+            #[cfg(feature = "sim")]
+            Self::Memory(s) => s.poll_write(cx, bytes),
         }
     }
 
@@ -77,6 +92,8 @@ impl Socket {
         Ok(match self {
             Self::Tcp(s) => DetachedSocket::Tcp(s.into_std()?),
             Self::Unix(s) => DetachedSocket::Unix(s.into_std()?),
+            #[cfg(feature = "sim")]
+            Self::Memory(s) => DetachedSocket::Memory(s),
         })
     }
 }
@@ -93,6 +110,8 @@ impl DetachedSocket {
                 s.set_nonblocking(true)?;
                 Socket::Unix(UnixStream::from_std(s)?)
             }
+            #[cfg(feature = "sim")]
+            Self::Memory(s) => Socket::Memory(s),
         })
     }
 }
@@ -112,6 +131,8 @@ impl Read for NonBlocking<'_> {
         match self.0 {
             Socket::Tcp(s) => s.try_read(buf),
             Socket::Unix(s) => s.try_read(buf),
+            #[cfg(feature = "sim")]
+            Socket::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -121,6 +142,8 @@ impl Write for NonBlocking<'_> {
         match self.0 {
             Socket::Tcp(s) => s.try_write(buf),
             Socket::Unix(s) => s.try_write(buf),
+            #[cfg(feature = "sim")]
+            Socket::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -138,6 +161,39 @@ impl Stream {
     /// True under TLS or on a Unix socket: a password may pass in clear.
     pub fn is_secure(&self) -> bool {
         self.tls.is_some() || matches!(self.socket, Socket::Unix(_))
+    }
+
+    /// Our end of a TCP connection.
+    pub fn local_addr(&self) -> Option<std::net::SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.local_addr().ok(),
+            Socket::Unix(_) => None,
+            #[cfg(feature = "sim")]
+            Socket::Memory(_) => None,
+        }
+    }
+
+    /// The descriptor's number, for operators.
+    pub fn descriptor(&self) -> i32 {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+            Socket::Unix(socket) => socket.as_raw_fd(),
+            #[cfg(feature = "sim")]
+            Socket::Memory(_) => -1,
+        }
+    }
+
+    /// Closes both directions at once, whatever is under way: the peer and whoever waits for bytes notice.
+    pub fn shutdown(&self) {
+        let done = match &self.socket {
+            Socket::Tcp(socket) => socket2::SockRef::from(socket).shutdown(std::net::Shutdown::Both),
+            Socket::Unix(socket) => socket2::SockRef::from(socket).shutdown(std::net::Shutdown::Both),
+            #[cfg(feature = "sim")]
+            Socket::Memory(pipe) => pipe.shutdown(),
+        };
+        if let Err(e) = done {
+            tracing::debug!("a connection was closed already: {e}");
+        }
     }
 
     /// The TLS session, if any.

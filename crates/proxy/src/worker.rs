@@ -3,21 +3,26 @@
 //! Sessions, pools, buffers, memories of statements and counters belong to one worker and are never shared.
 
 use crate::backend::Backend;
-use crate::buffer::BufferPool;
+use crate::buffer::{BufferPool, Scratch};
 use crate::clock::{CoarseClock, Random};
 use crate::connect;
 use crate::counters::Counters;
-use crate::entry::{Entry, Signal};
+use crate::entry::{Entry, Leaving, Limits, Signal};
+use crate::fleet::WorkerLoad;
+use crate::in_force::{InForce, SnapshotInForce};
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Memory;
+use crate::mirror::Mirrors;
 use crate::pool::HostgroupPool;
 use crate::session;
 use crate::shared::Shared;
+use crate::stats::digest::{self, Digest};
+use crate::stats::meter::{Meter, MeterRules};
 use model::HostgroupId;
-use model::snapshot::Snapshot;
 use slab::Slab;
+use sql::{Analysis, LexMode};
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,23 +36,30 @@ pub struct Worker {
     pub index: usize,
     /// What all workers share.
     pub shared: Arc<Shared>,
-    /// The configuration.
-    pub snapshot: Arc<Snapshot>,
+    in_force: RefCell<Rc<InForce>>,
+    /// What it remembers of the rules' answers.
+    pub memo: RefCell<routing::Memo>,
     /// Buffers.
     pub buffers: BufferPool,
+    /// For replies that are framed anew.
+    pub scratch: Scratch,
     /// The coarse clock, moved by the sweep.
     pub clock: CoarseClock,
     /// For weighted choices.
     pub random: Random,
+    /// What it holds of mirrored statements.
+    pub mirrors: Mirrors,
     /// What it counts.
     pub counters: Counters,
+    /// Its statistics.
+    pub meter: Meter,
     /// What it remembers of statements.
     pub memory: RefCell<Memory>,
     /// The sessions, as others may see and signal them.
     pub entries: RefCell<Slab<Rc<Entry>>>,
     /// Wakes the task that serves waiters.
     pub pool_wakeup: Notify,
-    pools: HashMap<HostgroupId, Rc<HostgroupPool>>,
+    pools: RefCell<BTreeMap<HostgroupId, Rc<HostgroupPool>>>,
 }
 
 /// How often waiters' deadlines and growth are looked at while someone waits.
@@ -64,22 +76,27 @@ const REPORTED_PINS: usize = 50;
 
 impl Worker {
     fn new(index: usize, shared: Arc<Shared>) -> Rc<Self> {
-        let pools = shared.hostgroups.iter().map(|(id, h)| (*id, HostgroupPool::new(Arc::clone(h)))).collect();
         let clock = CoarseClock::default();
         clock.set(shared.clock.now_ms());
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64 + 1) ^ shared.clock.now_us();
+        #[cfg(feature = "sim")]
+        let seed = seed ^ shared.simulated.get().map_or(0, crate::sim::World::seed);
         Rc::new(Self {
             index,
-            snapshot: Arc::clone(&shared.snapshot),
+            in_force: RefCell::new(Rc::new(InForce::clone(&shared.in_force.load()))),
+            memo: RefCell::default(),
+            meter: Meter::new(MeterRules::from_variables(&shared.in_force.load().snapshot.vars, shared.mailboxes.len())),
             shared,
             buffers: BufferPool::default(),
+            scratch: Scratch::default(),
             clock,
             random: Random::new(seed),
+            mirrors: Mirrors::default(),
             counters: Counters::default(),
             memory: RefCell::default(),
             entries: RefCell::default(),
             pool_wakeup: Notify::new(),
-            pools,
+            pools: RefCell::default(),
         })
     }
 
@@ -98,6 +115,12 @@ impl Worker {
         Ok(())
     }
 
+    /// A worker as a task of the calling thread's runtime, among others.
+    #[cfg(feature = "sim")]
+    pub fn spawn(index: usize, shared: Arc<Shared>) {
+        tokio::task::spawn_local(Self::new(index, shared).serve());
+    }
+
     async fn serve(self: Rc<Self>) {
         tokio::task::spawn_local(Rc::clone(&self).serve_waiters());
         tokio::task::spawn_local(Rc::clone(&self).sweep());
@@ -107,13 +130,13 @@ impl Worker {
                 Mail::Accept { socket, peer, local } => session::start(&self, socket, peer, local),
                 Mail::Backend(detached) => self.adopt(*detached),
                 Mail::Wanted { lane, from } => {
-                    if let Some(pool) = self.pool(lane.hostgroup) {
-                        pool.wanted(&self, &lane, from);
-                    }
+                    self.pool(lane.hostgroup).wanted(&self, &lane, from);
                 }
                 Mail::Probe => {
                     tokio::task::spawn_local(Rc::clone(&self).probe());
                 }
+                Mail::Arranged => self.arranged(),
+                Mail::Ask(question) => question(&self),
                 Mail::Report => self.report(),
                 Mail::Kill { id, kind } => self.kill(id, kind),
                 Mail::Drain => self.signal_all(Signal::Drain),
@@ -140,22 +163,100 @@ impl Worker {
         &self.shared.mailboxes[self.index]
     }
 
-    /// The pool of a hostgroup; None when no such hostgroup is configured.
-    pub fn pool(&self, hostgroup: HostgroupId) -> Option<&Rc<HostgroupPool>> {
-        self.pools.get(&hostgroup)
+    /// The configuration in force. A step that takes long keeps the one that it began with.
+    pub fn snapshot(&self) -> SnapshotInForce {
+        self.in_force().only_snapshot()
     }
 
-    /// Connects in progress to one server, at most.
-    pub fn connect_concurrency(&self) -> u32 {
-        u32::try_from(self.snapshot.vars.connect_concurrency).unwrap_or(u32::MAX)
+    /// The same with what was compiled from it.
+    pub fn in_force(&self) -> Rc<InForce> {
+        Rc::clone(&self.in_force.borrow())
+    }
+
+    /// The digest of a statement.
+    pub fn digest(&self, sql: &[u8], lex: LexMode, analysis: &Analysis) -> Arc<Digest> {
+        self.meter.digest(analysis, sql, lex)
+    }
+
+    /// The pool of a hostgroup.
+    pub fn pool(&self, hostgroup: HostgroupId) -> Rc<HostgroupPool> {
+        let mut pools = self.pools.borrow_mut();
+        Rc::clone(pools.entry(hostgroup).or_insert_with(|| HostgroupPool::new(self.shared.hostgroup(hostgroup), &self.snapshot())))
+    }
+
+    /// The pools that were used so far.
+    pub fn pools(&self) -> Vec<Rc<HostgroupPool>> {
+        self.pools.borrow().values().cloned().collect()
+    }
+
+    /// Takes the configuration in force over.
+    pub fn configure(self: &Rc<Self>) {
+        let in_force = Rc::new(InForce::clone(&self.shared.in_force.load()));
+        let snapshot = Arc::clone(&in_force.snapshot);
+        *self.in_force.borrow_mut() = in_force;
+        for (_, entry) in self.entries.borrow().iter() {
+            if let Some(user) = entry.user.borrow().as_ref() {
+                let user = snapshot.users.get(&user.name).unwrap_or(user);
+                entry.set_limits(Limits::from_settings(&snapshot.effective(user, user.default_hostgroup)));
+            }
+        }
+        self.shared.mirrors.resize(snapshot.vars.mirror_max_concurrency);
+        self.meter.configure(MeterRules::from_variables(&snapshot.vars, self.shared.mailboxes.len()));
+        for pool in self.pools() {
+            pool.configure(self);
+        }
+        self.disturb_those_who_must_leave();
+    }
+
+    /// Takes over how servers are placed now.
+    fn arranged(self: &Rc<Self>) {
+        self.clock.set(self.shared.clock.now_ms());
+        for pool in self.pools() {
+            pool.arranged(self);
+        }
+        self.disturb_those_who_must_leave();
+    }
+
+    /// Tells sessions whose server is not to be used any more by when they must leave it, or that it is gone; those that
+    /// keep a backend for no good reason leave at once, and where their hostgroup is held too.
+    fn disturb_those_who_must_leave(&self) {
+        let now_ms = self.shared.clock.now_ms();
+        let pools = self.pools.borrow();
+        for (_, entry) in self.entries.borrow().iter() {
+            let Some(held) = entry.view.held.get() else { continue };
+            let Some(pool) = pools.get(&held.server.0) else { continue };
+            let Some(server) = pool.servers().get(held.server.1).cloned() else { continue };
+            let is_free = entry.is_idle() && entry.pins.get().without(session::WISHES).is_empty();
+            let leave_at_ms = match is_free && (pool.shared.is_held() || !server.is_online()) {
+                true => now_ms,
+                false => server.leave_at_ms(),
+            };
+            entry.leave_by(leave_at_ms, if server.is_cut() { Leaving::Cut } else { Leaving::Demoted }, now_ms);
+        }
+    }
+
+    /// How busy a hostgroup is on this worker.
+    pub fn load(&self, hostgroup: HostgroupId) -> WorkerLoad {
+        let Some(pool) = self.pools.borrow().get(&hostgroup).cloned() else { return WorkerLoad::default() };
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let entries = self.entries.borrow();
+        let in_transaction = |e: &&Rc<Entry>| e.is_in_transaction() && e.view.held.get().is_some_and(|h| h.server.0 == hostgroup);
+        WorkerLoad {
+            waiting: count(pool.waiting().0),
+            in_transaction: count(entries.iter().map(|(_, e)| e).filter(in_transaction).count()),
+            idle: (0..pool.servers().len()).map(|server| pool.idle(server)).sum(),
+        }
+    }
+
+    /// Idle backends of one server of a hostgroup.
+    pub fn idle(&self, hostgroup: HostgroupId, server: usize) -> u32 {
+        self.pools.borrow().get(&hostgroup).map_or(0, |pool| pool.idle(server))
     }
 
     fn adopt(self: &Rc<Self>, detached: crate::backend::DetachedBackend) {
         match detached.attach() {
             Ok(backend) => {
-                if let Some(pool) = self.pool(backend.core.lane.hostgroup) {
-                    pool.received(self, backend);
-                }
+                self.pool(backend.core.lane.hostgroup).received(self, backend);
             }
             Err(e) => tracing::warn!("a backend from another worker was lost: {e}"),
         }
@@ -163,10 +264,11 @@ impl Worker {
 
     /// Asks the servers, one after the other, what they are; the first answer is what clients are told.
     async fn probe(self: Rc<Self>) {
-        let limit = Duration::from_millis(self.snapshot.vars.connect_timeout_server);
-        for server in self.shared.hostgroups.values().flat_map(|h| &h.servers) {
-            if let Ok(Ok(info)) = tokio::time::timeout(limit, connect::probe(&self, server)).await {
-                tracing::info!("{} is {}", server.server.key, info.version);
+        let limit = Duration::from_millis(self.snapshot().vars.connect_timeout_server);
+        let hostgroups = self.shared.hostgroups();
+        for server in hostgroups.iter().flat_map(|h| h.servers().to_vec()).filter(|s| s.is_online()) {
+            if let Ok(Ok(info)) = tokio::time::timeout(limit, connect::probe(&self, &server)).await {
+                tracing::info!("{} is {}", server.key, info.version);
                 let _ = self.shared.info.set(info);
                 return;
             }
@@ -174,7 +276,7 @@ impl Worker {
         self.shared.probe_failed.store(true, std::sync::atomic::Ordering::Release);
     }
 
-    /// Writes sessions, pins, counters and the most expensive digests to the log.
+    /// Writes sessions, pins and counters to the log.
     fn report(&self) {
         let entries = self.entries.borrow();
         let pinned = entries.iter().filter(|(_, e)| !e.pins.get().is_empty());
@@ -194,23 +296,13 @@ impl Worker {
         for (_, entry) in entries.iter().filter(|(_, e)| !e.pins.get().is_empty()).take(REPORTED_PINS) {
             let (since_ms, digest) = entry.pinned_since.get().unwrap_or_default();
             let age_ms = self.clock.now_ms().saturating_sub(since_ms);
+            let digest = self.meter.known_digest(digest).map(|d| digest::shown(d.hash)).unwrap_or_default();
             let user = entry.user.borrow().as_ref().map(|u| u.name.to_string()).unwrap_or_default();
             tracing::info!(
-                "worker {}: session {} of '{user}' pinned for {age_ms} ms: {:?}, digest {digest:#018x}",
+                "worker {}: session {} of '{user}' pinned for {age_ms} ms: {:?}, digest {digest}",
                 self.index,
                 entry.id,
                 entry.pins.get()
-            );
-        }
-        for (digest, stats) in self.memory.borrow().top_digests(10) {
-            let text = String::from_utf8_lossy(&stats.text);
-            tracing::info!(
-                "worker {}: digest {digest:#018x} count {} total {} us min {} us max {} us: {text}",
-                self.index,
-                stats.count,
-                stats.sum_us,
-                stats.min_us,
-                stats.max_us
             );
         }
     }
@@ -230,6 +322,11 @@ impl Worker {
         }
     }
 
+    /// Ends every session, as at the end of the process.
+    pub fn end_sessions(self: &Rc<Self>) {
+        self.signal_all(Signal::Stop);
+    }
+
     fn signal_all(&self, signal: Signal) {
         for (_, entry) in self.entries.borrow().iter() {
             entry.signal(signal);
@@ -239,15 +336,13 @@ impl Worker {
     /// Serves deadlines and growth while anyone waits.
     async fn serve_waiters(self: Rc<Self>) {
         loop {
-            if self.pools.values().any(|p| p.has_waiters()) {
+            if self.pools.borrow().values().any(|p| p.has_waiters()) {
                 tokio::time::sleep(POOL_TICK).await;
             } else {
                 self.pool_wakeup.notified().await;
             }
-            for pool in self.pools.values() {
-                if pool.has_waiters() {
-                    pool.tick(&self);
-                }
+            for pool in self.pools().iter().filter(|p| p.has_waiters()) {
+                pool.tick(&self);
             }
         }
     }
@@ -272,9 +367,12 @@ impl Worker {
 
     fn maintain(self: &Rc<Self>) {
         self.buffers.trim();
-        for pool in self.pools.values() {
+        if self.index == 0 {
+            self.shared.cache.sweep(self.clock.now_ms());
+        }
+        for pool in self.pools() {
             for backend in pool.maintain(self) {
-                tokio::task::spawn_local(ping(Rc::clone(self), Rc::clone(pool), backend));
+                tokio::task::spawn_local(ping(Rc::clone(self), Rc::clone(&pool), backend));
             }
         }
     }
@@ -282,13 +380,13 @@ impl Worker {
 
 /// Pings an idle backend and puts it back, or closes it.
 async fn ping(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend) {
-    let limit = Duration::from_millis(worker.snapshot.vars.ping_timeout_server);
+    let limit = Duration::from_millis(worker.snapshot().vars.ping_timeout_server);
     let alive = tokio::time::timeout(limit, async {
         backend.send(Command::Ping, &[]).await?;
         backend.collect(ReplyKind::Simple, false, &worker.buffers).await
     });
     match alive.await {
         Ok(Ok(reply)) if reply.error.is_none() => pool.release(&worker, backend),
-        _ => tracing::info!("an idle connection to {} did not answer a ping and was closed", backend.core.server.server.key),
+        _ => tracing::info!("an idle connection to {} did not answer a ping and was closed", backend.core.server.key),
     }
 }

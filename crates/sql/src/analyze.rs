@@ -34,11 +34,11 @@ pub fn analyze_with(sql: &[u8], mode: LexMode, grouping: Grouping) -> Analysis {
     scan.finish()
 }
 
-struct Scan<'a> {
+pub(crate) struct Scan<'a> {
     sql: &'a [u8],
-    lexer: Lexer<'a>,
+    pub(crate) lexer: Lexer<'a>,
     key: Key,
-    facts: Facts,
+    pub(crate) facts: Facts,
     first: Option<Kind>,
     /// The statement that is being read; `None` before its first word.
     current: Option<Class>,
@@ -55,7 +55,7 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(sql: &'a [u8], mode: LexMode, grouping: Grouping) -> Self {
+    pub(crate) fn new(sql: &'a [u8], mode: LexMode, grouping: Grouping) -> Self {
         Scan {
             sql,
             lexer: Lexer::new(sql, mode),
@@ -80,7 +80,7 @@ impl<'a> Scan<'a> {
 
     /// Reads one token; false at the end.
     #[inline]
-    fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         let token = self.lexer.token_inline();
         let mut kw = Kw::None;
         match token.kind {
@@ -182,6 +182,7 @@ impl<'a> Scan<'a> {
             (Kw::Value, Kw::None) if self.last_is(b"next") => Facts::UNKNOWN_FUNCTION,
             (Kw::Variables, _) if self.kind() == Kind::Show => Facts::VARIABLES,
             (Kw::Outfile | Kw::Dumpfile, Kw::Into) => Facts::INTO_FILE,
+            (Kw::Returning, _) if matches!(self.kind(), Kind::Insert | Kind::Replace) => Facts::RETURNING,
             _ if kw.is_variable_table() => Facts::VARIABLES,
             _ => Facts::NONE,
         }

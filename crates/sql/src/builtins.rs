@@ -3,7 +3,7 @@
 //! A call of a name that is neither here nor in [`crate::keywords`] may be a stored or
 //! loadable function. Left out on purpose, so that they count as unknown: functions
 //! that read or change state of the connection and have no fact of their own
-//! (`NEXTVAL`, `LASTVAL`, `SETVAL`, `IS_USED_LOCK`, `WSREP_LAST_SEEN_GTID`,
+//! (`NEXTVAL`, `LASTVAL`, `SETVAL`, `IS_FREE_LOCK`, `IS_USED_LOCK`, `WSREP_LAST_SEEN_GTID`,
 //! `PS_CURRENT_THREAD_ID`).
 //! Source: MySQL 8.4/9.x manual 14, MariaDB knowledge base "Function and Operator Reference".
 
@@ -30,7 +30,7 @@ pub(crate) const BUILTINS: &[&str] = &[
     "greatest", "group", "group_concat", "grouping", "gtid_subset", "gtid_subtract", "hex", "hour",
     "icu_version", "ifnull", "inet6_aton", "inet6_ntoa", "inet_aton", "inet_ntoa", "inner", "instr", "int",
     "int1", "int2", "int3", "int4", "int8", "integer", "interiorringn", "intersect", "intersects", "interval",
-    "is", "is_free_lock", "is_ipv4", "is_ipv4_compat", "is_ipv4_mapped", "is_ipv6", "is_uuid", "isclosed",
+    "is", "is_ipv4", "is_ipv4_compat", "is_ipv4_mapped", "is_ipv6", "is_uuid", "isclosed",
     "isempty", "isnull", "isring", "issimple", "json", "json_array", "json_array_append", "json_array_insert",
     "json_array_intersect", "json_arrayagg", "json_compact", "json_contains", "json_contains_path",
     "json_depth", "json_detailed", "json_equals", "json_exists", "json_extract", "json_insert",

@@ -56,6 +56,8 @@ impl Facts {
     pub const INTO_FILE: Facts = Facts(1 << 19);
     /// A `?` placeholder.
     pub const PLACEHOLDER: Facts = Facts(1 << 20);
+    /// `INSERT ... RETURNING` and `REPLACE ... RETURNING` (MariaDB): the reply has rows, and no insert id.
+    pub const RETURNING: Facts = Facts(1 << 21);
 
     /// True when every fact of `other` is in this set.
     #[inline]
@@ -81,12 +83,43 @@ impl Facts {
         Facts(self.0 | other.0)
     }
 
+    /// What is in the set, in words for people.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        NAMES.iter().filter(move |(fact, _)| self.contains(*fact)).map(|(_, name)| *name)
+    }
+
     /// The raw bits, for packing.
     #[inline]
     pub const fn bits(self) -> u32 {
         self.0
     }
 }
+
+/// Facts in words.
+const NAMES: &[(Facts, &str)] = &[
+    (Facts::LAST_INSERT_ID, "reads LAST_INSERT_ID()"),
+    (Facts::LAST_INSERT_ID_SET, "sets LAST_INSERT_ID()"),
+    (Facts::FOUND_ROWS, "FOUND_ROWS()"),
+    (Facts::CALC_FOUND_ROWS, "SQL_CALC_FOUND_ROWS"),
+    (Facts::ROW_COUNT, "ROW_COUNT()"),
+    (Facts::USER_VARIABLE, "user variable"),
+    (Facts::USER_VARIABLE_ASSIGN, "assigns a user variable"),
+    (Facts::SYSTEM_VARIABLE, "system variable"),
+    (Facts::GET_LOCK, "GET_LOCK()"),
+    (Facts::RELEASE_LOCK, "RELEASE_LOCK()"),
+    (Facts::CONNECTION_ID, "CONNECTION_ID()"),
+    (Facts::DIAGNOSTICS, "reads the diagnostics area"),
+    (Facts::MULTI, "several statements"),
+    (Facts::UNKNOWN_FUNCTION, "stored function or procedure"),
+    (Facts::SESSION_TRACK, "session_track variable"),
+    (Facts::VARIABLES, "shows variables"),
+    (Facts::LOCKING_READ, "locking read"),
+    (Facts::TEMPORARY, "TEMPORARY"),
+    (Facts::COMMENT, "comment"),
+    (Facts::INTO_FILE, "INTO OUTFILE or DUMPFILE"),
+    (Facts::PLACEHOLDER, "placeholder"),
+    (Facts::RETURNING, "INSERT ... RETURNING"),
+];
 
 impl BitOr for Facts {
     type Output = Facts;

@@ -14,6 +14,8 @@ pub enum Fact {
     RowCount,
     /// `CONNECTION_ID()`.
     ConnectionId,
+    /// `@@pseudo_thread_id`, which is the same until it is set.
+    PseudoThreadId,
     /// `@@warning_count`.
     WarningCount,
     /// `@@error_count`.
@@ -50,7 +52,7 @@ fn alias(cursor: &mut Cursor<'_>) -> Option<()> {
 }
 
 /// Reads a fact at the cursor and gives the offset after it; does not move when there is none.
-fn fact_at(cursor: &mut Cursor<'_>) -> Option<(Fact, usize)> {
+pub(crate) fn fact_at(cursor: &mut Cursor<'_>) -> Option<(Fact, usize)> {
     if cursor.kind() == TokenKind::SystemVariable {
         let fact = variable_fact(cursor.text())?;
         let end = cursor.token().end;
@@ -80,74 +82,7 @@ fn variable_fact(text: &[u8]) -> Option<Fact> {
     match lookup(variable_name(text)) {
         Kw::WarningCount if own => Some(Fact::WarningCount),
         Kw::ErrorCount if own => Some(Fact::ErrorCount),
+        Kw::PseudoThreadId if own => Some(Fact::PseudoThreadId),
         _ => None,
     }
-}
-
-/// Copies `sql` with each session fact replaced by the number that `value` gives for it.
-///
-/// A fact that is a whole column of a top-level select list keeps its column name by an alias.
-pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> i64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(sql.len() + 16);
-    let mut cursor = Cursor::new(sql, mode);
-    let mut copied = 0;
-    let mut list = SelectList::default();
-    while !cursor.at_end() {
-        let start = cursor.token().start;
-        let qualified = list.after_dot;
-        let fact = if qualified { None } else { fact_at(&mut cursor) };
-        let Some((fact, end)) = fact else {
-            list.note(&cursor);
-            cursor.bump();
-            continue;
-        };
-        out.extend_from_slice(sql.get(copied..start).unwrap_or_default());
-        push_number(&mut out, value(fact));
-        let source = sql.get(start..end).unwrap_or_default();
-        if list.at_column_start && ends_column(&cursor) && !source.contains(&b'`') {
-            out.extend_from_slice(b" AS `");
-            out.extend_from_slice(source);
-            out.push(b'`');
-        }
-        list.at_column_start = false;
-        copied = end;
-    }
-    out.extend_from_slice(sql.get(copied..).unwrap_or_default());
-    out
-}
-
-/// Where the scan stands relative to the outermost select list.
-#[derive(Default)]
-struct SelectList {
-    depth: usize,
-    inside: bool,
-    at_column_start: bool,
-    after_dot: bool,
-}
-
-impl SelectList {
-    fn note(&mut self, cursor: &Cursor<'_>) {
-        self.at_column_start = false;
-        self.after_dot = cursor.token().is(b'.');
-        match (cursor.kind(), cursor.kw()) {
-            (TokenKind::Punct(b'('), _) => self.depth += 1,
-            (TokenKind::Punct(b')'), _) => self.depth = self.depth.saturating_sub(1),
-            (TokenKind::Punct(b','), _) if self.depth == 0 => self.at_column_start = self.inside,
-            (_, Kw::Select) if self.depth == 0 => {
-                self.inside = true;
-                self.at_column_start = true;
-            }
-            (_, Kw::From | Kw::Where | Kw::Limit | Kw::Into) if self.depth == 0 => self.inside = false,
-            _ => {}
-        }
-    }
-}
-
-fn ends_column(cursor: &Cursor<'_>) -> bool {
-    cursor.at_statement_end() || cursor.token().is(b',') || matches!(cursor.kw(), Kw::From | Kw::Limit | Kw::Where | Kw::Into | Kw::Union)
-}
-
-fn push_number(out: &mut Vec<u8>, number: i64) {
-    let text = if number < 0 { format!("({number})") } else { number.to_string() };
-    out.extend_from_slice(text.as_bytes());
 }

@@ -203,6 +203,7 @@ fn single_facts() {
         ("SELECT @@warning_count", Some(Fact::WarningCount)),
         ("SELECT @@session.error_count AS `from`", Some(Fact::ErrorCount)),
         ("SELECT @@global.warning_count", None),
+        ("SELECT @@pseudo_thread_id", Some(Fact::PseudoThreadId)),
         ("SELECT FOUND_ROWS()+1", None),
         ("SELECT FOUND_ROWS(), 1", None),
         ("SELECT FOUND_ROWS() FROM t", None),
@@ -220,23 +221,46 @@ fn substitution() {
     let value = |fact| match fact {
         Fact::FoundRows => 7,
         Fact::RowCount => -1,
-        Fact::ConnectionId => 9,
+        Fact::ConnectionId | Fact::PseudoThreadId => 9,
         Fact::WarningCount => 2,
         Fact::ErrorCount => 1,
     };
+    const ROWS: &str = "IF(1,-1,ROW_COUNT())";
+    const FOUND: &str = "IF(1,7,FOUND_ROWS())";
     let cases = [
-        ("SELECT FOUND_ROWS()", "SELECT 7 AS `FOUND_ROWS()`"),
-        ("SELECT FOUND_ROWS() AS n", "SELECT 7 AS n"),
-        ("SELECT 1, ROW_COUNT(), 2 FROM t", "SELECT 1, (-1) AS `ROW_COUNT()`, 2 FROM t"),
-        ("SELECT FOUND_ROWS()+1", "SELECT 7+1"),
-        ("UPDATE t SET a=CONNECTION_ID() WHERE b=@@warning_count", "UPDATE t SET a=9 WHERE b=2"),
-        ("SELECT (SELECT FOUND_ROWS())", "SELECT (SELECT 7)"),
-        ("SELECT 'FOUND_ROWS()' /* ROW_COUNT() */", "SELECT 'FOUND_ROWS()' /* ROW_COUNT() */"),
-        ("SELECT db.found_rows()", "SELECT db.found_rows()"),
-        ("INSERT INTO t VALUES (CONNECTION_ID(),1)", "INSERT INTO t VALUES (9,1)"),
+        ("SELECT FOUND_ROWS()", format!("SELECT {FOUND} AS `FOUND_ROWS()`")),
+        ("SELECT FOUND_ROWS() AS n", format!("SELECT {FOUND} AS n")),
+        ("SELECT FOUND_ROWS() n", format!("SELECT {FOUND} n")),
+        ("SELECT FOUND_ROWS() 'n', 1", format!("SELECT {FOUND} 'n', 1")),
+        ("SELECT 1, ROW_COUNT(), 2 FROM t", format!("SELECT 1, {ROWS} AS `ROW_COUNT()`, 2 FROM t")),
+        ("SELECT FOUND_ROWS()+1;", format!("SELECT {FOUND}+1 AS `FOUND_ROWS()+1`;")),
+        ("SELECT 1 + ROW_COUNT() ORDER BY 1", format!("SELECT 1 + {ROWS} AS `1 + ROW_COUNT()` ORDER BY 1")),
+        ("SELECT ROW_COUNT() + 1 r", format!("SELECT {ROWS} + 1 r")),
+        ("SELECT ROW_COUNT() + x LIMIT 1", format!("SELECT {ROWS} + x AS `ROW_COUNT() + x` LIMIT 1")),
+        ("SELECT FOUND_ROWS() rows", format!("SELECT {FOUND} rows")),
+        ("SELECT ROW_COUNT() + offset", format!("SELECT {ROWS} + offset AS `ROW_COUNT() + offset`")),
+        ("SELECT ROW_COUNT() + group", format!("SELECT {ROWS} + group")),
+        ("SELECT ROW_COUNT() IS NULL", format!("SELECT {ROWS} IS NULL")),
+        ("SELECT DISTINCT ROW_COUNT() FROM t", format!("SELECT DISTINCT {ROWS} AS `ROW_COUNT()` FROM t")),
+        ("SELECT IF(ROW_COUNT(), 1, 2), 3", format!("SELECT IF({ROWS}, 1, 2) AS `IF(ROW_COUNT(), 1, 2)`, 3")),
+        ("SELECT ROW_COUNT() + `x`", format!("SELECT {ROWS} + `x`")),
+        (
+            "INSERT INTO t SELECT ROW_COUNT() ON DUPLICATE KEY UPDATE a=1",
+            format!("INSERT INTO t SELECT {ROWS} AS `ROW_COUNT()` ON DUPLICATE KEY UPDATE a=1"),
+        ),
+        ("UPDATE t SET a=CONNECTION_ID() WHERE b=@@warning_count", "UPDATE t SET a=CAST(9 AS UNSIGNED) WHERE b=(2|NULLIF(0,1))".to_owned()),
+        ("SELECT (SELECT ROW_COUNT())", format!("SELECT (SELECT {ROWS}) AS `(SELECT ROW_COUNT())`")),
+        ("(SELECT ROW_COUNT())", format!("(SELECT {ROWS})")),
+        ("SELECT 'FOUND_ROWS()' /* ROW_COUNT() */", "SELECT 'FOUND_ROWS()' /* ROW_COUNT() */".to_owned()),
+        ("SELECT db.found_rows()", "SELECT db.found_rows()".to_owned()),
+        ("SELECT @@pseudo_thread_id = 5", "SELECT (9|NULLIF(0,1)) = 5 AS `@@pseudo_thread_id = 5`".to_owned()),
+        ("SET @@session.pseudo_thread_id=5", "SET @@session.pseudo_thread_id=5".to_owned()),
+        ("/*!40019 SET @@pseudo_thread_id:=5*/", "/*!40019 SET @@pseudo_thread_id:=5*/".to_owned()),
+        ("SET @x = @@pseudo_thread_id", "SET @x = (9|NULLIF(0,1))".to_owned()),
+        ("INSERT INTO t VALUES (CONNECTION_ID(),1)", "INSERT INTO t VALUES (CAST(9 AS UNSIGNED),1)".to_owned()),
     ];
     for (text, want) in cases {
-        let got = substitute_facts(text.as_bytes(), MODE, value);
+        let got = substitute_facts(text.as_bytes(), MODE, |fact| Some(value(fact)));
         assert_eq!(String::from_utf8(got).unwrap(), want, "{text}");
     }
 }

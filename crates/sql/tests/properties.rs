@@ -183,7 +183,7 @@ proptest! {
         lock_names(&sql, mode);
         prepared_name(&sql, mode);
         single_fact_select(&sql, mode);
-        substitute_facts(&sql, mode, |_| 1);
+        substitute_facts(&sql, mode, |_| Some(1));
         insert_id_is_certain(&sql, mode, id);
         first_comment(&sql, mode);
         for flags in 0..16u8 {
@@ -205,7 +205,7 @@ proptest! {
         parse_kill(&sql, mode);
         temporary_tables(&sql, mode);
         insert_id_is_certain(&sql, mode, 1);
-        substitute_facts(&sql, mode, |_| -1);
+        substitute_facts(&sql, mode, |_| Some(-1));
     }
 
     #[test]

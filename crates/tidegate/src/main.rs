@@ -1,15 +1,22 @@
 //! The Tidegate program: command line, configuration, log, signals.
 
+mod admin;
+mod check;
 mod cli;
 mod log;
+mod process;
+mod top;
 
+use ::admin::{Bootstrap, EngineOptions, Precedence, Stop, bootstrap};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use cli::Cli;
-use model::Snapshot;
+use cli::{Cli, Command};
+use model::Config;
+use model::control::DataPlane;
+use monitor::Monitor;
+use process::{Event, Requests};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,7 +25,13 @@ use tokio::signal::unix::{SignalKind, signal};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    let cli = Cli::parse();
+    let outcome = match &cli.command {
+        Some(Command::Check { file }) => check::check(file),
+        Some(Command::Top(options)) => top::run(options),
+        None => run(&cli),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("tidegate: {e:#}");
@@ -28,66 +41,116 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    let (config, notices) = match model::load(&cli.config) {
-        Ok(loaded) => loaded,
-        Err(errors) => {
-            for e in &errors {
-                eprintln!("{e}");
-            }
-            bail!("{} is not usable: {} error(s)", cli.config.display(), errors.len());
-        }
-    };
-    let snapshot = match Snapshot::compile(&config) {
-        Ok(snapshot) => Arc::new(snapshot),
-        Err(errors) => {
-            for e in &errors {
-                eprintln!("{e}");
-            }
-            bail!("{} is not usable: {} error(s)", cli.config.display(), errors.len());
-        }
-    };
-    let datadir = match (&cli.datadir, config.globals.datadir.as_str()) {
+    let (config_file, file) = read_file(cli)?;
+    let datadir = match (&cli.datadir, file.globals.datadir.as_str()) {
         (Some(datadir), _) => datadir.clone(),
         (None, "") => Path::new(".").to_path_buf(),
         (None, datadir) => Path::new(datadir).to_path_buf(),
     };
     std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
-    log::start(cli, &config.globals.errorlog, &datadir)?;
-    for notice in &notices {
+    log::start(cli, &file.globals.errorlog, &datadir)?;
+    raise_descriptor_limit();
+    let _pidfile = PidFile::write(&file.globals.pidfile, &datadir)?;
+    let precedence = precedence(cli);
+    let options = EngineOptions { datadir: datadir.clone(), config_file, file, precedence };
+    let found = bootstrap(options).context("configuration")?;
+    for notice in &found.notices {
         tracing::warn!("{notice}");
     }
-    raise_descriptor_limit();
-    let _pidfile = PidFile::write(&config.globals.pidfile, &datadir)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(snapshot, &datadir))
+    let end = runtime.block_on(serve(cli, found, &datadir))?;
+    drop(runtime);
+    match end {
+        End::Stop => Ok(()),
+        End::Restart => process::start_again(),
+    }
 }
 
-/// Runs until SIGTERM or SIGINT; a second one ends the drain.
-async fn serve(snapshot: Arc<Snapshot>, datadir: &Path) -> Result<()> {
+/// The configuration file with what it says; a default one need not exist.
+fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config)> {
+    let path = match &cli.config {
+        Some(path) => path.clone(),
+        None if Path::new(cli::DEFAULT_CONFIG).exists() => PathBuf::from(cli::DEFAULT_CONFIG),
+        None => return Ok((None, Config::default())),
+    };
+    match model::load(&path) {
+        Ok((config, notices)) => {
+            for notice in &notices {
+                eprintln!("tidegate: {notice}");
+            }
+            Ok((Some(path), config))
+        }
+        Err(errors) => {
+            for e in &errors {
+                eprintln!("{e}");
+            }
+            bail!("{} is not usable: {} error(s)", path.display(), errors.len());
+        }
+    }
+}
+
+fn precedence(cli: &Cli) -> Precedence {
+    match (cli.initial, cli.reload, cli.declarative) {
+        (true, ..) => Precedence::Initial,
+        (_, true, _) => Precedence::Reload,
+        (_, _, true) => Precedence::Declarative,
+        _ => Precedence::Database,
+    }
+}
+
+/// As long as it takes: a century, for clocks cannot count to [`Duration::MAX`].
+const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// How the process ends.
+enum End {
+    Stop,
+    Restart,
+}
+
+/// Runs until SIGTERM, SIGINT or an administrator's word; a second signal ends the drain.
+async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path) -> Result<End> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut report = signal(SignalKind::user_defined1())?;
-    let drain = Duration::from_millis(snapshot.vars.drain_timeout);
-    let proxy = proxy::Proxy::start(snapshot, datadir).await?;
+    let monitor = Monitor::new();
+    let proxy = proxy::Proxy::start(found.snapshot.clone(), datadir, Some(monitor.clone())).await?;
+    let control = proxy.control();
+    control.use_address_book(monitor.clone());
+    let watch = monitor.start(control.clone()).context("monitor")?;
+    if cli.no_start {
+        let control = control.clone();
+        // It waits for the listeners, which live on this thread.
+        let _ = tokio::task::spawn_blocking(move || control.pause()).await;
+    }
+    let (process, mut requests) = Requests::new(control.clone());
+    let admin = admin::start(found, control.clone(), monitor, process)?;
     tracing::info!("Tidegate {} is ready", env!("CARGO_PKG_VERSION"));
-    loop {
+    let event = loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break Event::Shutdown(Stop::Drain),
+            _ = interrupt.recv() => break Event::Shutdown(Stop::Drain),
+            Some(event) = requests.recv() => break event,
             _ = report.recv() => {
                 log::reopen();
                 proxy.report();
             }
         }
-    }
-    tracing::info!("stopping: sessions have {} ms to end", drain.as_millis());
+    };
+    let limit = match event {
+        Event::Shutdown(Stop::Now) => Duration::ZERO,
+        Event::Shutdown(Stop::Slow) => NO_LIMIT,
+        Event::Shutdown(Stop::Drain) | Event::Restart => Duration::from_millis(control.snapshot().vars.drain_timeout),
+    };
+    tracing::info!("stopping");
     tokio::select! {
-        _ = proxy.stop(drain) => {}
+        _ = proxy.stop(limit) => {}
         _ = terminate.recv() => tracing::warn!("told to stop twice: stopping at once"),
         _ = interrupt.recv() => tracing::warn!("told to stop twice: stopping at once"),
     }
+    admin.stop();
+    watch.stop();
     tracing::info!("stopped");
-    Ok(())
+    Ok(if matches!(event, Event::Restart) { End::Restart } else { End::Stop })
 }
 
 /// The file with the process id; gone when the process stops cleanly.

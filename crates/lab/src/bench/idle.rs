@@ -13,6 +13,8 @@ use crate::server::Server;
 
 /// Clients that connect before memory is first looked at, so that what a process needs once is not counted.
 const FIRST: usize = 100;
+/// Memory has settled when it has not fallen for so long.
+const SETTLE: Duration = Duration::from_secs(3);
 /// Queries a second for the second look: each client sends one, and few are under way at a time.
 const PACE: u32 = 4_000;
 
@@ -63,10 +65,24 @@ pub fn measure(kind: Kind, server: &Server, security: Security, clients: usize) 
     let count = crowd.len() as f64;
     let spent = peer.usage()?.since(&before);
     let each = |rss: u64| (rss as f64 - empty as f64) / count;
-    let bytes = each(usage::rss_bytes(pid)?);
+    let bytes = each(settled(pid)?);
     crowd.one_query_each()?;
-    let bytes_after_query = each(usage::rss_bytes(pid)?);
+    let bytes_after_query = each(settled(pid)?);
     Ok(Idle { kind, security, clients, bytes, bytes_after_query, login_us: spent.split_us().0 / count })
+}
+
+/// Resident memory once it has stopped falling: a proxy may let go of what only busy clients need some time after they
+/// were.
+fn settled(pid: u32) -> Result<u64, LabError> {
+    let mut last = usage::rss_bytes(pid)?;
+    loop {
+        std::thread::sleep(SETTLE);
+        let now = usage::rss_bytes(pid)?;
+        if now >= last {
+            return Ok(now);
+        }
+        last = now;
+    }
 }
 
 /// Connected clients of either sort.

@@ -4,9 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
+use super::compare::{Compared, Row};
+use super::digests::DigestSpeed;
 use super::idle::Idle;
+use super::load_times::LoadTimes;
 use super::runner::{Outcome, PointOutcome};
-use super::summary::Figures;
+use super::summary::{Figures, Ratio};
 
 /// All of an outcome. Times are in microseconds, memory in bytes.
 pub fn document(outcome: &Outcome) -> Value {
@@ -21,6 +24,9 @@ pub fn document(outcome: &Outcome) -> Value {
         "load_average_after": outcome.load_after,
         "versions": outcome.versions,
         "points": outcome.points.iter().map(point).collect::<Vec<_>>(),
+        "compared": outcome.compared.iter().map(compared).collect::<Vec<_>>(),
+        "load_seconds": outcome.load_times.iter().map(load_times).collect::<Vec<_>>(),
+        "digests": outcome.digests.iter().map(digest).collect::<Vec<_>>(),
         "idle": outcome.idle.iter().map(idle).collect::<Vec<_>>(),
         "not_measured": outcome.not_measured,
     })
@@ -39,13 +45,43 @@ fn point(outcome: &PointOutcome) -> Value {
         "clients": outcome.point.clients,
         "unit": outcome.point.unit.name(),
         "peers": peers.collect::<Map<_, _>>(),
-        "cpu_tidegate_to_haproxy": outcome.ratio.map(|ratio| json!({
-            "median": ratio.median,
-            "least": ratio.least,
-            "most": ratio.most,
-        })),
+        "cpu_tidegate_to_haproxy": outcome.ratio.map(ratio),
         "load_average": outcome.load_average,
     })
+}
+
+fn ratio(ratio: Ratio) -> Value {
+    json!({ "median": ratio.median, "least": ratio.least, "most": ratio.most })
+}
+
+fn compared(compared: &Compared) -> Value {
+    json!({
+        "load": compared.comparison.point.name,
+        "clients": compared.comparison.point.clients,
+        "arrangements": compared.rows.iter().map(row).collect::<Vec<_>>(),
+        "load_average": compared.load_average,
+    })
+}
+
+fn row(row: &Row) -> Value {
+    json!({
+        "name": row.name,
+        "figures": match &row.figures {
+            Ok(measured) => figures(measured),
+            Err(reason) => json!({ "failed": reason }),
+        },
+        "cpu_to_first": row.ratio.map(ratio),
+        "cache_hits": row.cache_hits,
+    })
+}
+
+fn load_times(times: &LoadTimes) -> Value {
+    let steps = times.steps.iter().map(|(name, seconds)| ((*name).to_owned(), json!(seconds)));
+    json!({ "what": times.what, "rows": times.rows, "seconds": steps.collect::<Map<_, _>>() })
+}
+
+fn digest(speed: &DigestSpeed) -> Value {
+    json!({ "statement": speed.name, "bytes": speed.bytes, "analyze_mb_per_second": speed.analyze_mb, "digest_mb_per_second": speed.digest_mb })
 }
 
 fn figures(figures: &Figures) -> Value {

@@ -7,12 +7,19 @@
 //! INVARIANT: peers take turns within each repeat (A B C A B C ...), so that a slow minute of the machine hits all alike;
 //! every reply is checked for completeness, and point selects also for being the row that was asked for.
 //! Nothing here fails because something was slow.
+//!
+//! Tidegate is also compared with itself: [`compare`] puts configurations ([`arrangement`]) under the same load, [`load_times`]
+//! loads large ones, [`digests`] reads statements without a proxy.
 
+pub mod arrangement;
+pub mod compare;
 pub mod connection;
+pub mod digests;
 pub mod fleet;
 pub mod histogram;
 pub mod idle;
 pub mod json;
+pub mod load_times;
 pub mod login;
 pub mod peer;
 pub mod plan;

@@ -15,7 +15,7 @@ use crate::error::{IoContext, LabError};
 use crate::port::Port;
 use crate::process::Process;
 use crate::server::{Mariadb, Options, Server};
-use crate::tidegate::Tidegate;
+use crate::tidegate::{Builder, Tidegate};
 
 /// Worker threads of either proxy.
 const THREADS: i64 = 2;
@@ -83,13 +83,24 @@ impl Peer {
         let (proxy, port) = match kind {
             Kind::Direct => (Proxy::None, server.port()),
             Kind::Haproxy => start_haproxy(server)?,
-            Kind::Tidegate => {
-                let tidegate = start_tidegate(server)?;
-                let port = tidegate.port();
-                (Proxy::Tidegate(tidegate), port)
-            }
+            Kind::Tidegate => return Peer::tidegate(server, |builder| builder),
         };
         Ok(Peer { kind, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), proxy })
+    }
+
+    /// Starts Tidegate with what `arrange` adds to its configuration.
+    pub fn tidegate(server: &Server, arrange: impl FnOnce(Builder) -> Builder) -> Result<Peer, LabError> {
+        let tidegate = arrange(configured(server)).start()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, tidegate.port()));
+        Ok(Peer { kind: Kind::Tidegate, address, proxy: Proxy::Tidegate(tidegate) })
+    }
+
+    /// Tidegate itself, if that is what it is.
+    pub fn as_tidegate(&self) -> Option<&Tidegate> {
+        match &self.proxy {
+            Proxy::Tidegate(tidegate) => Some(tidegate),
+            Proxy::None | Proxy::Haproxy { .. } => None,
+        }
     }
 
     /// Which it is.
@@ -158,18 +169,20 @@ pub fn open_files() -> usize {
 
 /// First line of `haproxy -v`; `None` when it is not installed.
 pub fn haproxy_version() -> Option<String> {
-    let output = Command::new(haproxy_program()?).arg("-v").output().ok()?;
+    let output = Command::new(haproxy_program().ok()?).arg("-v").output().ok()?;
     String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned)
 }
 
-fn haproxy_program() -> Option<PathBuf> {
-    ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy", "/usr/bin/haproxy"].map(PathBuf::from).into_iter().find(|path| path.exists())
+/// Where HAProxy is.
+pub(crate) fn haproxy_program() -> Result<PathBuf, LabError> {
+    let usual = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy", "/usr/bin/haproxy"];
+    let found = usual.map(PathBuf::from).into_iter().find(|path| path.exists());
+    found.ok_or(LabError::Missing { program: "haproxy".to_owned(), remedy: "scripts/setup" })
 }
 
 /// One process with two threads, no logging, and timeouts that no run reaches.
 fn start_haproxy(server: &Server) -> Result<(Proxy, u16), LabError> {
-    let missing = || LabError::Missing { program: "haproxy".to_owned(), remedy: "scripts/setup" };
-    let program = haproxy_program().ok_or_else(missing)?;
+    let program = haproxy_program()?;
     let (dir, port) = (dirs::instance("haproxy")?, Port::reserve()?);
     let clients = Kind::Haproxy.idle_clients(SERVER_CONNECTIONS);
     let text = format!(
@@ -190,11 +203,10 @@ fn start_haproxy(server: &Server) -> Result<(Proxy, u16), LabError> {
 }
 
 /// Two workers, default settings, limits on clients out of the way.
-fn start_tidegate(server: &Server) -> Result<Tidegate, LabError> {
+fn configured(server: &Server) -> Builder {
     Tidegate::builder()
         .backend(0, server)
         .user_with(USER, PASSWORD, 0, &[("max_connections", MANY.into())])
         .variable("threads", THREADS)
         .variable("max_connections", MANY)
-        .start()
 }

@@ -1,6 +1,9 @@
 //! The report as text: one line for each peer under each load.
 
+use super::compare::{Compared, Row};
+use super::digests::DigestSpeed;
 use super::idle::Idle;
+use super::load_times::LoadTimes;
 use super::peer::Kind;
 use super::runner::{Outcome, PointOutcome};
 use super::summary::{Figures, Ratio};
@@ -35,6 +38,36 @@ fn figures_text(kind: Kind, figures: &Figures, outcome: &PointOutcome) -> String
     // Among one, the slowest is the mean.
     let fairness = if outcome.point.clients > 1 { format!("{:.2}", figures.fairness) } else { "-".to_owned() };
     format!("{cost}  {:>10.0}  {p50:>9.3}  {p99:>9.3}  {fairness:>12}", figures.per_second)
+}
+
+/// One comparison: a line an arrangement, with costs as multiples of the first one's.
+pub fn compared(compared: &Compared) -> String {
+    let (point, first) = (&compared.comparison.point, compared.rows.first().map_or("", |row| &row.name));
+    let heading = format!(
+        "{}, {} clients: CPU us/query, as a multiple of '{first}' (least to most), queries/s, p50 ms, p99 ms",
+        point.name, point.clients
+    );
+    let lines = compared.rows.iter().map(|row| format!("  {:<28} {}", row.name, row_text(row)));
+    std::iter::once(heading).chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+fn row_text(row: &Row) -> String {
+    let Ok(figures) = &row.figures else { return "FAILED: see below".to_owned() };
+    let ratio = row.ratio.map_or_else(|| "-".to_owned(), |r| format!("{:.2} ({:.2} to {:.2})", r.median, r.least, r.most));
+    let hits = row.cache_hits.map_or_else(String::new, |share| format!("  cache hits {:.1} %", share * 100.0));
+    let (p50, p99) = (figures.p50_us / 1000.0, figures.p99_us / 1000.0);
+    format!("{:>9.1}  {ratio:>21}  {:>9.0}  {p50:>8.3}  {p99:>8.3}{hits}", figures.cpu_us, figures.per_second)
+}
+
+/// One table's LOAD.
+pub fn load_times(times: &LoadTimes) -> String {
+    let steps: Vec<String> = times.steps.iter().map(|(name, seconds)| format!("{name} {seconds:.2} s")).collect();
+    format!("{} {}: {} (once)", times.rows, times.what, steps.join("; "))
+}
+
+/// One statement's rates.
+pub fn digest(speed: &DigestSpeed) -> String {
+    format!("{} ({} bytes): analysis {:.0} MB/s, digest and hash {:.0} MB/s", speed.name, speed.bytes, speed.analyze_mb, speed.digest_mb)
 }
 
 /// One measurement of memory.

@@ -5,10 +5,13 @@
 
 use std::time::Instant;
 
+use super::compare::{self, Compared};
+use super::digests::{self, DigestSpeed};
 use super::fleet::Fleet;
 use super::idle::{self, Idle, Security};
+use super::load_times::{self, LoadTimes};
 use super::peer::{self, Kind, Peer};
-use super::plan::{Plan, Point};
+use super::plan::{DIGESTS, LOAD_TIMES, Plan, Point};
 use super::summary::{Figures, Ratio};
 use super::usage;
 use crate::error::LabError;
@@ -46,6 +49,12 @@ pub struct Outcome {
     pub repeats: usize,
     /// The loads.
     pub points: Vec<PointOutcome>,
+    /// Tidegate against itself.
+    pub compared: Vec<Compared>,
+    /// Times of LOAD.
+    pub load_times: Vec<LoadTimes>,
+    /// Rates of analysis and digests.
+    pub digests: Vec<DigestSpeed>,
     /// Memory of idle clients.
     pub idle: Vec<Idle>,
     /// What was not measured, and why; failures too.
@@ -67,6 +76,12 @@ pub enum News<'a> {
     Begins(&'a str),
     /// A load is done.
     Point(&'a PointOutcome),
+    /// A comparison is done.
+    Compared(&'a Compared),
+    /// A table was loaded.
+    LoadTimes(&'a LoadTimes),
+    /// A statement was read.
+    Digest(&'a DigestSpeed),
     /// A measurement of memory is done.
     Idle(&'a Idle),
 }
@@ -89,6 +104,8 @@ pub fn run(plan: &Plan, kinds: &[Kind], tell: &mut dyn FnMut(News<'_>)) -> Resul
         tell(News::Point(&outcome));
         runner.outcome.points.push(outcome);
     }
+    runner.peers.clear();
+    runner.itself(kinds, tell);
     runner.idle(kinds, tell);
     runner.outcome.load_after = usage::load_average();
     runner.outcome.seconds = began.elapsed().as_secs_f64();
@@ -159,9 +176,37 @@ impl Runner<'_> {
         Ratio::of_costs(of(Kind::Tidegate)?, of(Kind::Haproxy)?)
     }
 
+    /// What is measured of Tidegate alone, when it was asked for.
+    fn itself(&mut self, kinds: &[Kind], tell: &mut dyn FnMut(News<'_>)) {
+        if !kinds.contains(&Kind::Tidegate) {
+            return;
+        }
+        for comparison in &self.plan.comparisons {
+            tell(News::Begins(comparison.point.name));
+            let compared = compare::compare(comparison, self.plan.repeats, &self.server);
+            tell(News::Compared(&compared));
+            let failures = compared.rows.iter().filter_map(|row| Some((row, row.figures.as_ref().err()?)));
+            let notes = failures.map(|(row, reason)| format!("{}: {}: {reason}", comparison.point.name, row.name));
+            self.outcome.not_measured.extend(notes);
+            self.outcome.compared.push(compared);
+        }
+        if let Some(sizes) = self.plan.load_times {
+            tell(News::Begins(LOAD_TIMES));
+            match load_times::measure(sizes, &self.server) {
+                Ok(times) => self.outcome.load_times = times,
+                Err(error) => self.outcome.not_measured.push(format!("{LOAD_TIMES}: {error}")),
+            }
+            self.outcome.load_times.iter().for_each(|times| tell(News::LoadTimes(times)));
+        }
+        if let Some(window) = self.plan.digest_window {
+            tell(News::Begins(DIGESTS));
+            self.outcome.digests = digests::measure(window);
+            self.outcome.digests.iter().for_each(|speed| tell(News::Digest(speed)));
+        }
+    }
+
     /// Memory of idle clients, each on a peer of its own that has seen no load yet.
     fn idle(&mut self, kinds: &[Kind], tell: &mut dyn FnMut(News<'_>)) {
-        self.peers.clear();
         let wanted = self.plan.idle_clients;
         let cases = [(Kind::Haproxy, Security::Plain), (Kind::Tidegate, Security::Plain), (Kind::Tidegate, Security::Tls)];
         for (kind, security) in cases.into_iter().filter(|(kind, _)| wanted > 0 && kinds.contains(kind)) {

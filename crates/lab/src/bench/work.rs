@@ -8,6 +8,8 @@ use crate::error::LabError;
 
 /// Keys in the table: five digits, so that a key is written over the last one without moving anything.
 pub const KEYS: std::ops::Range<u32> = 10_000..100_000;
+/// The few keys of work that a cache could answer.
+const HOT_KEYS: std::ops::Range<u32> = 10_000..10_100;
 /// Length of the column that is selected, in bytes.
 const COLUMN: u8 = 120;
 
@@ -29,6 +31,10 @@ pub enum Work {
     PointText,
     /// The same with a prepared statement, prepared once.
     PointPrepared,
+    /// As [`Work::PointText`], but of few keys, so that a cache could answer.
+    PointHot,
+    /// As [`Work::PointPrepared`], but of those few keys.
+    PointHotPrepared,
     /// A result of this many rows of 1,000 bytes each.
     Large {
         /// Number of rows.
@@ -42,7 +48,7 @@ impl Work {
     /// The statement to prepare before anything else.
     pub fn to_prepare(&self) -> Option<Vec<u8>> {
         let text = format!("{POINT}?");
-        (*self == Work::PointPrepared).then(|| command(Command::StmtPrepare, text.as_bytes()))
+        matches!(self, Work::PointPrepared | Work::PointHotPrepared).then(|| command(Command::StmtPrepare, text.as_bytes()))
     }
 
     /// Payload bytes of all rows of one reply.
@@ -65,6 +71,7 @@ pub const QUIT: [u8; 5] = [1, 0, 0, 0, 1];
 pub struct Request {
     bytes: Vec<u8>,
     kind: Kind,
+    keys: std::ops::Range<u32>,
     random: u64,
 }
 
@@ -88,8 +95,10 @@ impl Request {
     pub fn new(work: &Work, index: usize, statement: u32) -> Request {
         let key = [b'0'; 5];
         let (bytes, kind) = match work {
-            Work::PointText | Work::Connect => (command(Command::Query, format!("{POINT}00000").as_bytes()), Kind::Text { key }),
-            Work::PointPrepared => (execute(statement, true), Kind::Prepared { key, types_sent: false }),
+            Work::PointText | Work::PointHot | Work::Connect => {
+                (command(Command::Query, format!("{POINT}00000").as_bytes()), Kind::Text { key })
+            }
+            Work::PointPrepared | Work::PointHotPrepared => (execute(statement, true), Kind::Prepared { key, types_sent: false }),
             Work::Large { rows } => {
                 let text = format!("SELECT REPEAT('x', 1000) FROM seq_1_to_{rows}");
                 (command(Command::Query, text.as_bytes()), Kind::Large { rows: *rows })
@@ -97,7 +106,11 @@ impl Request {
         };
         // An odd multiplier: clients differ, and none begins with 0, which xorshift would never leave.
         let random = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Request { bytes, kind, random }
+        let keys = match work {
+            Work::PointHot | Work::PointHotPrepared => HOT_KEYS,
+            _ => KEYS,
+        };
+        Request { bytes, kind, keys, random }
     }
 
     /// The packet to send now: a new key each time.
@@ -136,13 +149,13 @@ impl Request {
         if right { Ok(()) } else { Err(LabError::Protocol(format!("a wrong reply: {reply:?} to {:?}", self.kind))) }
     }
 
-    /// A key from [`KEYS`], by xorshift.
+    /// One of its keys, by xorshift.
     fn next_key(&mut self) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let span = u64::from(KEYS.end - KEYS.start);
-        KEYS.start + u32::try_from((self.random >> 20) % span).unwrap_or(0)
+        let span = u64::from(self.keys.end - self.keys.start);
+        self.keys.start + u32::try_from((self.random >> 20) % span).unwrap_or(0)
     }
 }
 

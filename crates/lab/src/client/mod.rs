@@ -295,10 +295,16 @@ impl Client {
             false => Some(Status::parse(&self.recv_payload()?, self.capabilities)?),
         };
         let cursor = columns_end.as_ref().filter(|end| end.status.contains(StatusFlags::CURSOR_EXISTS)).cloned();
-        let (rows, end) = match cursor {
+        let (rows, mut end) = match cursor {
             Some(end) => (Vec::new(), Ok(end)),
             None => self.recv_until_end(&columns, encoding)?,
         };
+        // MySQL says only in the first EOF that these are OUT parameters and that more follows.
+        let of_parameters = StatusFlags::PS_OUT_PARAMS | StatusFlags::MORE_RESULTS;
+        let first = columns_end.as_ref().map_or(StatusFlags::default(), |end| end.status);
+        if let (Ok(end), true) = (end.as_mut(), first.contains(StatusFlags::PS_OUT_PARAMS)) {
+            end.status |= first & of_parameters;
+        }
         Ok(ResultSet { columns, columns_end, rows, end })
     }
 

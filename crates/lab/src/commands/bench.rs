@@ -12,10 +12,11 @@ use lab::bench::{Outcome, Plan, json, profile, report, run as measure};
 /// Arguments of `lab bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Fewer and shorter measurements: under two minutes instead of under fifteen.
+    /// Fewer and shorter measurements: under three minutes instead of under twenty.
     #[arg(long)]
     quick: bool,
-    /// Only loads whose name contains this; `none` leaves only the memory of idle clients.
+    /// Only what has a name that contains this: loads, `query rules`, `statistics`, `query cache`, `LOAD times`,
+    /// `digest throughput`; `none` leaves only the memory of idle clients.
     #[arg(long)]
     only: Option<String>,
     /// How many idle clients to measure the memory of; 0 for no such measurement.
@@ -44,6 +45,9 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     let outcome = measure(&plan(args), &kinds, &mut |news| match news {
         News::Begins(what) => eprintln!("... {what}"),
         News::Point(point) => println!("{}", report::point(point)),
+        News::Compared(compared) => println!("\n{}", report::compared(compared)),
+        News::LoadTimes(times) => println!("{}", report::load_times(times)),
+        News::Digest(speed) => println!("{}", report::digest(speed)),
         News::Idle(idle) => println!("{}", report::idle(idle)),
     })?;
     println!("{}", report::ending(&outcome));
@@ -82,6 +86,7 @@ fn write(path: &Path, outcome: &Outcome) -> Result<(), LabError> {
 
 /// Fails when a peer that was asked for gave no figures at some load.
 fn complete(outcome: &Outcome, kinds: &[Kind]) -> Result<(), LabError> {
-    let whole = outcome.points.iter().all(|point| kinds.iter().all(|kind| point.figures(*kind).is_some()));
+    let whole = outcome.points.iter().all(|point| kinds.iter().all(|kind| point.figures(*kind).is_some()))
+        && outcome.compared.iter().all(|compared| compared.rows.iter().all(|row| row.figures.is_ok()));
     if whole { Ok(()) } else { Err(LabError::Protocol("some loads could not be measured: see above".to_owned())) }
 }

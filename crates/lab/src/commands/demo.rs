@@ -53,20 +53,8 @@ fn configuration(topology: &Replication) -> Builder {
         builder = builder.backend(READER, replica);
     }
     builder
-        .app_user()
+        .user_with("app", "app-pass", WRITER, &[("attributes", r#"{"read_write_split": true}"#.into())])
         .row("mysql_replication_hostgroups", &[("writer_hostgroup", WRITER.into()), ("reader_hostgroup", READER.into())])
-        .row("mysql_query_rules", &rule(1, "^SELECT .* FOR UPDATE", WRITER))
-        .row("mysql_query_rules", &rule(2, "^SELECT", READER))
-}
-
-fn rule(id: i64, pattern: &str, hostgroup: i64) -> [(&'static str, lab::tidegate::Setting); 5] {
-    [
-        ("rule_id", id.into()),
-        ("active", 1.into()),
-        ("match_digest", pattern.into()),
-        ("destination_hostgroup", hostgroup.into()),
-        ("apply", 1.into()),
-    ]
 }
 
 fn introduction(topology: &Replication, proxy: &Tidegate) -> String {
@@ -76,7 +64,10 @@ fn introduction(topology: &Replication, proxy: &Tidegate) -> String {
     }
     text.push_str(&format!("  the proxy    {}\n\nconnect with\n\n", proxy.address()));
     text.push_str(&format!("  mariadb -h127.0.0.1 -P{} -uapp -papp-pass test\n", proxy.port()));
-    text.push_str("\nevery statement goes to the primary in this version; Ctrl-C stops everything\n");
+    text.push_str(&format!("\nand look at it with\n\n  mariadb -h127.0.0.1 -P{} -uadmin -padmin\n", proxy.admin_port()));
+    text.push_str("  > SELECT hostgroup, digest_text, count_star FROM stats_mysql_query_digest;\n");
+    text.push_str("  > EXPLAIN ROUTE 'SELECT * FROM t FOR UPDATE' USER app;\n");
+    text.push_str("\nreads go to the replicas, all else to the primary; Ctrl-C stops everything\n");
     text
 }
 
@@ -90,7 +81,12 @@ fn check(topology: &Replication, proxy: &Tidegate) -> Result<(), LabError> {
     if read.as_deref() != Some("42") {
         return Err(LabError::Protocol(format!("wrote 42, read {read:?}")));
     }
-    println!("check: wrote and read through the proxy");
+    let asked = "SELECT hostgroup FROM stats_mysql_query_digest WHERE digest_text = 'SELECT i FROM demo'";
+    let hostgroup = proxy.admin()?.scalar(asked)?;
+    if hostgroup != Some(READER.to_string()) {
+        return Err(LabError::Protocol(format!("the read went to hostgroup {hostgroup:?}")));
+    }
+    println!("check: wrote to the primary and read from a replica");
     client.quit()
 }
 

@@ -75,6 +75,7 @@ fn campaign(args: &Args, flavor: Flavor) -> Result<usize, LabError> {
         proxied: proxy.as_ref().map_or(direct.clone(), |proxy| proxy.options("app", "app-pass").timeout(REPLY_LIMIT)),
         direct,
         root: ConnectOptions::unix(server.socket(), "root", ""),
+        admin: proxy.as_ref().map(Tidegate::admin_options),
         sessions: args.sessions,
         backends: args.backends,
         shrink_plays: args.shrink,

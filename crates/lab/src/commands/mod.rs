@@ -3,7 +3,10 @@
 mod bench;
 mod demo;
 mod differential;
+mod experiments;
+mod failover;
 mod multiplex;
+mod output;
 mod serve;
 
 use clap::Subcommand;
@@ -18,9 +21,21 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Session scripts, direct and through the proxy, compared field by field.
     Differential(differential::Args),
+    /// The writer is killed, a script promotes a replica: direct, HAProxy and Tidegate side by side.
+    Failover(failover::Args),
+    /// Planned switchovers under load, back and forth.
+    Switchover(experiments::Args),
+    /// What happens to Galera nodes, under load: crashes, maintenance, partitions, restarts.
+    Galera(experiments::Args),
+    /// What happens to members of Group Replication, under load.
+    Group(experiments::Args),
+    /// What happens to a stand-in for Aurora, under load.
+    Aurora(experiments::Args),
+    /// Reads of one's own writes from a replica that lags, with causal reads off and on.
+    StaleReads(experiments::Args),
     /// Many sessions on few backends: connections over time, and LAST_INSERT_ID() while backends are shared.
     Multiplex(multiplex::Args),
-    /// One server, and the proxy before it when asked for, for other programs to use.
+    /// One server or a topology, and the proxy before it when asked for, for other programs to use.
     Serve(serve::Args),
 }
 
@@ -30,6 +45,12 @@ impl Command {
             Command::Bench(args) => bench::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Differential(args) => differential::run(args),
+            Command::Failover(args) => failover::run(args),
+            Command::Switchover(args) => experiments::switchover(args),
+            Command::Galera(args) => experiments::galera(args),
+            Command::Group(args) => experiments::group(args),
+            Command::Aurora(args) => experiments::aurora(args),
+            Command::StaleReads(args) => experiments::stale_reads(args),
             Command::Multiplex(args) => multiplex::run(args),
             Command::Serve(args) => serve::run(args),
         }

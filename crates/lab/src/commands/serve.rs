@@ -1,4 +1,5 @@
-//! `lab serve`: one database server, with the proxy before it when asked for, for programs that are not Rust tests.
+//! `lab serve`: one database server, or a topology of three, with the proxy before it when asked for, for programs that are
+//! not Rust tests.
 //!
 //! Prints one line of JSON when all of it answers, then waits for the end of its standard input, or for a signal. The
 //! proxy gets few backend connections, so that clients must share them.
@@ -7,7 +8,9 @@ use std::io::Write;
 use std::path::Path;
 use std::thread;
 
-use lab::{Flavor, LabError, Options, Server, Tidegate};
+use lab::tidegate::Builder;
+use lab::topology::Kind;
+use lab::{Flavor, LabError, Options, Server, Tidegate, Topology};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Users of the lab's servers that the proxy knows too, with their passwords.
@@ -21,6 +24,9 @@ pub(crate) struct Args {
     /// Which server: mariadb or mysql.
     #[arg(long, default_value = "mariadb", value_parser = ["mariadb", "mysql"])]
     flavor: String,
+    /// Three servers instead of one: replication (semi-synchronous), galera, group (Group Replication), aurora (a stand-in).
+    #[arg(long, value_parser = ["replication", "galera", "group", "aurora"])]
+    topology: Option<String>,
     /// Start the proxy before it.
     #[arg(long)]
     tidegate: bool,
@@ -39,6 +45,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
+    if let Some(name) = &args.topology {
+        return serve_topology(args, name);
+    }
     let server = Server::start(flavor(&args.flavor), &server_options(args))?;
     let proxy = if args.tidegate { Some(start_proxy(args, &server)?) } else { None };
     println!("{}", description(&server, proxy.as_ref()));
@@ -49,6 +58,31 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
         proxy.stop()?;
     }
     Ok(())
+}
+
+fn serve_topology(args: &Args, name: &str) -> Result<(), LabError> {
+    let kind = match name {
+        "galera" => Kind::Galera,
+        "group" => Kind::Group,
+        "aurora" => Kind::Aurora,
+        _ => Kind::Replication(flavor(&args.flavor)),
+    };
+    let topology = kind.start(&Options::new().args(args.server_arg.iter().cloned()))?;
+    let proxy = if args.tidegate { Some(with_variables(args, topology.proxied()).start()?) } else { None };
+    println!("{}", describe_topology(&topology, proxy.as_ref()));
+    let _ = std::io::stdout().flush();
+    wait_for_the_end()?;
+    proxy.map_or(Ok(()), Tidegate::stop)
+}
+
+fn describe_topology(topology: &Topology, proxy: Option<&Tidegate>) -> String {
+    let described = |(server, (host, port)): (&Server, (String, u16))| {
+        let (flavor, pid, socket) = (server.flavor().name(), server.pid(), quoted(&server.socket()));
+        format!(r#"{{"flavor":"{flavor}","host":"{host}","port":{port},"pid":{pid},"socket":{socket}}}"#)
+    };
+    let servers: Vec<String> = topology.servers().into_iter().zip(topology.endpoints()).map(described).collect();
+    let (name, proxy) = (topology.name(), describe_proxy(proxy));
+    format!(r#"{{"topology":"{name}","servers":[{}],"tidegate":{proxy}}}"#, servers.join(","))
 }
 
 fn flavor(name: &str) -> Flavor {
@@ -71,27 +105,22 @@ fn start_proxy(args: &Args, server: &Server) -> Result<Tidegate, LabError> {
     for (name, password) in USERS {
         builder = builder.user(name, password, 0);
     }
+    with_variables(args, builder).start()
+}
+
+fn with_variables(args: &Args, mut builder: Builder) -> Builder {
     for setting in &args.variable {
         let (name, value) = setting.split_once('=').unwrap_or((setting, "true"));
         builder = builder.variable(name, value);
     }
-    builder.start()
+    builder
 }
 
 /// Addresses as JSON, on one line. Paths and numbers here need no escaping but of backslash and quote.
 fn description(server: &Server, proxy: Option<&Tidegate>) -> String {
     let dir = server.datadir();
     let ca = dir.parent().unwrap_or(Path::new("/")).join("ca.pem");
-    let proxy = proxy.map_or("null".to_owned(), |proxy| {
-        format!(
-            r#"{{"host":"{}","port":{},"admin_port":{},"pid":{},"dir":{}}}"#,
-            proxy.host(),
-            proxy.port(),
-            proxy.admin_port(),
-            proxy.pid(),
-            quoted(proxy.dir())
-        )
-    });
+    let proxy = describe_proxy(proxy);
     format!(
         r#"{{"flavor":"{}","host":"{}","port":{},"pid":{},"socket":{},"ca":{},"tidegate":{proxy}}}"#,
         server.flavor().name(),
@@ -101,6 +130,14 @@ fn description(server: &Server, proxy: Option<&Tidegate>) -> String {
         quoted(&server.socket()),
         quoted(&ca)
     )
+}
+
+fn describe_proxy(proxy: Option<&Tidegate>) -> String {
+    let described = |proxy: &Tidegate| {
+        let (host, port, admin, pid, dir) = (proxy.host(), proxy.port(), proxy.admin_port(), proxy.pid(), quoted(proxy.dir()));
+        format!(r#"{{"host":"{host}","port":{port},"admin_port":{admin},"pid":{pid},"dir":{dir}}}"#)
+    };
+    proxy.map_or("null".to_owned(), described)
 }
 
 fn quoted(path: &Path) -> String {

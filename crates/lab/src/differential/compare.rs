@@ -6,7 +6,7 @@ use std::fmt;
 use super::generate::script;
 use super::round::{Round, Turn};
 use super::shrink::shrink;
-use super::step::Script;
+use super::step::{Script, Step};
 use crate::client::{Client, ConnectOptions};
 use crate::error::LabError;
 use crate::flavor::Flavor;
@@ -28,6 +28,8 @@ pub struct Campaign {
     pub proxied: ConnectOptions,
     /// The server as a user that may create schemas.
     pub root: ConnectOptions,
+    /// The proxy's admin interface, to tell who holds the backends when there are none left.
+    pub admin: Option<ConnectOptions>,
     /// Sessions in a round.
     pub sessions: usize,
     /// Backends that the proxy may open, fewer than sessions and at least 2.
@@ -90,7 +92,7 @@ fn note(findings: &mut Vec<Finding>, round: &Round, number: u64, direct: &Turn, 
     let finding = Finding {
         count: 1,
         round: number,
-        step: step.map_or("login".to_owned(), ToString::to_string),
+        step: step.map_or("login".to_owned(), |step| format!("{step}{}", text_of(round, direct, step))),
         direct: text(lines.0),
         proxied: text(lines.1),
     };
@@ -98,6 +100,19 @@ fn note(findings: &mut Vec<Finding>, round: &Round, number: u64, direct: &Turn, 
         Some(known) => known.count += 1,
         None => findings.push(finding),
     }
+}
+
+/// For a step with a prepared statement: its text.
+fn text_of(round: &Round, turn: &Turn, step: &Step) -> String {
+    let (Step::Execute(slot, _) | Step::Cursor(slot, ..)) = step else { return String::new() };
+    let Some(((block, at), script)) = turn.place.zip(round.scripts.get(turn.session)) else { return String::new() };
+    let before = script.blocks.iter().take(block + 1).enumerate();
+    let before = before.flat_map(|(number, steps)| steps.steps.iter().take(if number == block { at } else { usize::MAX }));
+    let mut text = before.filter_map(|step| match step {
+        Step::Prepare(prepared, sql) if prepared == slot => Some(sql),
+        _ => None,
+    });
+    text.next_back().map_or(String::new(), |sql| format!(" of {sql}"))
 }
 
 impl Campaign {
@@ -136,10 +151,10 @@ impl Campaign {
             })?;
             self.prepare(&round.scripts)?;
             round.play(&self.proxied, |proxied| {
-                if let Some(direct) = expected.pop_front().filter(|direct| direct != proxied) {
-                    note(&mut findings, &round, number, &direct, proxied);
-                }
-                true
+                let Some(direct) = expected.pop_front().filter(|direct| direct != proxied) else { return true };
+                note(&mut findings, &round, number, &direct, &self.explained(proxied));
+                // A session without its backend, or without its connection, differs in all that follows.
+                !(proxied.is_stuck() || direct.is_stuck())
             })?;
         }
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.count));
@@ -167,16 +182,34 @@ impl Campaign {
             turns += 1;
             let direct = expected.pop_front();
             if direct.as_ref() != Some(proxied) {
-                differs = direct.map(|direct| (direct, proxied.clone()));
+                differs = direct.map(|direct| (direct, self.explained(proxied)));
             }
             differs.is_none()
         })?;
         Ok((turns, differs))
     }
 
-    /// Empty schemas.
-    fn prepare(&self, scripts: &[Script]) -> Result<(), LabError> {
+    /// A turn that got no backend, with those who have them.
+    fn explained(&self, turn: &Turn) -> Turn {
+        let mut turn = turn.clone();
+        let Some(line) = turn.lines.iter_mut().find(|line| line.starts_with("error 9001 ")) else { return turn };
+        let pins = || -> Result<Vec<String>, LabError> {
+            let Some(admin) = &self.admin else { return Ok(Vec::new()) };
+            let reply = Client::connect(admin)?.query("SELECT reason, digest_text FROM stats_tidegate_pins")?;
+            let text = |row: Vec<Option<String>>| row.into_iter().flatten().collect::<Vec<_>>().join(" by ");
+            Ok(reply.table()?.into_iter().map(text).collect())
+        };
+        let pins = pins().unwrap_or_else(|error| vec![error.to_string()]).join("; ");
+        *line = format!("{line}; pinned: {pins}");
+        turn
+    }
+
+    /// Empty schemas, without prepared XA transactions of a round that was ended early: those keep their locks.
+    pub(super) fn prepare(&self, scripts: &[Script]) -> Result<(), LabError> {
         let mut root = Client::connect(&self.root)?;
+        for script in scripts {
+            let _ = root.query(format!("XA ROLLBACK '{}'", script.login.schema))?;
+        }
         for script in scripts {
             let schema = &script.login.schema;
             root.run(format!("DROP DATABASE IF EXISTS {schema}"))?;

@@ -54,10 +54,12 @@ const TYPES_ROWS: &str = "INSERT INTO ty(id,ti,tu,bo,si,mi,i,bi,bu,f,d,de,b1,b9,
     (3,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,\
     NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL)";
 
+/// Each uses a table, but for one that warns: MariaDB keeps older warnings over a procedure that uses none, which no reply
+/// tells.
 const PROCEDURES: &[&str] = &[
     "CREATE PROCEDURE p_many() BEGIN SELECT 1 AS one, 'x' AS x; SELECT id, s FROM t ORDER BY id; UPDATE t SET n = n + 1 WHERE id = 1; SELECT ROW_COUNT() AS r; END",
     "CREATE PROCEDURE p_none() BEGIN UPDATE t SET n = n + 1 WHERE id < 3; END",
-    "CREATE PROCEDURE p_out(IN a INT, OUT b INT, INOUT c VARCHAR(20)) BEGIN SET b = a * 2; SET c = CONCAT(c, '!'); SELECT a; END",
+    "CREATE PROCEDURE p_out(IN a INT, OUT b INT, INOUT c VARCHAR(20)) BEGIN SET b = a * 2; SET c = CONCAT(c, '!'); SELECT a FROM digits WHERE d = 0; END",
     "CREATE PROCEDURE p_fail() BEGIN SELECT 1; SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'on purpose', MYSQL_ERRNO = 31001; END",
     "CREATE PROCEDURE p_warn() BEGIN SIGNAL SQLSTATE '01000' SET MESSAGE_TEXT = 'a warning', MYSQL_ERRNO = 31002; END",
     "CREATE PROCEDURE p_insert() BEGIN INSERT INTO t(s) VALUES('from procedure'); SELECT LAST_INSERT_ID() AS id; END",

@@ -47,13 +47,23 @@ fn login(rng: &mut Rng, schema: String) -> Login {
     Login { capabilities, charset: *rng.pick(CHARSETS), schema, with_schema: !rng.one_in(8) }
 }
 
+/// A statement that a script has prepared.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    pub(super) slot: u8,
+    /// How many parameters it has.
+    pub(super) params: usize,
+    /// The last parameter is that of a LIMIT.
+    pub(super) limited: bool,
+}
+
 /// A script in the making.
 pub(super) struct Maker {
     pub(super) rng: Rng,
     pub(super) flavor: Flavor,
     pub(super) login: Login,
-    /// Statements that are prepared: slot and number of parameters.
-    pub(super) prepared: Vec<(u8, usize)>,
+    /// Statements that are prepared.
+    pub(super) prepared: Vec<Known>,
     block: Block,
     next_slot: u8,
 }
@@ -78,6 +88,15 @@ impl Maker {
 
     pub(super) fn sql(&mut self, sql: impl Into<String>) {
         self.step(Step::Query(sql.into()));
+    }
+
+    /// COM_INIT_DB. MySQL's answer counts the warnings of the statement before once more, the proxy's does not: so there
+    /// is one without any before.
+    pub(super) fn init_db(&mut self, schema: &str) {
+        if self.flavor == Flavor::Mysql {
+            self.sql("DO 1");
+        }
+        self.step(Step::InitDb(schema.to_owned()));
     }
 
     /// Some of these, in order.
@@ -111,8 +130,8 @@ impl Maker {
     pub(super) fn prepare(&mut self, sql: &str) -> u8 {
         let slot = self.next_slot;
         self.next_slot = (slot + 1) % 100;
-        self.prepared.retain(|(known, _)| *known != slot);
-        self.prepared.push((slot, sql.matches('?').count()));
+        self.prepared.retain(|known| known.slot != slot);
+        self.prepared.push(Known { slot, params: sql.matches('?').count(), limited: sql.ends_with("LIMIT ?") });
         self.step(Step::Prepare(slot, sql.to_owned()));
         slot
     }

@@ -12,6 +12,7 @@ mod blocks;
 mod compare;
 mod data;
 mod generate;
+mod pins;
 mod player;
 mod rng;
 mod round;

@@ -1,6 +1,6 @@
 //! One session: a client, the prepared statements it holds, and the steps it is told to take.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use wire::Command;
 
@@ -18,6 +18,10 @@ pub struct Player {
     client: Client,
     options: ConnectOptions,
     statements: HashMap<u8, Prepared>,
+    /// Slots whose statement was refused: nothing more is done with them, as no application would.
+    refused: HashSet<u8>,
+    /// The connection is lost: what follows shows that much, at once.
+    lost: bool,
 }
 
 impl Player {
@@ -26,16 +30,25 @@ impl Player {
         let client = Client::connect(&login.options(base))?;
         // Whether the first OK packet tells of the schema is a server's own matter: here only what follows is compared.
         let lines = vec![format!("logged in, {} warnings", client.login_status().warnings)];
-        Ok((Player { client, options: base.clone(), statements: HashMap::new() }, lines))
+        Ok((Player { client, options: base.clone(), statements: HashMap::new(), refused: HashSet::new(), lost: false }, lines))
     }
 
     /// Takes a step and gives what it showed. A lost connection or broken protocol is shown too: the other run has to
     /// show the same.
     pub fn take(&mut self, step: &Step) -> Vec<String> {
+        if self.lost {
+            return vec!["broken: the connection was lost before".to_owned()];
+        }
+        if step.slot().is_some_and(|slot| self.refused.contains(&slot)) {
+            return vec!["not prepared".to_owned()];
+        }
         match self.try_take(step) {
             Ok(lines) => lines,
             Err(LabError::Server { code, sqlstate, message }) => vec![format!("error {code} ({sqlstate}) {message}")],
-            Err(error) => vec![format!("broken: {error}")],
+            Err(error) => {
+                self.lost = true;
+                vec![format!("broken: {error}")]
+            }
         }
     }
 
@@ -70,8 +83,11 @@ impl Player {
     }
 
     fn prepare(&mut self, slot: u8, sql: &str) -> Result<Vec<String>, LabError> {
+        self.refused.insert(slot);
+        self.statements.remove(&slot);
         let prepared = self.client.prepare(sql)?;
         let lines = prepared_lines(&prepared);
+        self.refused.remove(&slot);
         self.statements.insert(slot, prepared);
         Ok(lines)
     }

@@ -25,6 +25,13 @@ pub struct Turn {
     pub lines: Vec<String>,
 }
 
+impl Turn {
+    /// The session got no backend, or has lost its connection.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.lines.iter().any(|line| line.starts_with("error 9001 ") || line.starts_with("broken: "))
+    }
+}
+
 /// Where a session is in its script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
@@ -41,7 +48,7 @@ impl Round {
             let (player, lines) = match Player::login(base, &script.login) {
                 Ok((player, lines)) => (Some(player), lines),
                 Err(LabError::Server { code, message, .. }) => (None, vec![format!("refused {code} {message}")]),
-                Err(error) => return Err(error),
+                Err(error) => (None, vec![format!("broken: {error}")]),
             };
             players.push(player);
             if !go_on(&Turn { session, place: None, lines }) {

@@ -1,7 +1,8 @@
 //! What a client saw, as lines of text: the form in which two runs are compared and differences are shown.
 //!
 //! Everything of a reply is in the lines, byte for byte, but for what cannot agree: sequence numbers of prepared
-//! statements (error 1243 and its like name them), and the order of session-track entries.
+//! statements (error 1243 and its like name them), the order of session-track entries, and what the EOF between columns
+//! and rows tells of an execution that is not over.
 
 use std::fmt::Write as _;
 
@@ -41,7 +42,7 @@ pub(super) fn prepared_lines(prepared: &Prepared) -> Vec<String> {
 pub(super) fn put_set(lines: &mut Vec<String>, set: &ResultSet) {
     lines.extend(set.columns.iter().map(|column| format!("column {}", column_text(column))));
     if let Some(end) = &set.columns_end {
-        lines.push(status_line("columns end", end));
+        lines.push(columns_end_line(end));
     }
     lines.extend(set.rows.iter().map(row_line));
     lines.push(match &set.end {
@@ -50,15 +51,16 @@ pub(super) fn put_set(lines: &mut Vec<String>, set: &ResultSet) {
     });
 }
 
-/// An OK or EOF packet.
+/// An OK or EOF packet. Whether an index was used is left out: that hangs on statistics which servers gather beside.
 pub fn status_line(what: &str, status: &Status) -> String {
+    let flags = StatusFlags(status.status.0 & !(StatusFlags::NO_INDEX_USED | StatusFlags::NO_GOOD_INDEX_USED).0);
     let mut line = format!(
         "{what} {:#04x} affected {} id {} status {:#06x}{} warnings {}",
         status.header,
         status.affected_rows,
         status.last_insert_id,
-        status.status.0,
-        flag_names(status.status),
+        flags.0,
+        flag_names(flags),
         status.warnings
     );
     if !status.info.is_empty() {
@@ -73,6 +75,14 @@ pub fn status_line(what: &str, status: &Status) -> String {
         let _ = write!(line, " tracked [{}]", tracked.join(", "));
     }
     line
+}
+
+/// The EOF between columns and rows. A proxy whose server connection does without it has to make it before the server has
+/// said how the statement went: what comes of the execution (warnings, indexes used, a transaction that it opens, results
+/// that follow) is compared at the end of the rows only, where every client looks for it.
+fn columns_end_line(end: &Status) -> String {
+    let known = end.status & (StatusFlags::AUTOCOMMIT | StatusFlags::CURSOR_EXISTS | StatusFlags::NO_BACKSLASH_ESCAPES);
+    format!("columns end {:#04x} status {:#06x}{}", end.header, known.0, flag_names(known))
 }
 
 fn error_line(error: &ServerError) -> String {

@@ -59,6 +59,17 @@ pub enum Step {
     ChangeUser(Login),
 }
 
+impl Step {
+    /// The prepared statement that it uses.
+    pub fn slot(&self) -> Option<u8> {
+        match self {
+            Step::Execute(slot, _) | Step::Cursor(slot, ..) | Step::LongData(slot, ..) => Some(*slot),
+            Step::ResetStatement(slot) | Step::CloseStatement(slot) => Some(*slot),
+            _ => None,
+        }
+    }
+}
+
 /// Steps that belong together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {

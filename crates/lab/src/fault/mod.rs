@@ -3,4 +3,4 @@
 pub mod relay;
 pub mod sockets;
 
-pub use relay::Relay;
+pub use relay::{Lost, Relay};

@@ -27,6 +27,17 @@ struct Shared {
     accepted: AtomicUsize,
     silent_from_start: AtomicBool,
     over: AtomicBool,
+    trap: Mutex<Option<(Vec<u8>, Lost)>>,
+    sprung: AtomicUsize,
+}
+
+/// What is lost when a trap springs; the connection is silent from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The command: the server never gets it.
+    Command,
+    /// The answer: the server gets the command.
+    Answer,
 }
 
 /// One connection through the relay.
@@ -50,6 +61,8 @@ impl Relay {
             accepted: AtomicUsize::new(0),
             silent_from_start: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            trap: Mutex::default(),
+            sprung: AtomicUsize::new(0),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -98,6 +111,16 @@ impl Relay {
         }
     }
 
+    /// The next write of a client that has these words in it (in one piece) springs a trap, once.
+    pub fn trap(&self, words: &str, lost: Lost) {
+        *self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some((words.as_bytes().to_vec(), lost));
+    }
+
+    /// How many traps have sprung.
+    pub fn sprung(&self) -> usize {
+        self.shared.sprung.load(Ordering::Acquire)
+    }
+
     /// Closes all connections on both sides.
     pub fn cut(&self) {
         for pair in self.shared.pairs().drain(..) {
@@ -119,7 +142,7 @@ impl Shared {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connect(&self, near: TcpStream) -> std::io::Result<()> {
+    fn connect(self: &Arc<Self>, near: TcpStream) -> std::io::Result<()> {
         let far = TcpStream::connect(self.target)?;
         near.set_nodelay(true)?;
         far.set_nodelay(true)?;
@@ -127,21 +150,37 @@ impl Shared {
         let silent = self.silent_from_start.load(Ordering::Acquire);
         let pair = Arc::new(Pair { near, far, silent: Mutex::new(silent), changed: Condvar::new() });
         self.pairs().push(Arc::clone(&pair));
-        for (from, to) in ways {
-            let pair = Arc::clone(&pair);
-            thread::spawn(move || pair.carry(from, to));
+        for (way, (from, to)) in ways.into_iter().enumerate() {
+            let (pair, shared) = (Arc::clone(&pair), (way == 0).then(|| Arc::clone(self)));
+            thread::spawn(move || pair.carry(from, to, shared.as_deref()));
         }
         Ok(())
+    }
+
+    /// What these bytes of a client lose, if they spring the trap.
+    fn springs(&self, bytes: &[u8]) -> Option<Lost> {
+        let mut trap = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
+        let sprung = trap.take_if(|(words, _)| bytes.windows(words.len()).any(|window| window == words.as_slice()));
+        sprung.map(|(_, lost)| lost)
     }
 }
 
 impl Pair {
     /// Passes bytes on until one side closes; the close is passed on too.
-    fn carry(&self, mut from: TcpStream, mut to: TcpStream) {
+    fn carry(&self, mut from: TcpStream, mut to: TcpStream, traps: Option<&Shared>) {
         let mut bytes = vec![0; CHUNK];
         loop {
             self.wait_while_silent();
             let count = from.read(&mut bytes).unwrap_or(0);
+            if let Some((traps, lost)) = traps.and_then(|traps| Some((traps, traps.springs(&bytes[..count])?))) {
+                // Silent before the server can answer.
+                self.set_silent(true);
+                let passed_on = lost == Lost::Answer && to.write_all(&bytes[..count]).is_ok();
+                traps.sprung.fetch_add(1, Ordering::AcqRel);
+                if passed_on {
+                    continue;
+                }
+            }
             self.wait_while_silent();
             if count == 0 || to.write_all(&bytes[..count]).is_err() {
                 return self.cut();

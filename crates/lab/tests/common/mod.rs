@@ -137,6 +137,16 @@ impl DerefMut for Peer {
 }
 
 impl Peer {
+    /// A session of `app` through this proxy.
+    pub fn through(proxy: &Tidegate, encoding: Encoding) -> Peer {
+        Peer::with(&proxy.options("app", "app-pass").database("test").timeout(LIMIT), encoding)
+    }
+
+    /// A session with these options.
+    pub fn with(options: &ConnectOptions, encoding: Encoding) -> Peer {
+        Peer { client: Client::connect(options).unwrap(), encoding }
+    }
+
     /// Runs SQL as text, or prepares, executes and closes it; what a server cannot prepare (error 1295) goes as text.
     pub fn ask(&mut self, sql: &str) -> Reply {
         self.try_ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
@@ -250,6 +260,23 @@ macro_rules! each_flavor {
             #[test]
             fn mysql() {
                 super::common::run(lab::Flavor::Mysql, super::$name);
+            }
+        }
+    )*};
+}
+
+/// A test for each flavor, of a function that is given it.
+#[macro_export]
+macro_rules! each {
+    ($($name:ident),* $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn mariadb() {
+                super::$name(lab::Flavor::Mariadb);
+            }
+            #[test]
+            fn mysql() {
+                super::$name(lab::Flavor::Mysql);
             }
         }
     )*};

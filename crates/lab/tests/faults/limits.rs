@@ -194,7 +194,7 @@ fn query_timeout(flavor: Flavor) {
     holder.run("UPDATE test.t SET a = 2").unwrap();
     client.run("BEGIN").unwrap();
     let start = Instant::now();
-    assert_eq!(attempt(&mut client, "UPDATE t SET a = 3"), Seen::Error(1317));
+    assert_eq!(attempt(&mut client, "UPDATE t SET a = 3"), Seen::Error(1907));
     assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
     holder.run("ROLLBACK").unwrap();
     // The session and its transaction go on.

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::row::{Row, check_keys};
 use super::tables::{TABLES, Table, TableEffect};
 use super::{Config, Notice};
-use crate::error::{ConfigError, ErrorKind};
+use crate::error::{ConfigError, ErrorKind, Origin};
 use crate::libconfig::{self, Entry, Includes, LocalFiles, NoIncludes, Node, Position, Value};
 use crate::settings::{AdminVariables, Effect, GlobalSettings, MysqlVariables, Setting, retired};
 use crate::snapshot::Snapshot;
@@ -131,6 +131,7 @@ impl Loader {
             "mysql_variables" => (MysqlVariables::MODULE, MysqlVariables::find(&entry.name)),
             _ => (AdminVariables::MODULE, AdminVariables::find(&entry.name)),
         };
+        self.config.given.extend(setting.map(Setting::full_name));
         match (outcome, retired(module, &entry.name)) {
             (Ok(()), Some(retired)) => self.notice(&entry.at, subject, format!("retired, ignored: {}", retired.reason)),
             (Ok(()), None) => self.effect(&entry.at, subject, setting),
@@ -175,7 +176,7 @@ impl Loader {
                 if !told.contains(&column.name) {
                     told.push(column.name);
                     let subject = format!("{}.{}", table.name, column.name);
-                    self.notice(row.position(column.name), &subject, "kept, but has no effect yet".to_owned());
+                    self.notice(&row.position(column.name), &subject, "kept, but has no effect yet".to_owned());
                 }
             }
         }
@@ -188,7 +189,7 @@ impl Loader {
             let user = snapshot.users.get(row.text("username")?)?;
             let id = user.default_hostgroup;
             (row.flag("active") && row.flag("frontend") && is_empty(id)).then(|| Notice {
-                at: row.position("default_hostgroup").clone(),
+                at: row.position("default_hostgroup"),
                 subject: "mysql_users.default_hostgroup".to_owned(),
                 text: format!("hostgroup {id} of user '{}' has no servers", user.name),
             })
@@ -214,8 +215,8 @@ impl Loader {
         self.errors.push(ConfigError::new(at.clone(), subject, kind));
     }
 
-    fn notice(&mut self, at: &Position, subject: &str, text: String) {
-        self.notices.push(Notice { at: at.clone(), subject: subject.to_owned(), text });
+    fn notice(&mut self, at: &(impl Into<Origin> + Clone), subject: &str, text: String) {
+        self.notices.push(Notice { at: at.clone().into(), subject: subject.to_owned(), text });
     }
 }
 

@@ -6,18 +6,22 @@
 //! Paths: an `@include` is relative to the including file. Every other path is kept as written: `datadir` and TLS
 //! files are then relative to the working directory, log files to `datadir`.
 
+pub mod ddl;
+pub mod diff;
 mod load;
+pub mod references;
 mod row;
 mod tables;
+pub mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use load::{load, parse, parse_with};
-pub use row::{Cell, Row};
+pub use row::{Cell, Field, Row, check_keys};
 pub use tables::{Check, Column, ColumnDefault, ColumnKind, TABLES, Table, TableEffect};
 
-use crate::libconfig::Position;
+use crate::error::Origin;
 use crate::settings::{AdminVariables, GlobalSettings, MysqlVariables};
 
 /// Everything that a configuration file says, with defaults for what it does not say.
@@ -29,8 +33,15 @@ pub struct Config {
     pub mysql: MysqlVariables,
     /// The group `admin_variables`.
     pub admin: AdminVariables,
+    /// Full names of the variables that a file gave, as `mysql-threads`.
+    pub given: BTreeSet<String>,
     /// Rows by table name, in the order of the file. Tables that were not given are absent.
     pub tables: BTreeMap<&'static str, Vec<Row>>,
+}
+
+/// The tables that an operator fills. `mysql_collations` is none: its rows are the build's.
+pub fn operator_tables() -> impl Iterator<Item = &'static Table> {
+    TABLES.iter().filter(|table| table.name != "mysql_collations")
 }
 
 impl Config {
@@ -44,7 +55,7 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// Where it was given.
-    pub at: Position,
+    pub at: Origin,
     /// `group.setting`, `table` or `table.column`.
     pub subject: String,
     /// What to know.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::tables::{Column, ColumnDefault, ColumnKind, Table};
-use crate::error::{ConfigError, ErrorKind};
+use crate::error::{ConfigError, ErrorKind, Origin};
 use crate::libconfig::{Entry, Position, Value};
 use crate::secret::Secret;
 use crate::suggest;
@@ -21,13 +21,50 @@ pub enum Cell {
     Secret(Secret),
 }
 
+impl Cell {
+    /// The value as SQL shows it; `None` is NULL. Secrets come out in clear.
+    pub fn to_sql(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Null => None,
+            Self::Integer(number) => Some(number.to_string().into_bytes()),
+            Self::Text(text) => Some(text.clone().into_bytes()),
+            Self::Secret(secret) => Some(secret.expose().to_vec()),
+        }
+    }
+}
+
+/// What a column of a row of SQL holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Field {
+    /// NULL.
+    Null,
+    /// A whole number.
+    Integer(i64),
+    /// Another number.
+    Real(f64),
+    /// Text or a blob.
+    Bytes(Vec<u8>),
+}
+
+impl Field {
+    /// The value as SQL shows it; `None` is NULL.
+    pub fn to_sql(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Null => None,
+            Self::Integer(number) => Some(number.to_string().into_bytes()),
+            Self::Real(number) => Some(number.to_string().into_bytes()),
+            Self::Bytes(bytes) => Some(bytes.clone()),
+        }
+    }
+}
+
 /// A row that keeps its table's rules.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// The table's description.
     pub table: &'static Table,
     /// Where the row begins.
-    pub at: Position,
+    pub at: Origin,
     /// One value a column, in the table's order.
     pub cells: Vec<Cell>,
     /// Where each column was given; columns that were not are absent.
@@ -38,13 +75,32 @@ impl Row {
     /// Reads the group `entries`, which begins at `at`. All faults are added to `errors`; a row with any is `None`.
     pub(super) fn read(table: &'static Table, at: &Position, entries: &[Entry], errors: &mut Vec<ConfigError>) -> Option<Self> {
         let faults_before = errors.len();
-        let mut row = Self { table, at: at.clone(), cells: vec![Cell::Null; table.columns.len()], given: BTreeMap::new() };
+        let mut row = Self { table, at: at.clone().into(), cells: vec![Cell::Null; table.columns.len()], given: BTreeMap::new() };
         for entry in entries {
             if let Err(kind) = row.take(entry) {
                 errors.push(ConfigError::new(entry.at.clone(), format!("{}.{}", table.name, entry.name), kind));
             }
         }
         row.fill_defaults(errors);
+        if errors.len() == faults_before {
+            row.check(errors);
+        }
+        (errors.len() == faults_before).then_some(row)
+    }
+
+    /// Checks a row of SQL: one field a column, in the table's order. All faults are added to `errors`, named after the row's
+    /// key; a row with any is `None`.
+    pub fn from_fields(table: &'static Table, fields: &[Field], errors: &mut Vec<ConfigError>) -> Option<Self> {
+        let faults_before = errors.len();
+        let at = Origin::Row(format!("{}, {}", table.name, table.row_key(fields)).into());
+        let mut row = Self { table, at, cells: Vec::with_capacity(fields.len()), given: BTreeMap::new() };
+        for (column, field) in table.columns.iter().zip(fields) {
+            let cell = read_field(column, field).unwrap_or_else(|kind| {
+                errors.push(ConfigError::new(row.at.clone(), format!("{}.{}", table.name, column.name), kind));
+                Cell::Null
+            });
+            row.cells.push(cell);
+        }
         if errors.len() == faults_before {
             row.check(errors);
         }
@@ -86,8 +142,8 @@ impl Row {
     }
 
     /// Where `column` was given; the row's place when it was not.
-    pub fn position(&self, column: &str) -> &Position {
-        self.given.get(column).unwrap_or(&self.at)
+    pub fn position(&self, column: &str) -> Origin {
+        self.given.get(column).map_or_else(|| self.at.clone(), |at| at.clone().into())
     }
 
     /// Columns without effect that were given a value other than their default.
@@ -128,22 +184,34 @@ impl Row {
     fn check(&self, errors: &mut Vec<ConfigError>) {
         for check in self.table.checks.iter().filter(|check| !(check.holds)(self)) {
             let subject = format!("{}.{}", self.table.name, check.column);
-            errors.push(ConfigError::new(self.position(check.column).clone(), subject, ErrorKind::Rule(check.rule)));
+            errors.push(ConfigError::new(self.position(check.column), subject, ErrorKind::Rule(check.rule)));
         }
     }
 }
 
+impl Table {
+    /// The key of a row of SQL, as errors and differences name it: `hostgroup_id=1, hostname=db1, port=3306`.
+    pub fn row_key(&self, fields: &[Field]) -> String {
+        let parts = self.keys.first().copied().unwrap_or_default().iter().map(|name| {
+            let field = self.column_index(name).and_then(|index| fields.get(index));
+            let value = field.and_then(Field::to_sql);
+            value.map_or_else(|| format!("{name}=NULL"), |bytes| format!("{name}={}", String::from_utf8_lossy(&bytes)))
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// Faults of the table as a whole: rows that share a key.
-pub(super) fn check_keys(table: &'static Table, rows: &[Row], errors: &mut Vec<ConfigError>) {
+pub fn check_keys(table: &'static Table, rows: &[Row], errors: &mut Vec<ConfigError>) {
     for key in table.keys {
-        let mut seen: BTreeMap<Vec<&Cell>, &Position> = BTreeMap::new();
+        let mut seen: BTreeMap<Vec<&Cell>, &Origin> = BTreeMap::new();
         for row in rows {
             let cells: Vec<&Cell> = key.iter().filter_map(|column| row.cell(column)).collect();
             if cells.contains(&&Cell::Null) {
                 continue;
             }
             if let Some(first) = seen.get(&cells) {
-                let kind = ErrorKind::DuplicateKey { columns: key.join(", "), first_line: first.line };
+                let kind = ErrorKind::DuplicateKey { columns: key.join(", "), first: first.row_name() };
                 errors.push(ConfigError::new(row.at.clone(), table.name, kind));
             } else {
                 seen.insert(cells, &row.at);
@@ -158,6 +226,20 @@ fn default_cell(column: &Column) -> Option<Cell> {
         ColumnDefault::Null => Some(Cell::Null),
         ColumnDefault::Integer(value) => Some(Cell::Integer(value)),
         ColumnDefault::Text(text) => Some(Cell::Text(text.to_owned())),
+    }
+}
+
+/// One column of a row of SQL. NULL where the column's default is a text is that text's absence: empty.
+fn read_field(column: &Column, field: &Field) -> Result<Cell, ErrorKind> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map(Value::Text).map_err(|_| ErrorKind::NotUtf8);
+    match (field, column.kind, column.default) {
+        (Field::Null, _, ColumnDefault::Null) => Ok(Cell::Null),
+        (Field::Null, ColumnKind::Text, ColumnDefault::Text(_)) => Ok(Cell::Text(String::new())),
+        (Field::Null, ..) => Err(ErrorKind::Missing),
+        (Field::Bytes(bytes), ColumnKind::Secret, _) => Ok(Cell::Secret(Secret::new(bytes.as_slice()))),
+        (Field::Bytes(bytes), kind, _) => read_cell(kind, &text(bytes)?),
+        (Field::Integer(number), kind, _) => read_cell(kind, &Value::Integer(*number)),
+        (Field::Real(number), kind, _) => read_cell(kind, &Value::Float(number.to_string())),
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Table {
 /// What the rows of a table do in this version of Tidegate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableEffect {
-    /// They are compiled into the snapshot.
+    /// They are in force: in the snapshot, or on the ports of the admin interface and in its scheduler.
     Used,
     /// They are read, checked and kept. What they are called, for the notice.
     NotYet(&'static str),
@@ -86,6 +86,8 @@ pub struct Check {
     pub holds: fn(&Row) -> bool,
     /// The rule, as an error says it.
     pub rule: &'static str,
+    /// The rule as a CHECK of SQL; empty where only loading checks it.
+    pub sql: &'static str,
 }
 
 impl Table {
@@ -165,9 +167,9 @@ pub const TABLES: &[Table] = &[
             number("weight", int(0, 10_000_000), 1),
             number("compression", FLAG, 0),
             number("max_connections", NATURAL, 1000),
-            inert(number("max_replication_lag", int(0, 126_144_000), 0)),
+            number("max_replication_lag", int(0, 126_144_000), 0),
             number("use_ssl", FLAG, 0),
-            inert(number("max_latency_ms", UNSIGNED, 0)),
+            number("max_latency_ms", UNSIGNED, 0),
             text("comment"),
         ],
         keys: &[&["hostgroup_id", "hostname", "port"]],
@@ -176,8 +178,14 @@ pub const TABLES: &[Table] = &[
                 column: "gtid_port",
                 holds: |row| row.integer("gtid_port") == Some(0) || row.integer("gtid_port") != row.integer("port"),
                 rule: "must differ from port, or be 0",
+                sql: "gtid_port <> port OR gtid_port = 0",
             },
-            Check { column: "hostname", holds: |row| row.text("hostname").is_some_and(|host| !host.is_empty()), rule: "must not be empty" },
+            Check {
+                column: "hostname",
+                holds: |row| row.text("hostname").is_some_and(|host| !host.is_empty()),
+                rule: "must not be empty",
+                sql: "",
+            },
         ],
         effect: TableEffect::Used,
     },
@@ -217,8 +225,8 @@ pub const TABLES: &[Table] = &[
             inert(number("connection_warming", FLAG, 0)),
             number("throttle_connections_per_sec", int(1, 1_000_000), 1_000_000),
             inert(json("ignore_session_variables")),
-            inert(json("hostgroup_settings")),
-            inert(json("servers_defaults")),
+            json("hostgroup_settings"),
+            json("servers_defaults"),
             text("comment"),
         ],
         keys: &[&["hostgroup_id"]],
@@ -291,8 +299,9 @@ pub const TABLES: &[Table] = &[
             column: "replace_pattern",
             holds: |row| row.text("replace_pattern").is_none() || row.text("match_pattern").is_some(),
             rule: "needs match_pattern",
+            sql: "replace_pattern IS NULL OR match_pattern IS NOT NULL",
         }],
-        effect: TableEffect::NotYet("rules"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "mysql_query_rules_fast_routing",
@@ -306,7 +315,7 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["username", "schemaname", "flagIN"]],
         checks: &[],
-        effect: TableEffect::NotYet("rules"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "mysql_replication_hostgroups",
@@ -329,7 +338,7 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["writer_hostgroup"], &["reader_hostgroup"]],
         checks: &[READER_DIFFERS],
-        effect: TableEffect::NotYet("rows"),
+        effect: TableEffect::Used,
     },
     group_table("mysql_group_replication_hostgroups"),
     group_table("mysql_galera_hostgroups"),
@@ -359,9 +368,10 @@ pub const TABLES: &[Table] = &[
                 column: "domain_name",
                 holds: |row| row.text("domain_name").is_some_and(|name| name.starts_with('.')),
                 rule: "must begin with '.'",
+                sql: "SUBSTR(domain_name,1,1) = '.'",
             },
         ],
-        effect: TableEffect::NotYet("rows"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "mysql_collations",
@@ -383,7 +393,7 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["username", "client_address"]],
         checks: &[],
-        effect: TableEffect::NotYet("users"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "mysql_firewall_whitelist_rules",
@@ -399,7 +409,7 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["username", "client_address", "schemaname", "flagIN", "digest"]],
         checks: &[],
-        effect: TableEffect::NotYet("rules"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "mysql_firewall_whitelist_sqli_fingerprints",
@@ -407,7 +417,7 @@ pub const TABLES: &[Table] = &[
         columns: &[number("active", FLAG, 1), needed("fingerprint", ColumnKind::Text)],
         keys: &[&["fingerprint"]],
         checks: &[],
-        effect: TableEffect::NotYet("fingerprints"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "mysql_ldap_mapping",
@@ -439,7 +449,7 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["id"]],
         checks: &[],
-        effect: TableEffect::NotYet("jobs"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "proxysql_servers",
@@ -468,7 +478,7 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["id"]],
         checks: &[],
-        effect: TableEffect::NotYet("routes"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "coredump_filters",
@@ -484,6 +494,7 @@ const READER_DIFFERS: Check = Check {
     column: "reader_hostgroup",
     holds: |row| row.integer("reader_hostgroup") != row.integer("writer_hostgroup"),
     rule: "must differ from writer_hostgroup",
+    sql: "reader_hostgroup <> writer_hostgroup",
 };
 
 const GROUP_COLUMNS: &[Column] = &[
@@ -506,7 +517,7 @@ const fn group_table(name: &'static str) -> Table {
         columns: GROUP_COLUMNS,
         keys: &[&["writer_hostgroup"], &["reader_hostgroup"], &["offline_hostgroup"], &["backup_writer_hostgroup"]],
         checks: &[READER_DIFFERS, BACKUP_DIFFERS, OFFLINE_DIFFERS],
-        effect: TableEffect::NotYet("rows"),
+        effect: TableEffect::Used,
     }
 }
 
@@ -514,12 +525,14 @@ const BACKUP_DIFFERS: Check = Check {
     column: "backup_writer_hostgroup",
     holds: |row| differs(row, "backup_writer_hostgroup", &["writer_hostgroup", "reader_hostgroup"]),
     rule: "must differ from writer_hostgroup and reader_hostgroup",
+    sql: "backup_writer_hostgroup <> writer_hostgroup AND backup_writer_hostgroup <> reader_hostgroup",
 };
 
 const OFFLINE_DIFFERS: Check = Check {
     column: "offline_hostgroup",
     holds: |row| differs(row, "offline_hostgroup", &["writer_hostgroup", "reader_hostgroup", "backup_writer_hostgroup"]),
     rule: "must differ from the other hostgroups",
+    sql: "offline_hostgroup <> writer_hostgroup AND offline_hostgroup <> reader_hostgroup AND backup_writer_hostgroup <> offline_hostgroup",
 };
 
 fn differs(row: &Row, column: &str, others: &[&str]) -> bool {

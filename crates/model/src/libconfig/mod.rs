@@ -24,7 +24,7 @@ pub const MAX_INCLUDE_DEPTH: usize = 10;
 /// How many files may be included in all.
 pub const MAX_INCLUDES: usize = 1_000;
 /// How many tokens a configuration may have, included files counted.
-pub const MAX_TOKENS: usize = 2_000_000;
+pub const MAX_TOKENS: usize = 10_000_000;
 
 /// Parses a whole configuration: the entries of its outermost group. `name` is the file's name in positions and
 /// the base of relative includes, which `includes` reads. A syntax error ends the parse, so there is only ever one.

@@ -1,6 +1,6 @@
 //! The table of `admin-*` variables of ProxySQL 2.7.
 
-use super::Effect::{self, NoEffect, NotYet};
+use super::Effect::{self, Live, NoEffect, NotYet};
 use super::value::{BOOL, Kind, NULLABLE, TEXT, TextRule, count, ms, secs};
 use crate::secret::Secret;
 
@@ -12,24 +12,31 @@ settings! {
     AdminVariables in "admin";
 
     // Logins and listeners
-    admin_credentials: Secret = "admin:admin", Kind::Secret(TextRule::NonEmpty), NotYet, "Logins that may change things: user:password, separated by ';'.";
-    stats_credentials: Secret = "stats:stats", Kind::Secret(TextRule::NonEmpty), NotYet, "Logins that may only read.";
-    mysql_ifaces: String = "0.0.0.0:6032", Kind::Text(TextRule::Listeners), NotYet, "Where administrators connect.";
+    admin_credentials: Secret = "admin:admin", Kind::Secret(TextRule::NonEmpty), Live, "Logins that may change things: user:password, separated by ';'.";
+    stats_credentials: Secret = "stats:stats", Kind::Secret(TextRule::NonEmpty), Live, "Logins that may only read.";
+    mysql_ifaces: String = "0.0.0.0:6032", Kind::Text(TextRule::Listeners), Live, "Where administrators connect.";
+    max_connections: u64 = 200, count(1, 10_000), Live, "Most connections to the admin port; clients of this machine have a few more.";
+    wait_timeout: u64 = 28_800_000, ms(1_000, 31_536_000_000), Live, "How long an admin session may wait for its next command.";
     telnet_admin_ifaces: String = "", NULLABLE, TELNET, "Kept for compatibility.";
     telnet_stats_ifaces: String = "", NULLABLE, TELNET, "Kept for compatibility.";
     refresh_interval: u64 = 2_000, ms(101, 99_999), NoEffect("statistics are read when they are asked for"), "Time between refreshes of statistics.";
-    read_only: bool = false, BOOL, NotYet, "Refuse changes.";
+    read_only: bool = false, BOOL, Live, "Refuse changes.";
+    config_history_size: u64 = 50, count(0, 10_000), Live, "Configurations that are kept for CONFIG ROLLBACK; 0 keeps none.";
     version: String = env!("CARGO_PKG_VERSION"), TEXT, NoEffect("read-only; it names the build"), "Version of this build.";
     ssl_keylog_file: String = "", TEXT, NotYet, "File that TLS session keys are written to, relative to datadir; empty is off.";
 
     // Statistics
-    vacuum_stats: bool = true, BOOL, NotYet, "Give memory of statistics tables back after each query.";
-    stats_mysql_connections: u64 = 60, secs(0, 300), NotYet, "Time between samples of connections; 0 is off.";
-    stats_mysql_connection_pool: u64 = 60, secs(0, 300), NotYet, "Time between samples of the pools; 0 is off.";
-    stats_mysql_query_cache: u64 = 60, secs(0, 300), NotYet, "Time between samples of the query cache; 0 is off.";
-    stats_system_cpu: u64 = 60, secs(0, 600), NotYet, "Time between samples of CPU use; 0 is off.";
-    stats_system_memory: u64 = 60, secs(0, 600), NotYet, "Time between samples of memory use; 0 is off.";
-    stats_mysql_query_digest_to_disk: u64 = 0, secs(0, 86_400), NotYet, "Time between saves of digest statistics; 0 is off.";
+    vacuum_stats: bool = true, BOOL, NoEffect("statistics are computed when they are read and take no room"), "Give memory of statistics tables back after each query.";
+    stats_mysql_connections: u64 = 60, secs(0, 300), Live, "Time between samples of connections; 0 is off.";
+    stats_mysql_connection_pool: u64 = 60, secs(0, 300), Live, "Time between samples of the pools; 0 is off.";
+    stats_mysql_query_cache: u64 = 60, secs(0, 300), Live, "Time between samples of the query cache; 0 is off.";
+    stats_system_cpu: u64 = 60, secs(0, 600), Live, "Time between samples of CPU use; 0 is off.";
+    stats_system_memory: u64 = 60, secs(0, 600), Live, "Time between samples of memory use; 0 is off.";
+    stats_mysql_query_digest_to_disk: u64 = 0, secs(0, 86_400), Live, "Time between saves of digest statistics; 0 is off.";
+    stats_history_days: u64 = 7, count(1, 3_650), Live, "Days that samples and saved digests are kept.";
+    stats_history_hour_days: u64 = 365, count(1, 36_500), Live, "Days that the averages of hours are kept.";
+    stats_history_day_days: u64 = 3_650, count(1, 36_500), Live, "Days that the averages of days are kept.";
+    stats_history_rows: u64 = 1_000_000, count(1_000, 1_000_000_000), Live, "Most rows of each table of the statistics' history; the oldest go first.";
     prometheus_memory_metrics_interval: u64 = 61, secs(1, 604_799), NotYet, "Time between refreshes of memory metrics.";
 
     // Cluster
@@ -60,8 +67,9 @@ settings! {
     checksum_ldap_variables: bool = true, BOOL, CHECKSUMS, "Kept for compatibility.";
 
     // HTTP and debugging
-    restapi_enabled: bool = false, BOOL, NotYet, "Serve the REST interface.";
-    restapi_port: u64 = 6_070, count(1, 65_534), NotYet, "Its port.";
+    restapi_enabled: bool = false, BOOL, Live, "Serve the REST interface.";
+    restapi_address: String = "127.0.0.1", Kind::Text(TextRule::Address), Live, "The IP address that it listens on.";
+    restapi_port: u64 = 6_070, count(1, 65_534), Live, "Its port.";
     web_enabled: bool = false, BOOL, NotYet, "Serve the web interface.";
     web_port: u64 = 6_080, count(1, 65_534), NotYet, "Its port.";
     web_verbosity: u64 = 0, count(0, 10), NotYet, "How much the web interface logs.";

@@ -66,6 +66,7 @@ fn rule_text(rule: TextRule) -> &'static str {
         TextRule::FileBase => "text, not ending in /",
         TextRule::Listeners => "`ip:port`, `[ipv6]:port` or `/path`, separated by `;`",
         TextRule::Networks => "networks separated by commas, or `*`",
+        TextRule::Address => "an IP address",
         TextRule::TableName => "`schema.table`",
     }
 }

@@ -16,7 +16,7 @@ mod value;
 pub use admin::AdminVariables;
 pub use docs::settings_markdown;
 pub use globals::GlobalSettings;
-pub use mysql::{AuthPlugin, BackendSslVerify, MysqlVariables, SessionTrackGtids};
+pub use mysql::{AuthPlugin, BackendSslVerify, CausalReads, Failback, MysqlVariables, SessionTrackGtids};
 pub use retired::{Retired, retired};
 pub use value::{Kind, SettingValue, TextRule, Unit};
 
@@ -44,6 +44,23 @@ impl Setting {
             GlobalSettings::MODULE => self.name.to_owned(),
             module => format!("{module}-{}", self.name),
         }
+    }
+}
+
+impl Setting {
+    /// The variable that SQL calls `name`, in any letter case: its prefix is needed.
+    pub fn by_full_name(name: &str) -> Option<&'static Setting> {
+        let (module, bare) = name.split_once('-')?;
+        match module.to_ascii_lowercase().as_str() {
+            MysqlVariables::MODULE => MysqlVariables::find(bare),
+            AdminVariables::MODULE => AdminVariables::find(bare),
+            _ => None,
+        }
+    }
+
+    /// Whether its value must not be logged.
+    pub fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Secret(_))
     }
 }
 

@@ -40,6 +40,32 @@ words! {
     }
 }
 
+words! {
+    /// When the preferred server of a cluster becomes its writer again, after another one took over.
+    Failback {
+        /// Not as long as the writer at hand is healthy.
+        Never = "never",
+        /// As soon as it can write.
+        Immediate = "immediate",
+        /// When it was healthy for `failback_delay_ms`.
+        Delayed = "delayed",
+        /// When an operator says `FAILBACK HOSTGROUP`.
+        Command = "command",
+    }
+}
+
+words! {
+    /// Whether reads wait for what was written before.
+    CausalReads {
+        /// They do not.
+        Off = "off",
+        /// A session reads its own writes.
+        Session = "session",
+        /// As `session`, and a token that the application hands on carries it to other sessions.
+        Token = "token",
+    }
+}
+
 const POLL: super::Effect = NoEffect("workers wait for events, not for a poll interval");
 const STREAMED: super::Effect = NoEffect("results stream through a window, see frontend_window");
 const NO_IDLE_THREADS: super::Effect = NoEffect("idle sessions cost no thread time, so there are no idle threads");
@@ -74,8 +100,8 @@ settings! {
     proxy_protocol_networks: String = "", Kind::Text(TextRule::Networks), Live, "Networks whose connections may begin with a PROXY protocol header: address/bits separated by commas, '*' for all.";
     use_tcp_keepalive: bool = true, BOOL, Live, "Switch TCP keepalive on, on both sides.";
     tcp_keepalive_time: u64 = 120, secs(0, 7_200), Live, "Silence before the first TCP keepalive; 0 leaves it to the system.";
-    client_host_cache_size: u64 = 0, count(0, 1_048_576), NotYet, "Client addresses whose failed logins are counted; 0 counts none.";
-    client_host_error_counts: u64 = 0, count(0, 1_048_576), NotYet, "Failed logins after which connections from an address are closed at once.";
+    client_host_cache_size: u64 = 0, count(0, 1_048_576), Live, "Client addresses whose failed logins are counted; 0 counts none.";
+    client_host_error_counts: u64 = 0, count(0, 1_048_576), Live, "Failed logins after which connections from an address are closed at once.";
     throttle_max_bytes_per_second_to_client: u64 = 0, bytes(0, 2_147_483_647), NotYet, "Result bytes a second to each client; 0 means no limit.";
     throttle_ratio_server_to_client: u64 = 0, PERCENT, NotYet, "While a client is throttled: how far reading from the backend is slowed too.";
     enable_load_data_local_infile: bool = true, BOOL, Live, "Allow LOAD DATA LOCAL INFILE. The client's own file is streamed; the proxy's disk is never read.";
@@ -102,14 +128,14 @@ settings! {
     ping_timeout_server: u64 = 200, ms(10, 600_000), Live, "Longest such a ping may take.";
     free_connections_pct: u64 = 10, PERCENT, Live, "Share of a server's max_connections that is kept idle.";
     connection_max_age_ms: u64 = 0, ms(0, 86_400_000), Live, "Idle backend connections older than this are closed; 0 means never.";
-    connection_warming: bool = false, BOOL, NotYet, "Open connections up to free_connections_pct before any is reused.";
+    connection_warming: bool = false, BOOL, Live, "Open connections ahead of need, up to free_connections_pct of max_connections, beside the statements that run.";
     shun_on_failures: u64 = 5, count(0, 10_000_000), NoEffect("a failing server is left alone for a pause that grows"), "Failed connects within a second that shun a server.";
     shun_recovery_time_sec: u64 = 10, secs(0, 31_536_000), NoEffect("a failing server is left alone for a pause that grows"), "A shunned server is tried again after this.";
-    unshun_algorithm: u64 = 0, count(0, 1), NotYet, "1: a server readmitted in one hostgroup is readmitted in all.";
-    default_max_latency_ms: u64 = 1_000, ms(0, 1_728_000_000), NotYet, "Servers whose ping takes longer are not chosen, when their row says nothing.";
-    min_num_servers_lantency_awareness: u64 = 1_000, count(0, 10_000), NotYet, "With at least this many candidates, those slower than average are left out.";
-    aurora_max_lag_ms_only_read_from_replicas: u64 = 2, count(0, 100), NotYet, "With at least this many candidates, lag-limited reads avoid the Aurora writer.";
-    evaluate_replication_lag_on_servers_load: u64 = 1, count(0, 1), NotYet, "1: a server shunned for lag stays so when servers are loaded.";
+    unshun_algorithm: u64 = 0, count(0, 1), NoEffect("a server is watched once, for all its hostgroups"), "1: a server readmitted in one hostgroup is readmitted in all.";
+    default_max_latency_ms: u64 = 1_000, ms(0, 1_728_000_000), Live, "Servers whose ping takes longer are not chosen, when their row says nothing.";
+    min_num_servers_lantency_awareness: u64 = 1_000, count(0, 10_000), Live, "With at least this many candidates, those slower than average are left out.";
+    aurora_max_lag_ms_only_read_from_replicas: u64 = 2, count(0, 100), Live, "With at least this many candidates, lag-limited reads avoid the Aurora writer.";
+    evaluate_replication_lag_on_servers_load: u64 = 1, count(0, 1), NoEffect("what was observed of a server outlives a LOAD"), "1: a server shunned for lag stays so when servers are loaded.";
     connpoll_reset_queue_length: u64 = 50, count(0, 10_000), NoEffect("connections are reset by the worker that owns them"), "Length of the queue of connections to reset.";
     reset_connection_algorithm: u64 = 2, count(1, 2), ONE_ALGORITHM, "How connections are reset.";
     max_stmts_per_connection: u64 = 20, count(1, 1_024), Live, "Prepared statements kept on one backend connection.";
@@ -120,7 +146,7 @@ settings! {
     connection_delay_multiplex_ms: u64 = 0, ms(0, 300_000), Live, "A session keeps its backend connection this long after a query.";
     // ProxySQL's default is 5. Here the last insert id is session state, so nothing needs to be delayed.
     auto_increment_delay_multiplex: u64 = 0, count(0, 1_000_000), Live, "Queries for which a session keeps its backend after an insert id was returned.";
-    auto_increment_delay_multiplex_timeout_ms: u64 = 10_000, ms(0, 3_600_000), NotYet, "... but at most this long; 0 means no limit.";
+    auto_increment_delay_multiplex_timeout_ms: u64 = 10_000, ms(0, 3_600_000), Live, "... but at most this long; 0 means no limit.";
     keep_multiplexing_variables: String = "tx_isolation,transaction_isolation,version", TEXT, NoEffect("reading a variable never pins a session"), "Variables that may be read without keeping the backend.";
     kill_backend_connection_when_disconnect: bool = true, BOOL, Live, "Kill the running query on the backend when its client has gone.";
     max_transaction_idle_time: u64 = 14_400_000, ms(1_000, 1_728_000_000), Live, "A client idle within a transaction is closed after this.";
@@ -130,7 +156,7 @@ settings! {
     enforce_autocommit_on_reads: bool = false, BOOL, ANY_STATE, "Carry autocommit=0 to the backend before plain reads too.";
     autocommit_false_not_reusable: bool = false, BOOL, ANY_STATE, "Do not share connections that have autocommit=0.";
     autocommit_false_is_transaction: bool = false, BOOL, NotYet, "Treat autocommit=0 as an open transaction.";
-    handle_warnings: u64 = 1, count(0, 1), NotYet, "1: after warnings the session keeps its backend for SHOW WARNINGS.";
+    handle_warnings: u64 = 1, count(0, 1), Live, "1: warnings are read before the connection is lent on, so that SHOW WARNINGS has them later; 0: a session that gives its connection back forgets them, which saves a round trip.";
     session_idle_ms: u64 = 1, ms(1, 3_600_000), NO_IDLE_THREADS, "Idle time before a session moves to an idle thread.";
     session_idle_show_processlist: bool = true, BOOL, NO_IDLE_THREADS, "List sessions of idle threads.";
     sessions_sort: bool = true, BOOL, NoEffect("sessions are served in the order of their events"), "Serve older sessions first.";
@@ -139,102 +165,127 @@ settings! {
 
     // Queries
     default_query_timeout: u64 = 86_400_000, ms(1_000, 1_728_000_000), Live, "A query that runs longer is killed on its backend.";
-    default_query_delay: u64 = 0, ms(0, 3_600_000), NotYet, "Every query is delayed by this.";
+    default_query_delay: u64 = 0, ms(0, 3_600_000), Live, "Every query is delayed by this.";
     query_retries_on_failure: u64 = 1, count(0, 1_000), Live, "Times a failed query may be tried on another connection, where that is safe.";
-    long_query_time: u64 = 1_000, ms(0, 1_728_000_000), NotYet, "Slower queries count as slow.";
+    long_query_time: u64 = 1_000, ms(0, 1_728_000_000), Live, "Slower queries count as slow.";
     threshold_query_length: u64 = 524_288, bytes(1_024, 1_073_741_824), NoEffect("a long query leaves nothing behind on its connection"), "A connection that ran a longer query is not shared.";
     threshold_resultset_size: u64 = 4_194_304, bytes(1_024, 1_073_741_824), STREAMED, "Result bytes that are buffered before streaming begins.";
-    query_processor_iterations: u64 = 0, count(0, 1_000_000), NotYet, "Times that rules may start over after a flagOUT.";
-    query_processor_regex: u64 = 1, count(1, 2), NotYet, "Regular expression dialect of rules: 1 PCRE, 2 RE2.";
+    query_processor_iterations: u64 = 0, count(0, 1_000_000), Live, "Times that rules may start over after a flagOUT.";
+    query_processor_regex: u64 = 1, count(1, 2), Live, "Regular expression dialect of rules: 1 PCRE, 2 RE2.";
     query_rules_fast_routing_algorithm: u64 = 1, count(1, 2), ONE_ALGORITHM, "How the fast routing map is kept.";
-    mirror_max_concurrency: u64 = 16, count(1, 8_192), NotYet, "Mirrored queries at a time.";
-    mirror_max_queue_length: u64 = 32_000, count(0, 1_048_576), NotYet, "Mirrored queries that may wait in each worker.";
+    mirror_max_concurrency: u64 = 16, count(1, 8_192), Live, "Mirrored statements that run at a time, in all workers.";
+    mirror_max_queue_length: u64 = 32_000, count(0, 1_048_576), Live, "Mirrored statements that may wait in each worker; more are dropped and counted.";
     default_reconnect: bool = true, BOOL, UNUSED, "Kept for compatibility.";
 
     // Digests and statistics
-    commands_stats: bool = true, BOOL, NotYet, "Count statements by kind.";
+    commands_stats: bool = true, BOOL, Live, "Count statements by kind.";
     servers_stats: bool = true, BOOL, UNUSED, "Kept for compatibility.";
-    query_digests: bool = true, BOOL, NotYet, "Keep statistics by digest.";
-    query_digests_lowercase: bool = false, BOOL, NotYet, "Lower-case digests.";
-    query_digests_replace_null: bool = false, BOOL, NotYet, "Write NULL as ? in digests.";
-    query_digests_no_digits: bool = false, BOOL, NotYet, "Write digits within names as ? in digests.";
-    query_digests_normalize_digest_text: bool = false, BOOL, NotYet, "Keep each digest's text once.";
-    query_digests_track_hostname: bool = false, BOOL, NotYet, "Count digests by client address too.";
-    query_digests_keep_comment: bool = false, BOOL, NotYet, "Keep comments in digests.";
-    query_digests_max_digest_length: u64 = 2_048, bytes(16, 1_048_576), NotYet, "Bytes of a digest's text that are kept.";
-    query_digests_max_query_length: u64 = 65_000, bytes(16, 1_048_576), NotYet, "Bytes of a query that its digest is made of.";
-    query_digests_grouping_limit: u64 = 3, count(1, 2_089), NotYet, "Values of a list that a digest keeps.";
-    query_digests_groups_grouping_limit: u64 = 10, count(0, 2_089), NotYet, "Row groups that a digest keeps; 0 keeps all.";
-    stats_time_backend_query: bool = false, BOOL, NotYet, "Measure time spent on backends.";
-    stats_time_query_processor: bool = false, BOOL, NotYet, "Measure time spent on rules.";
-    show_processlist_extended: u64 = 0, count(0, 2), NotYet, "Session details in the process list: 0 none, 1 JSON, 2 indented JSON.";
+    query_digests: bool = true, BOOL, Live, "Keep statistics by digest.";
+    query_digests_lowercase: bool = false, BOOL, Live, "Lower-case digests.";
+    query_digests_replace_null: bool = false, BOOL, Live, "Write NULL as ? in digests.";
+    query_digests_no_digits: bool = false, BOOL, Live, "Write digits within names as ? in digests.";
+    query_digests_normalize_digest_text: bool = false, BOOL, NoEffect("a digest's text is always shared by the rows that show it"), "Keep each digest's text once.";
+    query_digests_track_hostname: bool = false, BOOL, Live, "Count digests by client address too.";
+    query_digests_keep_comment: bool = false, BOOL, Live, "Keep comments in digests.";
+    query_digests_max_digest_length: u64 = 2_048, bytes(16, 1_048_576), Live, "Bytes of a digest's text that are kept.";
+    query_digests_max_query_length: u64 = 65_000, bytes(16, 1_048_576), Live, "Bytes of a query that its digest is made of.";
+    query_digests_grouping_limit: u64 = 3, count(1, 2_089), Live, "Values of a list that a digest keeps.";
+    query_digests_groups_grouping_limit: u64 = 10, count(0, 2_089), Live, "Row groups that a digest keeps; 0 keeps all.";
+    stats_time_backend_query: bool = false, BOOL, Live, "Measure time from when a statement was sent to a backend to the end of its reply (Backend_query_time_nsec).";
+    stats_time_query_processor: bool = false, BOOL, Live, "Measure time spent on rules (Query_Processor_time_nsec).";
+    show_processlist_extended: u64 = 0, count(0, 2), Live, "Session details in the process list: 0 none, 1 JSON, 2 indented JSON.";
     data_packets_history_size: u64 = 0, count(0, 2_147_483_647), NotYet, "Packets of each connection kept for debugging.";
 
     // Query cache
-    query_cache_size_MB: u64 = 256, mebibytes(0, 10_485_760), NotYet, "Memory for cached results, roughly.";
-    query_cache_soft_ttl_pct: u64 = 0, PERCENT, NotYet, "After this share of its life a cached result is refreshed by one client while others still read it; 0 is off.";
-    query_cache_handle_warnings: u64 = 0, count(0, 1), NotYet, "1: results with warnings are cached too.";
-    query_cache_stores_empty_result: bool = true, BOOL, NotYet, "Cache empty results, when the rule says nothing.";
+    query_cache_size_MB: u64 = 256, mebibytes(0, 10_485_760), Live, "Most memory for cached results and what goes with them; 0 switches the cache off.";
+    query_cache_soft_ttl_pct: u64 = 0, PERCENT, Live, "After this share of its life a cached result is refreshed by one client while others still read it; 0 is off.";
+    query_cache_handle_warnings: u64 = 0, count(0, 1), Live, "1: results with warnings are cached too.";
+    query_cache_stores_empty_result: bool = true, BOOL, Live, "Cache empty results, when the rule says nothing.";
+    // Tidegate's own
+    query_cache_max_entry_bytes: u64 = 1_048_576, bytes(1_024, 1_073_741_824), Live, "A result larger than this is not cached.";
+    query_cache_wait_ms: u64 = 1_000, ms(0, 3_600_000), Live, "While one client fetches a result for the cache, others with the same statement wait for it this long, then ask a server themselves; 0 does not wait.";
 
     // Logs
-    eventslog_filename: String = "", Kind::Text(TextRule::FileBase), NotYet, "Base name of the query log, relative to datadir; empty is off.";
-    eventslog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), NotYet, "Size at which the query log begins a new file.";
-    eventslog_default_log: u64 = 0, count(0, 1), NotYet, "1: log queries that no rule decides about.";
-    eventslog_format: u64 = 1, count(1, 2), NotYet, "Query log format: 1 binary, 2 JSON lines.";
-    auditlog_filename: String = "", Kind::Text(TextRule::FileBase), NotYet, "Base name of the audit log, relative to datadir; empty is off.";
-    auditlog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), NotYet, "Size at which the audit log begins a new file.";
-    log_mysql_warnings_enabled: bool = false, BOOL, NotYet, "Log the warnings of queries.";
-    log_unhealthy_connections: bool = true, BOOL, NotYet, "Log clients that are closed for being unhealthy.";
-    verbose_query_error: bool = false, BOOL, NotYet, "Log user, schema and digest with a query's error.";
+    eventslog_filename: String = "", Kind::Text(TextRule::FileBase), Live, "Base name of the query log, relative to datadir; empty is off.";
+    eventslog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), Live, "Size at which the query log begins a new file.";
+    eventslog_default_log: u64 = 0, count(0, 1), Live, "1: log queries that no rule decides about.";
+    eventslog_format: u64 = 1, count(1, 2), Live, "Query log format: 1 binary, 2 JSON lines.";
+    auditlog_filename: String = "", Kind::Text(TextRule::FileBase), Live, "Base name of the audit log, relative to datadir; empty is off.";
+    auditlog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), Live, "Size at which the audit log begins a new file.";
+    log_mysql_warnings_enabled: bool = false, BOOL, Live, "Read the warnings of every statement that has some, and write them to the log.";
+    log_unhealthy_connections: bool = true, BOOL, Live, "Log clients that broke off, did not log in or read in time, or broke the protocol.";
+    verbose_query_error: bool = false, BOOL, Live, "Write errors of statements to the log, with user, schema, client and digest. Otherwise they are counted only (stats_mysql_errors).";
     hostgroup_manager_verbose: u64 = 1, count(0, 3), NotYet, "How much is logged when servers change.";
     parse_failure_logs_digest: bool = false, BOOL, NotYet, "Log the digest, not the text, of a SET that cannot be parsed.";
 
     // Firewall, LDAP, GTID readers
     automatic_detect_sqli: bool = false, BOOL, NotYet, "Look for SQL injection in every query.";
-    firewall_whitelist_enabled: bool = false, BOOL, NotYet, "Switch the firewall on.";
-    firewall_whitelist_errormsg: String = "Firewall blocked this query", TEXT, NotYet, "Text of the error for a blocked query.";
+    firewall_whitelist_enabled: bool = false, BOOL, Live, "Switch the firewall on.";
+    firewall_whitelist_errormsg: String = "Firewall blocked this query", TEXT, Live, "Text of the error for a blocked query.";
     ldap_user_variable: String = "", NULLABLE, NotYet, "Session variable that is given the LDAP user's name.";
     add_ldap_user_comment: String = "", NULLABLE, NotYet, "Key of a comment with the LDAP user's name.";
     binlog_reader_connect_retry_msec: u64 = 3_000, ms(200, 120_000), NotYet, "Pause before a GTID reader is connected again.";
 
     // Monitor
-    monitor_enabled: bool = true, BOOL, NotYet, "Probe servers.";
-    monitor_username: String = "monitor", Kind::Text(TextRule::NonEmpty), NotYet, "User that probes log in as.";
-    monitor_password: Secret = "monitor", Kind::Secret(TextRule::Any), NotYet, "Its password.";
-    monitor_history: u64 = 7_200_000, ms(1_000, 604_800_000), NotYet, "How long probe results are kept.";
-    monitor_connect_interval: u64 = 120_000, ms(100, 604_800_000), NotYet, "Time between connect probes.";
-    monitor_connect_timeout: u64 = 600, ms(100, 600_000), NotYet, "Longest that a connect probe may take.";
-    monitor_ping_interval: u64 = 8_000, ms(100, 604_800_000), NotYet, "Time between ping probes.";
-    monitor_ping_max_failures: u64 = 3, count(1, 1_000_000), NotYet, "Missed pings in a row that shun a server.";
-    monitor_ping_timeout: u64 = 1_000, ms(100, 600_000), NotYet, "Longest that a ping probe may take.";
+    monitor_enabled: bool = true, BOOL, Live, "Probe servers.";
+    monitor_username: String = "monitor", Kind::Text(TextRule::NonEmpty), Live, "User that probes log in as.";
+    monitor_password: Secret = "monitor", Kind::Secret(TextRule::Any), Live, "Its password.";
+    monitor_history: u64 = 7_200_000, ms(1_000, 604_800_000), Live, "How long probe results are kept.";
+    monitor_connect_interval: u64 = 120_000, ms(100, 604_800_000), Live, "Time between connect probes.";
+    monitor_connect_timeout: u64 = 600, ms(100, 600_000), Live, "Longest that a connect probe may take.";
+    monitor_ping_interval: u64 = 8_000, ms(100, 604_800_000), Live, "Time between ping probes.";
+    monitor_ping_max_failures: u64 = 3, count(1, 1_000_000), Live, "Missed pings in a row that shun a server.";
+    monitor_ping_timeout: u64 = 1_000, ms(100, 600_000), Live, "Longest that a ping probe may take.";
     monitor_aws_rds_topology_discovery_interval: u64 = 0, count(0, 100_000), NotYet, "RDS topology is read every so many read_only probes; 0 is off.";
-    monitor_read_only_interval: u64 = 1_000, ms(100, 604_800_000), NotYet, "Time between read_only probes.";
-    monitor_read_only_timeout: u64 = 800, ms(100, 600_000), NotYet, "Longest that a read_only probe may take.";
-    monitor_read_only_max_timeout_count: u64 = 3, count(1, 1_000_000), NotYet, "Timeouts in a row after which a server counts as read-only.";
-    monitor_replication_lag_group_by_host: bool = false, BOOL, NotYet, "Probe lag once for each host.";
-    monitor_replication_lag_interval: u64 = 10_000, ms(100, 604_800_000), NotYet, "Time between replication lag probes.";
-    monitor_replication_lag_timeout: u64 = 1_000, ms(100, 600_000), NotYet, "Longest that a lag probe may take.";
-    monitor_replication_lag_count: u64 = 1, count(1, 10), NotYet, "Lagging results in a row that shun a server.";
-    monitor_replication_lag_use_percona_heartbeat: String = "", Kind::Text(TextRule::TableName), NotYet, "Heartbeat table, schema.table, that lag is read from.";
-    monitor_slave_lag_when_null: u64 = 60, secs(0, 604_800), NotYet, "Lag that is assumed when a server reports none.";
-    monitor_groupreplication_healthcheck_interval: u64 = 5_000, ms(100, 604_800_000), NotYet, "Time between Group Replication probes.";
-    monitor_groupreplication_healthcheck_timeout: u64 = 800, ms(100, 600_000), NotYet, "Longest that one may take.";
-    monitor_groupreplication_healthcheck_max_timeout_count: u64 = 3, count(1, 10), NotYet, "Timeouts in a row after which a member counts as offline.";
-    monitor_groupreplication_max_transactions_behind_count: u64 = 3, count(1, 10), NotYet, "Lagging results in a row that shun a member.";
-    monitor_groupreplication_max_transactions_behind_for_read_only: u64 = 1, count(0, 2), NotYet, "Members that are shunned for lag: 0 writers, 1 readers, 2 both.";
-    monitor_galera_healthcheck_interval: u64 = 5_000, ms(50, 604_800_000), NotYet, "Time between Galera probes.";
-    monitor_galera_healthcheck_timeout: u64 = 800, ms(50, 600_000), NotYet, "Longest that one may take.";
-    monitor_galera_healthcheck_max_timeout_count: u64 = 3, count(1, 10), NotYet, "Timeouts in a row after which a node counts as offline.";
+    monitor_read_only_interval: u64 = 1_000, ms(100, 604_800_000), Live, "Time between read_only probes.";
+    monitor_read_only_timeout: u64 = 800, ms(100, 600_000), Live, "Longest that a read_only probe may take.";
+    monitor_read_only_max_timeout_count: u64 = 3, count(1, 1_000_000), Live, "Timeouts in a row after which a server counts as read-only.";
+    monitor_replication_lag_group_by_host: bool = false, BOOL, NoEffect("lag is probed once for each server, whatever hostgroups it is in"), "Probe lag once for each host.";
+    monitor_replication_lag_interval: u64 = 10_000, ms(100, 604_800_000), Live, "Time between replication lag probes.";
+    monitor_replication_lag_timeout: u64 = 1_000, ms(100, 600_000), Live, "Longest that a lag probe may take.";
+    monitor_replication_lag_count: u64 = 1, count(1, 10), Live, "Lagging results in a row that shun a server.";
+    monitor_replication_lag_use_percona_heartbeat: String = "", Kind::Text(TextRule::TableName), Live, "Heartbeat table, schema.table, that lag is read from.";
+    monitor_slave_lag_when_null: u64 = 60, secs(0, 604_800), Live, "Lag that is assumed when a server reports none.";
+    monitor_groupreplication_healthcheck_interval: u64 = 5_000, ms(100, 604_800_000), Live, "Time between Group Replication probes.";
+    monitor_groupreplication_healthcheck_timeout: u64 = 800, ms(100, 600_000), Live, "Longest that one may take.";
+    monitor_groupreplication_healthcheck_max_timeout_count: u64 = 3, count(1, 10), Live, "Timeouts in a row after which a member counts as offline.";
+    monitor_groupreplication_max_transactions_behind_count: u64 = 3, count(1, 10), Live, "Lagging results in a row that shun a member.";
+    monitor_groupreplication_max_transactions_behind_for_read_only: u64 = 1, count(0, 2), Live, "Members that are shunned for lag: 0 writers, 1 readers, 2 both.";
+    monitor_galera_healthcheck_interval: u64 = 5_000, ms(50, 604_800_000), Live, "Time between Galera probes.";
+    monitor_galera_healthcheck_timeout: u64 = 800, ms(50, 600_000), Live, "Longest that one may take.";
+    monitor_galera_healthcheck_max_timeout_count: u64 = 3, count(1, 10), Live, "Timeouts in a row after which a node counts as offline.";
     monitor_query_interval: u64 = 60_000, ms(100, 604_800_000), UNUSED, "Kept for compatibility.";
     monitor_query_timeout: u64 = 100, ms(100, 600_000), UNUSED, "Kept for compatibility.";
     monitor_threads_min: u64 = 8, count(2, 256), NoEffect("probes are tasks, not threads"), "Fewest probe threads.";
     monitor_threads_max: u64 = 128, count(4, 1_024), NoEffect("probes are tasks, not threads"), "Most probe threads.";
     monitor_threads_queue_maxsize: u64 = 128, count(16, 1_024), NoEffect("probes are tasks, not threads"), "Waiting probes that start another thread.";
-    monitor_local_dns_cache_ttl: u64 = 300_000, ms(0, 604_800_000), NotYet, "How long a resolved name is kept; 0 keeps none.";
-    monitor_local_dns_cache_refresh_interval: u64 = 60_000, ms(0, 604_800_000), NotYet, "Time between refreshes of resolved names; 0 is off.";
-    monitor_local_dns_resolver_queue_maxsize: u64 = 128, count(16, 1_024), NotYet, "Names that may wait to be resolved.";
-    monitor_wait_timeout: bool = true, BOOL, NotYet, "Set wait_timeout on probe connections.";
-    monitor_writer_is_also_reader: bool = true, BOOL, NotYet, "A writer stays in the reader hostgroup too.";
+    monitor_local_dns_cache_ttl: u64 = 300_000, ms(0, 604_800_000), Live, "How long a resolved name is kept; 0 keeps none.";
+    monitor_local_dns_cache_refresh_interval: u64 = 60_000, ms(0, 604_800_000), Live, "Time between refreshes of resolved names; 0 is off.";
+    monitor_local_dns_resolver_queue_maxsize: u64 = 128, count(16, 1_024), Live, "Names that may wait to be resolved.";
+    monitor_wait_timeout: bool = true, BOOL, Live, "Set wait_timeout on probe connections.";
+    monitor_writer_is_also_reader: bool = true, BOOL, Live, "A writer stays in the reader hostgroup too.";
+
+    // Tidegate's own: roles, failover
+    monitor_fast_interval: u64 = 20, ms(5, 60_000), Live, "Time between probes of a cluster that has no usable writer, or of which traffic says that something has changed.";
+    monitor_events_max: u64 = 1_000, count(0, 1_000_000), Live, "Role changes that stats_tidegate_events keeps; beyond it the oldest go.";
+    failback: Failback = Failback::Delayed, Failback::KIND, Live, "When the heaviest server becomes the writer again after another one took over: never, immediate, delayed, command.";
+    failback_delay_ms: u64 = 10_000, ms(0, 86_400_000), Live, "With failback=delayed: how long it must have been healthy.";
+    server_ramp_ms: u64 = 10_000, ms(0, 3_600_000), Live, "The share of work of a server that came back grows to its weight over this time; 0 gives it all at once.";
+    wait_for_buffer_pool_load: bool = false, BOOL, Live, "A server that was restarted is used only when its buffer pool has been loaded (Innodb_buffer_pool_load_status).";
+    max_backend_connections_per_user: u64 = 0, count(0, 10_000_000), Live, "Most connections of one user to the servers of one hostgroup together, in all workers; 0 is no limit. Who finds all of them in use waits in order, up to connect_timeout_server_max.";
+    max_transactions_behind: u64 = 0, count(0, 1_000_000_000), Live, "A replica of mysql_replication_hostgroups that lacks more transactions of its writer's is not read from, 0 is no limit: counted by GTIDs every monitor_replication_lag_interval, in monitor_replication_lag_count results in a row. The reader hostgroup's counts.";
+    reader_floor: u64 = 1, count(0, 1_000), Live, "Readers that stay in use though they lag or their lag is unknown: those that lag least.";
+    demotion_grace_ms: u64 = 5_000, ms(0, 3_600_000), Live, "An open transaction may go on for this long on a server that is not to be used any more, and any statement on one that is cut off; then its session gets an error.";
+    suspicion_ms: u64 = 1_000, ms(0, 60_000), Live, "A writer that refuses a write as read-only gets no new ones until it was probed, but at most this long.";
+    transaction_replay: bool = false, BOOL, Live, "A transaction whose server is lost is done again on another, if every statement answers as it did before.";
+    transaction_replay_max_bytes: u64 = 1_048_576, bytes(0, 1_073_741_824), Live, "Statements kept for that; a larger transaction is not replayed.";
+    transaction_replay_timeout_ms: u64 = 10_000, ms(0, 3_600_000), Live, "Longest that a replay may take, with the wait for a server.";
+    transaction_replay_conflicts: bool = false, BOOL, Live, "Replay also what ended by a deadlock (1213) or a conflict that certification found (Galera, Group Replication).";
+    settle_lost_writes: bool = false, BOOL, Live, "Choose the GTID of a write beforehand (MySQL replication), so that one whose answer was lost is looked up on the new writer, and answered or sent again.";
+    causal_reads: CausalReads = CausalReads::Off, CausalReads::KIND, Live, "Whether reads wait until a replica has what was written before: off; session: what the same session wrote; token: also what a token names (SET TIDEGATE GTID).";
+    causal_reads_timeout_ms: u64 = 100, ms(1, 60_000), Live, "How long a replica is waited for; then the writer serves.";
+    switchover_manages_read_only: bool = false, BOOL, Live, "SWITCHOVER sets read_only on both servers, as the monitor's user.";
+    switchover_timeout_ms: u64 = 10_000, ms(100, 3_600_000), Live, "Longest that a SWITCHOVER without a TIMEOUT may take; then it is undone.";
 
     // Tidegate's own
     connect_concurrency: u64 = 16, count(1, 10_000), Live, "Connects to one server that may be in progress at a time; the rest wait in order.";
@@ -242,6 +293,9 @@ settings! {
     drain_timeout: u64 = 10_000, ms(0, 3_600_000), Live, "After SIGTERM sessions may finish for this long.";
     prepared_metadata_max_age: u64 = 5_000, ms(0, 3_600_000), Live, "Remembered metadata of a prepared statement answers a PREPARE for this long; 0 always asks a backend.";
     frontend_window: u64 = 65_536, bytes(4_096, 16_777_216), Live, "Result bytes that may wait for a slow client before reading from its backend pauses.";
+    query_digests_max_entries: u64 = 100_000, count(0, 10_000_000), Live, "Rows that statistics by digest may have; beyond it those used longest ago go, and are counted.";
+    query_digests_memory_max_mb: u64 = 256, mebibytes(1, 1_048_576), Live, "Memory that statistics by digest may take, in all.";
+    log_queue_max_mb: u64 = 16, mebibytes(1, 4_096), Live, "Records of the query log, and of the audit log, that may wait to be written; more are dropped and counted.";
     client_multi_statements: bool = true, BOOL, Live, "Let clients send several statements in one command.";
     backend_ssl_verify: BackendSslVerify = BackendSslVerify::Off, BackendSslVerify::KIND, Live, "How far backends' certificates are checked: off, ca (signed by a known CA), identity (and names the host).";
 }

@@ -77,6 +77,8 @@ pub enum TextRule {
     Listeners,
     /// A list for [`NetworkSet`].
     Networks,
+    /// An IP address.
+    Address,
     /// Empty, or `schema.table`, where either may be in backquotes.
     TableName,
 }
@@ -94,6 +96,7 @@ impl TextRule {
             Self::FileBase => {}
             Self::Listeners => drop(Listen::parse_list(text).map_err(|e| e.to_string())?),
             Self::Networks => drop(text.parse::<NetworkSet>().map_err(|e| e.to_string())?),
+            Self::Address => drop(text.parse::<std::net::IpAddr>().map_err(|_| "must be an IP address".to_owned())?),
             Self::TableName if text.is_empty() || is_table_name(text) => {}
             Self::TableName => return Err("must be schema.table".to_owned()),
         }

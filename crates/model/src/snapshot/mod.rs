@@ -5,15 +5,25 @@
 //!
 //! INVARIANT: a snapshot never changes. What is observed (who is shunned, who writes) lives elsewhere.
 
+pub mod effective;
+mod firewall;
 mod hostgroup;
+mod roles;
+mod rules;
 mod server;
+mod split;
 mod user;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use hostgroup::{Hostgroup, HostgroupAttributes};
+pub use effective::{Effective, Overrides};
+pub use firewall::{FirewallConfig, FirewallMode, FirewallRule, FirewallUser};
+pub use hostgroup::{Hostgroup, HostgroupAttributes, ServerDefaults};
+pub use roles::{Aurora, ReadOnlyCheck, RoleGroup, RoleKind, WriterReads};
+pub use rules::{AddressPattern, FastRoute, Modifiers, QueryRule, RuleConfig, RuleMultiplex, WeightedFlag, rule_subject};
 pub use server::{Address, Server, ServerStatus, TlsParams};
+pub use split::{ReadWriteSplit, UserSplit};
 pub use user::{NativeHash, Password, User, UserAttributes};
 
 use crate::cidr::NetworkSet;
@@ -38,6 +48,10 @@ pub struct Snapshot {
     pub backend_users: BTreeMap<Box<str>, Arc<User>>,
     /// Hostgroups that have servers or attributes, by number.
     pub hostgroups: BTreeMap<HostgroupId, Arc<Hostgroup>>,
+    /// Clusters whose servers change roles.
+    pub roles: Vec<Arc<RoleGroup>>,
+    /// Query rules, fast routing, the firewall's whitelist.
+    pub rules: Arc<RuleConfig>,
 }
 
 impl Snapshot {
@@ -45,12 +59,17 @@ impl Snapshot {
     /// contents, and variables that were assigned without `set`.
     pub fn compile(config: &Config) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
+        crate::config::references::check(config, &mut errors);
         let vars = &config.mysql;
         let listen = variable("interfaces", &vars.interfaces, Listen::parse_list(&vars.interfaces), &mut errors);
         let networks = &vars.proxy_protocol_networks;
         let proxy_networks = variable("proxy_protocol_networks", networks, networks.parse(), &mut errors);
-        let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, hostgroups: hostgroup::compile(config), ..Self::default() };
-        user::compile(config, &mut snapshot, &mut errors);
+        let pairs = split::Pairs::of(config);
+        let hostgroups = hostgroup::compile(config, &pairs, &mut errors);
+        let rules = Arc::new(rules::compile(config, &mut errors));
+        let roles = roles::compile(config);
+        let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, hostgroups, roles, rules, ..Self::default() };
+        user::compile(config, &pairs, &mut snapshot, &mut errors);
         match errors.is_empty() {
             true => Ok(snapshot),
             false => Err(errors),
@@ -70,6 +89,47 @@ impl Snapshot {
     /// The hostgroup with this number.
     pub fn hostgroup(&self, id: HostgroupId) -> Option<&Arc<Hostgroup>> {
         self.hostgroups.get(&id)
+    }
+
+    /// What holds for sessions of `user` in the hostgroup `id`, each with its value and where it is from: the settings of
+    /// [`Snapshot::effective`], then limits that stand in columns.
+    pub fn explain_effective(&self, user: &User, id: HostgroupId) -> Vec<(String, String, effective::Source)> {
+        let hostgroup = self.hostgroup(id).map(|h| &h.attributes);
+        let mut all = effective::explain(&self.vars, hostgroup.map(|h| &h.settings), Some(&user.attributes.settings));
+        if hostgroup.is_some_and(|h| !h.multiplex)
+            && let Some(multiplexing) = all.iter_mut().find(|(setting, ..)| setting.name == "multiplexing")
+        {
+            (multiplexing.1, multiplexing.2) = ("false".to_owned(), effective::Source::Hostgroup);
+        }
+        let mut lines: Vec<_> = all.into_iter().map(|(setting, text, source)| (setting.full_name(), text, source)).collect();
+        lines.extend(self.explain_columns(user, id));
+        lines
+    }
+
+    /// Limits that are no settings of [`Effective`]: a row of `mysql_hostgroup_attributes` takes the variable's place, and
+    /// users have a column for their clients.
+    fn explain_columns(&self, user: &User, id: HostgroupId) -> [(String, String, effective::Source); 3] {
+        let attributes = self.hostgroup(id).map_or_else(|| HostgroupAttributes::from_variables(&self.vars), |h| h.attributes.clone());
+        let of_hostgroup = |name: &str, number: u32| (format!("mysql-{name}"), number.to_string(), attributes.source);
+        [
+            of_hostgroup("free_connections_pct", attributes.free_connections_pct.into()),
+            of_hostgroup("throttle_connections_per_sec_to_hostgroup", attributes.throttle_connections_per_sec),
+            ("mysql_users.max_connections".to_owned(), user.max_connections.to_string(), effective::Source::User),
+        ]
+    }
+
+    /// The settings that hold in the hostgroup `id`, whoever the user is.
+    pub fn effective_in(&self, id: HostgroupId) -> Effective {
+        effective::resolve(&self.vars, self.hostgroup(id).map(|h| &h.attributes.settings), None)
+    }
+
+    /// The settings that hold for sessions of `user` in the hostgroup `id`.
+    pub fn effective(&self, user: &User, id: HostgroupId) -> Effective {
+        let hostgroup = self.hostgroup(id);
+        let mut effective = effective::resolve(&self.vars, hostgroup.map(|h| &h.attributes.settings), Some(&user.attributes.settings));
+        // The column forbids, whatever else is said.
+        effective.multiplexing &= hostgroup.is_none_or(|h| h.attributes.multiplex);
+        effective
     }
 
     /// The schema of a session of `user` that names none: the user's own, else `mysql-default_schema`.

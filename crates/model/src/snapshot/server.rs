@@ -61,7 +61,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// What the operator says about a server.
+/// Whether a server is used: as the operator says, or as was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServerStatus {
     /// Use it.
@@ -72,6 +72,8 @@ pub enum ServerStatus {
     OfflineSoft,
     /// Do not use it, and close its connections.
     OfflineHard,
+    /// Too far behind to be read from. Only observed, never configured.
+    ShunnedReplicationLag,
 }
 
 impl ServerStatus {
@@ -88,6 +90,7 @@ impl ServerStatus {
             Self::Shunned => "SHUNNED",
             Self::OfflineSoft => "OFFLINE_SOFT",
             Self::OfflineHard => "OFFLINE_HARD",
+            Self::ShunnedReplicationLag => "SHUNNED_REPLICATION_LAG",
         }
     }
 }

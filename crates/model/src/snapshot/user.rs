@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::hostgroup::number;
+use super::effective::{Overrides, Place};
+use super::hostgroup::{json_object, number};
+use super::split::{self, Pairs, UserSplit};
 use crate::config::{Config, Row};
 use crate::error::{ConfigError, ErrorKind};
 use crate::ids::HostgroupId;
@@ -34,11 +36,20 @@ pub struct User {
     pub attributes: UserAttributes,
 }
 
-/// What the `attributes` column of a user can say. Other keys are kept in the table and ignored here.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// What the `attributes` column of a user can say. Other keys are refused.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct UserAttributes {
     /// `default-transaction_isolation`: set at login and after a reset.
     pub default_transaction_isolation: Option<Box<str>>,
+    /// Settings of its own.
+    pub settings: Overrides,
+    /// `read_write_split`: whether plain reads that no rule sends elsewhere go to a reader.
+    pub read_write_split: UserSplit,
+    /// `safe_functions`: stored functions and procedures without side effects, as `name` or `schema.name` in lower
+    /// case. They do not keep a read from a reader.
+    pub safe_functions: Box<[Box<str>]>,
+    /// `comment_directives`: whether comments such as `/* hostgroup=2 */` are obeyed.
+    pub comment_directives: bool,
 }
 
 /// How a password is kept.
@@ -95,9 +106,9 @@ fn native_hash(digits: &[u8]) -> Option<[u8; 20]> {
 }
 
 /// Fills both maps of users.
-pub(super) fn compile(config: &Config, snapshot: &mut Snapshot, errors: &mut Vec<ConfigError>) {
+pub(super) fn compile(config: &Config, pairs: &Pairs, snapshot: &mut Snapshot, errors: &mut Vec<ConfigError>) {
     for row in config.rows("mysql_users").iter().filter(|row| row.flag("active")) {
-        let user = match user(row) {
+        let user = match user(row, pairs) {
             Ok(user) => Arc::new(user),
             Err(kind) => {
                 let at = row.position("attributes").clone();
@@ -114,27 +125,27 @@ pub(super) fn compile(config: &Config, snapshot: &mut Snapshot, errors: &mut Vec
     }
 }
 
-fn user(row: &Row) -> Result<User, ErrorKind> {
+fn user(row: &Row, pairs: &Pairs) -> Result<User, ErrorKind> {
+    let default_hostgroup = HostgroupId(number(row, "default_hostgroup"));
     Ok(User {
         name: row.text("username").unwrap_or_default().into(),
         password: row.secret("password").map_or(Password::Empty, Password::read),
         use_ssl: row.flag("use_ssl"),
-        default_hostgroup: HostgroupId(number(row, "default_hostgroup")),
+        default_hostgroup,
         default_schema: row.text("default_schema").filter(|schema| !schema.is_empty()).map(Box::from),
         schema_locked: row.flag("schema_locked"),
         transaction_persistent: row.flag("transaction_persistent"),
         fast_forward: row.flag("fast_forward"),
         max_connections: number(row, "max_connections"),
-        attributes: attributes(row.text("attributes").unwrap_or_default())?,
+        attributes: attributes(row.text("attributes").unwrap_or_default(), default_hostgroup, pairs)?,
     })
 }
 
-fn attributes(text: &str) -> Result<UserAttributes, ErrorKind> {
-    if text.is_empty() {
-        return Ok(UserAttributes::default());
-    }
-    let json: serde_json::Value = serde_json::from_str(text).map_err(|e| ErrorKind::BadJson(e.to_string()))?;
-    let object = json.as_object().ok_or_else(|| ErrorKind::BadJson("must be an object".to_owned()))?;
+/// Keys of the `attributes` column that are no settings.
+const OWN_KEYS: [&str; 5] = ["default-transaction_isolation", "spiffe_id", split::KEY, "safe_functions", "comment_directives"];
+
+fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Result<UserAttributes, ErrorKind> {
+    let object = json_object(text)?;
     let text = |key: &str| match object.get(key) {
         None | Some(serde_json::Value::Null) => Ok(None),
         Some(serde_json::Value::String(text)) => Ok(Some(text.as_str().into())),
@@ -144,5 +155,29 @@ fn attributes(text: &str) -> Result<UserAttributes, ErrorKind> {
         // Such a user has no password: without the check of the certificate anybody could log in.
         return Err(ErrorKind::BadJson("'spiffe_id' is not supported yet".to_owned()));
     }
-    Ok(UserAttributes { default_transaction_isolation: text("default-transaction_isolation")? })
+    Ok(UserAttributes {
+        default_transaction_isolation: text("default-transaction_isolation")?,
+        settings: Overrides::read(&object, Place::User, &OWN_KEYS)?,
+        read_write_split: split::of_user(object.get(split::KEY), default_hostgroup, pairs)?,
+        safe_functions: names(object.get("safe_functions"))?,
+        comment_directives: flag(object.get("comment_directives"))?,
+    })
+}
+
+fn names(value: Option<&serde_json::Value>) -> Result<Box<[Box<str>]>, ErrorKind> {
+    let bad = || ErrorKind::BadJson("'safe_functions' must be an array of names".to_owned());
+    let list = match value {
+        None | Some(serde_json::Value::Null) => return Ok(Box::default()),
+        Some(value) => value.as_array().ok_or_else(bad)?,
+    };
+    let name = |entry: &serde_json::Value| entry.as_str().map(|name| name.to_lowercase().into_boxed_str());
+    list.iter().map(|entry| name(entry).ok_or_else(bad)).collect()
+}
+
+fn flag(value: Option<&serde_json::Value>) -> Result<bool, ErrorKind> {
+    match value {
+        None | Some(serde_json::Value::Null) => Ok(false),
+        Some(serde_json::Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(ErrorKind::BadJson("'comment_directives' must be true or false".to_owned())),
+    }
 }

@@ -1,12 +1,18 @@
 //! Getting a backend for a statement: the one the session is pinned to, an idle one, or a place in the queue.
 
 use super::Session;
+use super::certainty::Refusal;
 use super::end::End;
+use super::leave::Kept;
 use crate::backend::Backend;
+use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
+use crate::pins::PinSet;
 use crate::pool::{Acquire, AcquireError};
+use crate::safety::Safety;
+use crate::stats::view::Held;
 use std::future::poll_fn;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// Why a statement did not run; the session may go on.
 #[derive(Debug)]
@@ -28,6 +34,20 @@ pub enum Fault {
         certainty: Certainty,
         /// For the client and the log.
         text: String,
+        /// What pinned the session to it. Unless the session moves ([`Session::reopen`]), it ends.
+        pins: PinSet,
+    },
+    /// The server refused the statement, certainly without applying it, and nothing was sent to the client. Only where
+    /// another server may take it.
+    Refused {
+        /// How.
+        refusal: Refusal,
+        /// MySQL error number.
+        code: u16,
+        /// SQLSTATE.
+        sqlstate: [u8; 5],
+        /// Text.
+        text: Vec<u8>,
     },
 }
 
@@ -63,39 +83,47 @@ impl Fault {
 impl Session {
     /// Makes sure that the session holds a backend.
     pub(super) async fn obtain(&mut self) -> Result<(), Fault> {
-        if let Some(backend) = self.backend.as_mut() {
-            if backend.link.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending() {
-                return Ok(());
-            }
-            return Err(self.pinned_backend_lost("the server closed the connection"));
+        match self.keeps_backend()? {
+            Kept::AtHand => Ok(()),
+            Kept::None => self.obtain_fresh().await,
+            // Rare, and long.
+            Kept::Moves => Box::pin(self.reopen()).await,
         }
-        if let Some(backend) = self.pool.try_acquire(&self.worker, &self.lane, &self.state) {
-            self.backend = Some(backend);
-            return Ok(());
-        }
-        self.backend = Some(self.wait_for_backend().await?);
+    }
+
+    /// Gets a backend for a session that has none.
+    async fn obtain_fresh(&mut self) -> Result<(), Fault> {
+        count(&self.worker.counters.wants);
+        let backend = match self.pool.try_acquire(&self.worker, &self.lane, &self.state, self.directions.needs) {
+            Some(backend) => backend,
+            None => self.wait_for_backend().await?,
+        };
+        self.entry.view.held.set(Some(Held::of(&backend)));
+        self.came_to_a_server();
+        self.backend = Some(backend);
         Ok(())
     }
 
     /// The backend is gone, and with it what pinned the session to it.
     pub(super) fn pinned_backend_lost(&mut self, why: &str) -> Fault {
-        let pins = self.pins.set();
+        self.tell_of_loss();
         self.backend = None;
-        if pins.is_empty() {
-            return Fault::Lost { certainty: Certainty::NeverSent, text: why.to_owned() };
-        }
-        Fault::End(End::BackendLost(format!("Lost connection to server during query: {why} (the session was pinned: {pins:?})")))
+        Fault::Lost { certainty: Certainty::NeverSent, text: why.to_owned(), pins: self.pins.set() }
     }
 
+    /// Waits in the queue.
     async fn wait_for_backend(&mut self) -> Result<Backend, Fault> {
         let worker = &self.worker;
-        let limit_ms = worker.snapshot.vars.connect_timeout_server_max;
-        let deadline_us = match limit_ms {
-            0 => u64::MAX,
-            ms => worker.shared.clock.now_us() + ms * 1000,
+        let limit_ms = self.lane.settings().connect_timeout_server_max;
+        let deadline_us = match (self.again_until_us, limit_ms) {
+            _ if Safety::Hold.is_off() => worker.shared.clock.now_us() + 100_000,
+            (Some(until), _) => until,
+            (None, 0) => u64::MAX,
+            (None, ms) => worker.shared.clock.now_us() + ms * 1000,
         };
         let collation = u8::try_from(self.collation).unwrap_or(0);
-        let acquire = self.pool.enqueue(worker, &self.lane, collation, deadline_us);
+        let since_us = self.entry.transaction_since_us();
+        let acquire = self.pool.enqueue(worker, &self.lane, self.directions.needs, collation, since_us, deadline_us);
         self.entry.set_activity(Activity::Waiting, worker.clock.now_ms());
         let result = self.wait(acquire).await;
         self.entry.set_activity(Activity::Running, self.now_ms());
@@ -137,8 +165,13 @@ impl Session {
     }
 }
 
+/// The session ends with its backend.
+pub fn end_of_pinned(why: &str, pins: PinSet) -> End {
+    End::BackendLost(format!("Lost connection to server during query: {why} (the session was pinned: {pins:?})"))
+}
+
 /// A signal that ends the wait for a backend.
-fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
+pub(super) fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
     match entry.poll_signal(cx)? {
         Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp => {
             entry.clear_signal();
@@ -147,7 +180,7 @@ fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
         Signal::KillConnection => Some(End::Killed.into()),
         Signal::TransactionTimeout => Some(End::TransactionTimeout.into()),
         Signal::Stop => Some(End::Shutdown.into()),
-        Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::GiveBack => {
+        Signal::Cut | Signal::Demoted | Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::GiveBack => {
             entry.clear_signal();
             None
         }

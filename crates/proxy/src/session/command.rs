@@ -3,9 +3,10 @@
 use super::Session;
 use super::end::End;
 use crate::buffer::{CHUNK, WINDOW};
-use crate::entry::{Activity, Signal};
+use crate::entry::{Activity, Entry, Signal};
+use sql::{Analysis, Facts, Kind};
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use wire::command::Command;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 
@@ -16,8 +17,10 @@ pub struct Incoming {
     pub byte: u8,
     /// Bytes in the input, headers included.
     pub wire_len: usize,
-    /// It came in more than one frame, and its payload is in `joined`.
+    /// It came in more than one frame (or a rule rewrote it), and its payload is in `joined`.
     pub joined: bool,
+    /// A rule rewrote it: the input does not hold what is sent.
+    pub rewritten: bool,
 }
 
 enum Waited {
@@ -40,23 +43,25 @@ impl Session {
                 }
                 self.input.release(&self.worker.buffers);
                 self.entry.set_activity(Activity::Idle, self.now_ms());
-                self.entry.pins.set(self.pins.set());
-                self.entry.pinned_since.set(self.pins.since());
             } else {
                 let wanted = self.wanted();
                 self.input.reserve(wanted, &self.worker.buffers);
             }
             match self.wait_for_client().await? {
                 Waited::Read(0) => return Err(End::Quit),
-                Waited::Read(n) => {
-                    let counter = &self.worker.counters.bytes_from_clients;
-                    counter.set(counter.get() + n as u64);
-                }
+                Waited::Read(_) => {}
                 Waited::Signal(Signal::Park) => {
                     self.entry.clear_signal();
                     if self.input.is_empty() {
                         return Ok(None);
                     }
+                }
+                Waited::Signal(Signal::GiveBack) if self.is_insert_delay_over() => {
+                    self.entry.clear_signal();
+                    self.end_insert_delay();
+                    let nothing = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };
+                    Box::pin(self.settle_silent(&nothing)).await?;
+                    self.publish();
                 }
                 Waited::Signal(signal) => self.disturbed(signal)?,
             }
@@ -98,6 +103,20 @@ impl Session {
         waited.await.map_err(End::ClientError)
     }
 
+    /// Reads more of what a client has begun to send, until `wanted` bytes have room; a session that is killed meanwhile ends.
+    pub(super) async fn read_more(&mut self, wanted: usize) -> Result<(), End> {
+        let Self { front, input, worker, entry, .. } = self;
+        input.reserve(wanted, &worker.buffers);
+        let read = poll_fn(|cx| match front.poll_read(cx, input, &worker.buffers) {
+            Poll::Ready(result) => Poll::Ready(result.map_err(End::ClientError)),
+            Poll::Pending => ended(entry, cx).map_or(Poll::Pending, |end| Poll::Ready(Err(end))),
+        });
+        match read.await? {
+            0 => Err(End::ClientGone),
+            _ => Ok(()),
+        }
+    }
+
     /// A signal came while the client was silent.
     fn disturbed(&mut self, signal: Signal) -> Result<(), End> {
         match signal {
@@ -109,6 +128,11 @@ impl Session {
             Signal::GiveBack => {
                 self.entry.clear_signal();
                 self.give_back();
+                Ok(())
+            }
+            Signal::Demoted | Signal::Cut => {
+                self.entry.clear_signal();
+                self.leave_idle();
                 Ok(())
             }
             Signal::Drain if !self.pins.set().is_empty() => {
@@ -139,7 +163,7 @@ impl Session {
         // Long data is passed on as it arrives, whatever its length.
         self.command_seq = 1;
         if byte == Command::StmtSendLongData as u8 && len > WINDOW && bytes.len() >= HEADER + 7 {
-            return Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false }));
+            return Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false, rewritten: false }));
         }
         if len == MAX_PAYLOAD {
             return self.joined_command(byte);
@@ -147,7 +171,7 @@ impl Session {
         if bytes.len() < HEADER + len {
             return Ok(None);
         }
-        Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false }))
+        Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false, rewritten: false }))
     }
 
     /// A command of several frames: joins their payloads once all are there.
@@ -186,11 +210,11 @@ impl Session {
                 *byte = seq;
             }
         }
-        Ok(Some(Incoming { byte, wire_len: at, joined: true }))
+        Ok(Some(Incoming { byte, wire_len: at, joined: true, rewritten: false }))
     }
 
     fn check_size(&self, len: usize) -> Result<(), End> {
-        if len as u64 > self.worker.snapshot.vars.max_allowed_packet {
+        if len as u64 > self.worker.snapshot().vars.max_allowed_packet {
             return Err(End::Protocol {
                 code: 1153,
                 sqlstate: "08S01",
@@ -216,11 +240,23 @@ impl Session {
     /// The command has been dealt with: its bytes go.
     pub(super) fn command_done(&mut self, command: Incoming) {
         self.input.consume(command.wire_len);
-        if command.joined {
+        if !self.joined.is_empty() {
             self.joined = Vec::new();
         }
         if self.input.is_empty() {
             self.input.release(&self.worker.buffers);
         }
+    }
+}
+
+/// Why a session ends that waits for the rest of what its client sends.
+fn ended(entry: &Entry, cx: &Context<'_>) -> Option<End> {
+    match entry.poll_signal(cx)? {
+        Signal::KillConnection => Some(End::Killed),
+        Signal::TransactionTimeout => Some(End::TransactionTimeout),
+        Signal::IdleTimeout => Some(End::Idle),
+        Signal::Stop => Some(End::Shutdown),
+        // What becomes of the server or of the statement is seen when all of it is there.
+        _ => None,
     }
 }

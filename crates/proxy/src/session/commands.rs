@@ -4,11 +4,12 @@ use super::Session;
 use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
-use crate::counters::count;
+use crate::logs::audit::AuditEvent;
 use crate::mailbox::KillKind;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
-use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::charset::Flavor;
 use wire::command::Command;
 use wire::flags::Capabilities;
 use wire::reply::ReplyKind;
@@ -16,7 +17,7 @@ use wire::reply::ReplyKind;
 impl Session {
     /// Serves one command.
     pub(super) async fn run(&mut self, command: Incoming) -> Result<(), End> {
-        count(&self.worker.counters.questions);
+        self.command_begins(command);
         self.streamed_input = false;
         let result = match Command::from_u8(command.byte) {
             Some(Command::Query) => self.query(command).await,
@@ -30,11 +31,13 @@ impl Session {
         } else if self.input.is_empty() {
             self.input.release(&self.worker.buffers);
         }
+        self.command_ended();
         result
     }
 
     /// Commands that are not on the hot path.
     async fn run_rare(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
+        self.direct_home();
         match kind {
             Command::Ping if self.backend.is_some() => self.send_on(command, ReplyKind::Simple).await,
             Command::Ping => self.ping().await,
@@ -75,8 +78,14 @@ impl Session {
                 if plan.reply == ReplyKind::Text {
                     reply.status = None;
                 }
+                self.leave_warnings();
                 self.note_status(&analysis, &reply);
-                self.settle(&analysis, &reply, |_, _| false).await
+                let row_count = self.facts.row_count;
+                self.settle(&analysis, &reply, |_, _| false).await?;
+                if plan.reply == ReplyKind::Text {
+                    self.facts.row_count = row_count;
+                }
+                Ok(())
             }
             Err(fault) => self.report(fault).await,
         }
@@ -90,11 +99,11 @@ impl Session {
         match self.run_plan(command, &plan).await {
             Ok(reply) => {
                 if reply.error.is_none() {
-                    self.state.schema = Some(schema.clone());
-                    if let Some(backend) = self.backend.as_mut() {
-                        backend.core.state.schema = Some(schema);
-                    }
+                    self.note_schema_command();
+                    self.worker.shared.logs.audit(AuditEvent::InitDb, &self.entry, None);
+                    self.enter_schema(Some(schema));
                 }
+                self.leave_warnings();
                 self.note_status(&analysis, &reply);
                 self.settle(&analysis, &reply, |_, _| false).await
             }
@@ -109,6 +118,7 @@ impl Session {
             Some(1) => false,
             _ => return self.send_error(1047, "08S01", "Unknown command").await,
         };
+        self.facts.row_count = -1;
         if self.caps.contains(Capabilities::MULTI_STATEMENTS) == on {
             return self.send_eof().await;
         }
@@ -140,16 +150,33 @@ impl Session {
                 Err(_) => drop(backend),
             }
         }
+        self.forget_ignore_space();
         self.send_ok().await
+    }
+
+    /// MariaDB takes IGNORE_SPACE, which a client flag put there at the first login, out of sql_mode.
+    pub(super) fn forget_ignore_space(&mut self) {
+        let mariadb = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MariaDb);
+        if mariadb && self.caps.contains(Capabilities::IGNORE_SPACE) {
+            self.caps.remove(Capabilities::IGNORE_SPACE);
+            self.choose_lane();
+        }
     }
 
     /// All that a reset forgets.
     pub(super) fn drop_session_state(&mut self) {
         self.pins.clear();
-        self.facts = super::facts::SessionFacts::default();
+        self.transcript = None;
+        self.drop_label(false);
+        if let Some(writes) = &mut self.writes {
+            writes.forget_tokens();
+        }
+        // FOUND_ROWS() is not forgotten.
+        let found_rows = self.facts.found_rows;
+        self.facts = super::facts::SessionFacts { found_rows, ..Default::default() };
         self.statements.clear();
         self.state = State { schema: self.state.schema.take(), ..State::default() };
-        self.set_initial_variables();
+        self.set_initial_variables(self.collation_after_reset());
         self.lex = sql::LexMode::default();
         self.tracking_wish = None;
         if self.filter.is_some() {
@@ -174,18 +201,18 @@ impl Session {
     /// COM_CHANGE_USER: a new login on the same connection.
     async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
         let payload = self.payload(command).to_vec();
-        let old = std::sync::Arc::clone(&self.user);
         // The old user's backend is cleaned whatever comes: the session never sees it again.
         self.pins.clear();
+        self.drop_label(false);
         if let Some(mut backend) = self.backend.take()
             && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
         {
             self.pool.release_to(&self.worker, &self.lane, backend);
         }
-        super::login::change_user(self, &payload).await?;
-        if let Some(shared) = self.worker.shared.users.get(old.name.as_bytes()) {
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
+        let limit = Duration::from_millis(self.worker.snapshot().vars.connect_timeout_client);
+        match tokio::time::timeout(limit, super::login::change_user(self, &payload)).await {
+            Ok(result) => result,
+            Err(_) => Err(End::LoginTimeout),
         }
-        Ok(())
     }
 }

@@ -1,14 +1,30 @@
 //! What a statement did to the session: state, pins, schema epoch. From the server's word first, from the text else.
 
 use super::Session;
+use super::charsets;
 use super::command::Incoming;
+use super::facts::InsertId;
 use super::guard::guarded;
+use super::settle::counts_found_rows;
+use super::tableless::reads_table;
 use crate::backend::Tracking;
+use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;
 use crate::reframe::{ReplyFacts, TrackFilter};
-use sql::{Analysis, Facts, Kind, LockCall, Target, Value};
+use crate::safety::Safety;
+use crate::state::{RESULTS_COLLATION, Text};
+use model::snapshot::RuleMultiplex;
+use sql::{Analysis, Assignment, Facts, Kind, LockCall, Target, Value};
 use std::sync::atomic::Ordering;
+use wire::charset::Flavor;
+use wire::codec::Reader;
 use wire::flags::StatusFlags;
+
+/// ER_UNKNOWN_STMT_HANDLER: there is none of that name (any more, after a PREPARE that failed).
+const UNKNOWN_STATEMENT: u16 = 1243;
+
+/// Variables that servers tell of and nobody can set: what happened, not what the session wants.
+const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
 
 /// Session variables that act once, or on the connection itself: they are not carried but pin.
 const UNCARRIED: &[&str] = &[
@@ -43,8 +59,9 @@ impl Session {
 
     /// Is there more to note than the transaction?
     pub(super) fn needs_notes(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let counts_inserts = self.worker.snapshot.vars.auto_increment_delay_multiplex > 0;
-        !is_plain(analysis, reply) || self.pins.set().contains(PinReason::FoundRows) || counts_inserts
+        let counts_inserts = self.lane.settings().auto_increment_delay_multiplex > 0;
+        let waits = self.pins.set().contains(PinReason::FoundRows) || self.pins.set().contains(PinReason::NextTransaction);
+        !is_plain(analysis, reply) || waits || counts_inserts
     }
 
     /// Notes what a statement with this text did (COM_QUERY and COM_STMT_EXECUTE alike).
@@ -58,6 +75,7 @@ impl Session {
         } else {
             self.note_statement(sql, analysis, reply);
         }
+        self.note_next_transaction(sql, analysis, reply);
         self.note_unexplained(analysis, reply);
         self.note_counted_pins(analysis, reply);
     }
@@ -69,16 +87,13 @@ impl Session {
         }
         let Some(status) = reply.status else { return };
         let in_transaction = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
-        if !in_transaction && !matches!(analysis.kind, Kind::SetTransaction | Kind::Set | Kind::Use | Kind::Show) {
-            self.pins.end(PinReason::NextTransaction);
-        }
         if status == self.status {
             return;
         }
         self.status = status;
         self.lex.no_backslash_escapes = status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
         let now = self.now_ms();
-        if in_transaction {
+        if in_transaction && !Safety::TransactionPin.is_off() {
             self.pins.begin(PinReason::Transaction, now, analysis.digest);
         } else {
             self.pins.end(PinReason::Transaction);
@@ -90,49 +105,54 @@ impl Session {
     fn note_changes(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if let Some(schema) = &reply.schema {
             let schema = if schema.is_empty() { None } else { Some(schema.as_ref().into()) };
-            self.state.schema.clone_from(&schema);
-            if let Some(backend) = self.backend.as_mut() {
-                backend.core.state.schema = schema;
-            }
+            self.enter_schema(schema);
         }
         // `SET STATEMENT x=1 FOR ...` tells of values that are gone again when it is over.
         let passing = analysis.kind == Kind::SetStatement;
         for (name, value) in reply.variables.iter().filter(|_| !passing) {
             self.note_variable(name, value, sql, analysis);
         }
-        if reply.variables.iter().any(|(n, _)| n.starts_with("character_set_") || n.starts_with("collation_")) && self.has_text_variables()
-        {
+        if charsets::changed_by(reply) && self.has_text_variables() {
             // Their values were read in the old character set.
             self.pin(PinReason::UserVariable, analysis);
         }
     }
 
-    fn has_text_variables(&self) -> bool {
-        self.state.user_variables.entries().iter().any(|(_, literal)| literal.contains(&b'\'') || literal.contains(&b'"'))
+    /// The session and its backend have this schema now, and with it the schema's character set.
+    pub(super) fn enter_schema(&mut self, schema: Option<Text>) {
+        self.state.enter_schema(schema.clone());
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.state.enter_schema(schema);
+        }
     }
 
     fn note_variable(&mut self, name: &str, value: &[u8], sql: &[u8], analysis: &Analysis) {
         match name {
+            // MariaDB tells of the proxy's own settings once more with the next reply.
+            "last_insert_id" | "identity" if !matches!(analysis.kind, Kind::Set) => {}
             "last_insert_id" | "identity" => {
                 if let Some(id) = std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()) {
                     self.facts.last_insert_id = id;
+                    self.facts.insert_id = InsertId::Session;
                     if let Some(backend) = self.backend.as_mut() {
                         backend.core.last_insert_id = Some(id);
                     }
                 }
             }
-            // MariaDB tells of the proxy's own settings once more with the next reply.
             name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {}
             "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
             "session_track_transaction_info" | "session_track_gtids" => {
                 self.set_variable(name, Some(value));
-                if let Some(filter) = self.filter.as_mut() {
-                    let on = !value.eq_ignore_ascii_case(b"OFF");
-                    if name == "session_track_gtids" { filter.gtids = on } else { filter.transaction_info = on }
+                if let Some(backend) = self.backend.as_mut() {
+                    backend.core.tells_gtids = false;
+                }
+                if let Some(filter) = self.filter.as_mut().filter(|_| name == "session_track_gtids") {
+                    filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
                 }
             }
             "gtid_next" if value.eq_ignore_ascii_case(b"AUTOMATIC") => {}
             "profiling" if value.eq_ignore_ascii_case(b"OFF") => {}
+            name if OBSERVED.contains(&name) => {}
             name if UNCARRIED.contains(&name) => self.pin(PinReason::SessionState, analysis),
             "timestamp" if sets_default(sql, self.lex) => self.set_variable(name, None),
             "autocommit" => {
@@ -164,53 +184,141 @@ impl Session {
                 self.lex.ansi_quotes = contains_word(value, b"ANSI_QUOTES");
                 self.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
                 self.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
+                let mariadb = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MariaDb);
+                self.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
                 self.set_variable(name, Some(value));
             }
+            RESULTS_COLLATION => self.set_variable(name, Some(value).filter(|value| !value.is_empty())),
             _ => self.set_variable(name, Some(value)),
         }
     }
 
-    /// After a SET: learns what the tracker does not tell, and remembers the statement's effect.
-    pub(super) async fn learn_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        if reply.error.is_some() || reply.variables.is_empty() {
-            return;
+    /// Is there something to learn from the statement that the tracker does not tell?
+    pub(super) fn teaches(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let sets = analysis.kind == Kind::Set || analysis.facts.contains(Facts::MULTI);
+        sets || lost_schema(reply) || !reply.variables.is_empty() && charsets::changed_by(reply)
+    }
+
+    /// After a SET: learns what the tracker does not tell. Answers those variables; None when something is not known, so
+    /// that the statement's effect cannot be repeated.
+    pub(super) async fn learn_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Option<Vec<Change>> {
+        let mut untold = self.untold(sql, analysis, reply);
+        if lost_schema(reply) {
+            // It has become the session's collation_server, which servers do not tell.
+            untold.push("collation_database".to_owned());
+            if reply.warnings > 0 && !self.keep_warnings().await {
+                return None;
+            }
         }
-        let mut effect: Vec<crate::memory::Change> = reply.variables.iter().map(|(n, v)| ((**n).into(), (**v).into())).collect();
-        if reply.variables.iter().any(|(n, _)| n.starts_with("character_set_") || n.starts_with("collation_")) {
-            let Some(collation) = self.ask_for_collation().await else { return };
-            self.set_variable("collation_connection", Some(&collation));
-            effect.retain(|(n, _)| &**n != "collation_connection");
-            effect.push(("collation_connection".into(), collation.into()));
+        let untold = if untold.is_empty() { Some(Vec::new()) } else { self.ask_for_variables(&untold).await };
+        let Some(untold) = untold else {
+            self.pin(PinReason::SessionState, analysis);
+            return None;
+        };
+        for (name, value) in &untold {
+            self.note_variable(name, value, sql, analysis);
         }
+        let charsets_changed = charsets::changed_by(reply) || untold.iter().any(|(name, _)| charsets::is_one(name));
+        if charsets_changed && !self.learn_charsets(reply).await {
+            return None;
+        }
+        Some(untold)
+    }
+
+    /// Remembers what a SET in text did, so that it can be answered without a server.
+    pub(super) fn remember_set(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, untold: &[Change]) {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
+        let did = reply.error.is_none() && !(reply.variables.is_empty() && untold.is_empty());
+        if did && plain && analysis.kind == Kind::Set && reply.warnings == 0 && self.state_is_ordinary() {
+            let effect = sql::parse_set(sql, self.lex).and_then(|all| self.repeatable_effect(&all, reply, untold));
+            if let Some(effect) = effect {
+                self.worker.memory.borrow_mut().learn_set(sql, effect);
+            }
+        }
+    }
+
+    /// Variables that the statement set and the server did not tell of: MariaDB says nothing after `SET @@name = ...`.
+    fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
+        let mariadb = self.backend.as_ref().is_some_and(|b| b.core.info.flavor == Flavor::MariaDb);
+        if !mariadb || self.tracks_nothing() || reply.error.is_some() && !analysis.facts.contains(Facts::MULTI) {
+            return Vec::new();
+        }
+        let statements = match analysis.facts.contains(Facts::MULTI) {
+            true => sql::split(sql, self.lex).collect(),
+            false => vec![sql],
+        };
+        let assignments = statements.into_iter().filter_map(|one| sql::parse_set(one, self.lex)).flatten();
+        let names = assignments.filter_map(|assignment| match assignment.target {
+            Target::Session(name) => Some(name),
+            _ => None,
+        });
+        let told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
+        names.filter(|name| !told(name) && !name.starts_with("session_track_") && is_plain_name(name)).collect()
+    }
+
+    /// Asks the held backend for session variables.
+    async fn ask_for_variables(&mut self, names: &[String]) -> Option<Vec<Change>> {
+        let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
+        let question = format!("SELECT {}", columns.join(","));
+        let backend = self.backend.as_mut()?;
+        let reply = guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await.ok()?;
+        let mut values = Reader::new(reply.rows.first()?);
+        let value = |name: &String| {
+            // NULL (0xfb) is no string.
+            let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
+            let value = match (name.as_str(), value.as_slice()) {
+                ("autocommit", b"1") => b"ON".to_vec(),
+                ("autocommit", b"0") => b"OFF".to_vec(),
+                _ => value,
+            };
+            (name.as_str().into(), value.into())
+        };
+        Some(names.iter().map(value).collect())
+    }
+
+    /// After a change of character sets: asks for them. False when there is no answer.
+    pub(super) async fn learn_charsets(&mut self, reply: &ReplyFacts) -> bool {
+        (reply.warnings == 0 || self.keep_warnings().await) && self.ask_for_charsets().await
+    }
+
+    /// Reads the statement's warnings before something else is asked, which makes the server forget them. False when they
+    /// cannot be had.
+    async fn keep_warnings(&mut self) -> bool {
+        if !self.facts.warnings_read {
+            self.facts.warnings_read = self.read_warnings().await.is_ok();
+        }
+        self.facts.warnings_read
+    }
+
+    /// What the statement would do in any session, if that depends on nothing else.
+    fn repeatable_effect(&self, all: &[Assignment], reply: &ReplyFacts, untold: &[Change]) -> Option<SetEffect> {
         let constant = |v: &Value| matches!(v, Value::Literal(_) | Value::Word(_));
         let known = |t: &Target| match t {
             Target::Session(name) => {
                 !UNCARRIED.contains(&name.as_str()) && !matches!(name.as_str(), "timestamp" | "last_insert_id" | "identity")
             }
-            Target::Names { .. } | Target::CharacterSet(_) | Target::TransactionSession { .. } => true,
-            Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
+            Target::Names { .. } | Target::TransactionSession { .. } => true,
+            Target::CharacterSet(_) | Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
         };
-        let Some(all) = sql::parse_set(sql, self.lex) else { return };
+        if !all.iter().all(|a| known(&a.target) && constant(&a.value)) {
+            return None;
+        }
+        let told: Vec<Change> = reply.variables.iter().map(|(n, v)| ((**n).into(), (**v).into())).collect();
         // Whatever else the server tells of (the end of an earlier SET STATEMENT) is not this statement's doing.
         let own = |name: &str| {
-            name.starts_with("character_set_")
-                || name.starts_with("collation_")
+            charsets::is_one(name)
                 || name.starts_with("tx_")
                 || name.starts_with("transaction_")
                 || all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == name))
         };
-        let repeatable = all.iter().all(|a| known(&a.target) && constant(&a.value)) && effect.iter().all(|(name, _)| own(name));
-        if plain && repeatable && reply.warnings == 0 && self.state_is_ordinary() {
-            self.worker.memory.borrow_mut().learn_set(sql, effect.into());
+        if !told.iter().all(|(name, _)| own(name)) {
+            return None;
         }
-    }
-
-    async fn ask_for_collation(&mut self) -> Option<Vec<u8>> {
-        let backend = self.backend.as_mut()?;
-        let question = backend.query("SELECT @@collation_connection", &self.worker.buffers);
-        let reply = guarded(&self.worker, &self.entry, question).await.ok()?;
-        wire::codec::Reader::new(reply.rows.first()?).lenenc_bytes().ok().map(<[u8]>::to_vec)
+        let mut changes: Vec<Change> = told.iter().chain(untold).filter(|(name, _)| !charsets::is_one(name)).cloned().collect();
+        for assignment in all {
+            changes.extend(self.charset_changes(charsets::decided_by(&assignment.target)?));
+        }
+        Some(SetEffect { told, changes })
     }
 
     /// The session and its backend both have this value now.
@@ -241,7 +349,7 @@ impl Session {
             _ => wish.system_variables = variable_list(value),
         }
         if let Some(filter) = self.filter.as_mut() {
-            (wish.gtids, wish.transaction_info) = (filter.gtids, filter.transaction_info);
+            wish.gtids = filter.gtids;
             filter.clone_from(&wish);
         }
         self.tracking_wish = Some(wish);
@@ -249,7 +357,7 @@ impl Session {
 
     /// What a client is told that never asked for anything else: the server's own defaults.
     pub(super) fn default_filter(&self) -> TrackFilter {
-        let known = self.pool.shared.servers.iter().find_map(|s| s.tracking.get()).map(|t| &t.defaults);
+        let known = self.pool.servers().iter().find_map(|s| s.tracking.get()).map(|t| t.defaults.clone());
         match known {
             Some(defaults) => TrackFilter {
                 system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
@@ -262,6 +370,9 @@ impl Session {
     }
 
     fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
+        if reason == PinReason::UserVariable && self.directions.multiplex == Some(RuleMultiplex::IgnoreVariables) {
+            return;
+        }
         let now = self.now_ms();
         self.pins.begin(reason, now, analysis.digest);
     }
@@ -282,7 +393,7 @@ impl Session {
         match analysis.kind {
             Kind::DropTable => self.pins.tables_dropped(&sql::temporary_tables(sql, self.lex)),
             Kind::Set if !failed => self.note_set(sql, analysis, reply),
-            Kind::CreateTemporaryTable if !failed => {
+            Kind::CreateTemporaryTable if !failed && !Safety::TemporaryTablePin.is_off() => {
                 for name in sql::temporary_tables(sql, self.lex) {
                     self.pins.table_created(name, now, digest);
                 }
@@ -293,7 +404,7 @@ impl Session {
                 Some(name) => self.pins.statement_prepared(name, now, digest),
                 None => self.pin(PinReason::SessionState, analysis),
             },
-            Kind::Deallocate if !failed => {
+            Kind::Deallocate if !failed || reply.error == Some(UNKNOWN_STATEMENT) => {
                 if let Some(name) = sql::prepared_name(sql, self.lex) {
                     self.pins.statement_deallocated(&name);
                 }
@@ -309,10 +420,7 @@ impl Session {
             },
             Kind::Use if reply.schema.is_none() && !failed && self.tracks_nothing() => {
                 let schema = sql::parse_use(sql, self.lex).map(|s| s.as_slice().into());
-                self.state.schema.clone_from(&schema);
-                if let Some(backend) = self.backend.as_mut() {
-                    backend.core.state.schema = schema;
-                }
+                self.enter_schema(schema);
             }
             _ => {}
         }
@@ -329,7 +437,7 @@ impl Session {
     }
 
     fn note_locks(&mut self, sql: &[u8], analysis: &Analysis) {
-        if !analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK) {
+        if !analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK) || Safety::LockPin.is_off() {
             return;
         }
         let now = self.now_ms();
@@ -356,7 +464,7 @@ impl Session {
     fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         let tracked = !self.tracks_nothing();
         let Some(assignments) = sql::parse_set(sql, self.lex) else {
-            if !tracked || reply.variables.is_empty() || analysis.facts.contains(Facts::USER_VARIABLE) {
+            if !tracked || reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
                 self.pin(PinReason::SessionState, analysis);
             }
             return;
@@ -379,9 +487,9 @@ impl Session {
     }
 
     fn set_user_variable(&mut self, name: &str, literal: &str) {
-        let value = (!literal.eq_ignore_ascii_case("null")).then_some(literal.as_bytes());
         // NULL is kept too: a variable that was assigned is not one that never was.
-        let value = value.or(Some(b"NULL"));
+        let portable = charsets::portable(literal, self.lex, &self.state);
+        let value = Some(portable.as_deref().unwrap_or(literal).as_bytes());
         self.state.user_variables.set(name, value);
         if let Some(backend) = self.backend.as_mut() {
             backend.core.state.user_variables.set(name, value);
@@ -397,6 +505,7 @@ impl Session {
         let default = flavor.and_then(|f| wire::charset::default_of(f, charset)).map(|c| c.name);
         if let Some(collation) = collation.or(default) {
             self.set_variable("collation_connection", Some(collation.as_bytes()));
+            self.set_variable(RESULTS_COLLATION, Some(collation.as_bytes()));
         }
     }
 
@@ -409,23 +518,59 @@ impl Session {
         }
     }
 
+    /// What SET TRANSACTION asked for is over with a transaction, be it of one statement. A SELECT is one when it reads a
+    /// table.
+    fn note_next_transaction(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        let open = reply.status.is_none_or(|s| s.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
+        if open || !self.pins.set().contains(PinReason::NextTransaction) {
+            return;
+        }
+        let over = match analysis.kind {
+            Kind::Select => reads_table(sql),
+            Kind::Commit | Kind::Rollback | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace => true,
+            Kind::LoadData | Kind::Call | Kind::Ddl | Kind::DropTable => true,
+            _ => false,
+        };
+        if over {
+            self.pins.end(PinReason::NextTransaction);
+        }
+    }
+
     /// Pins that count statements.
     fn note_counted_pins(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         if analysis.facts.contains(Facts::CALC_FOUND_ROWS) && reply.error.is_none() {
             self.pin(PinReason::FoundRows, analysis);
-        } else if !analysis.facts.contains(Facts::FOUND_ROWS) {
+        } else if counts_found_rows(analysis, reply) {
             self.pins.end(PinReason::FoundRows);
         }
-        let delay = self.worker.snapshot.vars.auto_increment_delay_multiplex;
+        let settings = self.lane.settings();
+        let delay = settings.auto_increment_delay_multiplex;
         if delay > 0 && reply.last_insert_id != 0 {
-            self.facts.auto_increment_left = delay;
+            let until_ms = match settings.auto_increment_delay_multiplex_timeout_ms {
+                0 => 0,
+                ms => self.now_ms() + ms,
+            };
+            (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (delay, until_ms);
+            self.entry.hold_backend_until(until_ms);
             self.pin(PinReason::AutoIncrementDelay, analysis);
         } else if self.facts.auto_increment_left > 0 {
             self.facts.auto_increment_left -= 1;
-            if self.facts.auto_increment_left == 0 {
-                self.pins.end(PinReason::AutoIncrementDelay);
+            if self.facts.auto_increment_left == 0 || self.is_insert_delay_over() {
+                self.end_insert_delay();
             }
         }
+    }
+
+    /// Whether the time of `auto_increment_delay_multiplex` is over, though not the statements.
+    pub(super) fn is_insert_delay_over(&self) -> bool {
+        let until_ms = self.facts.auto_increment_until_ms;
+        until_ms > 0 && until_ms <= self.now_ms() && self.pins.set().contains(PinReason::AutoIncrementDelay)
+    }
+
+    /// An insert id keeps the backend no more.
+    pub(super) fn end_insert_delay(&mut self) {
+        (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (0, 0);
+        self.pins.end(PinReason::AutoIncrementDelay);
     }
 }
 
@@ -436,8 +581,17 @@ fn variable_list(value: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(value).split(',').map(|v| v.trim().to_ascii_lowercase()).filter(|v| !v.is_empty()).collect()
 }
 
+fn is_plain_name(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
+}
+
 fn contains_word(value: &[u8], word: &[u8]) -> bool {
     value.split(|b| *b == b',').any(|w| w.eq_ignore_ascii_case(word))
+}
+
+/// Has the session no schema any more? It was dropped.
+fn lost_schema(reply: &ReplyFacts) -> bool {
+    reply.error.is_none() && reply.schema.as_ref().is_some_and(|schema| schema.is_empty())
 }
 
 fn sets_default(sql: &[u8], lex: sql::LexMode) -> bool {

@@ -57,13 +57,30 @@ impl End {
         }
     }
 
+    /// Why the login was refused.
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Refused(why) => Some(why),
+            _ => None,
+        }
+    }
+
     /// A statement of this session may still run on the server.
     pub fn leaves_statement_running(&self) -> bool {
         !matches!(self, Self::Quit | Self::Idle | Self::BackendLost(_))
     }
 
-    /// One line in the log; silence for what is normal.
-    pub fn log(&self, entry: &Entry, peer: Option<SocketAddr>) {
+    /// The client broke off, did not read, or did not speak the protocol.
+    fn is_unhealthy_client(&self) -> bool {
+        matches!(self, Self::ClientGone | Self::ClientError(_) | Self::Protocol { .. } | Self::LoginTimeout | Self::WriteTimeout)
+    }
+
+    /// One line in the log; silence for what is normal, and for clients that fail unless `tells_unhealthy`
+    /// (`log_unhealthy_connections`).
+    pub fn log(&self, entry: &Entry, peer: Option<SocketAddr>, tells_unhealthy: bool) {
+        if !tells_unhealthy && self.is_unhealthy_client() {
+            return;
+        }
         let id = entry.id;
         let peer = peer.map_or_else(|| "unix socket".to_owned(), |p| p.to_string());
         match self {

@@ -1,14 +1,17 @@
 //! COM_STMT_EXECUTE and its kin: bulk execute, fetch, long data, reset, close.
 
 use super::Session;
-use super::acquire::Fault;
+use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
 use super::end::End;
-use super::prepare::unknown_statement;
 use super::query::Plan;
+use super::sync::Ahead;
 use crate::pins::PinReason;
 use crate::reframe::{Patch, ReplyFacts};
 use sql::{Analysis, Facts, Kind};
+use std::sync::Arc;
+use wire::charset::Flavor;
+use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
@@ -26,26 +29,45 @@ impl Session {
     pub(super) async fn execute(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
-            return self.report(unknown_statement(raw_id, "mysqld_stmt_execute")).await;
+            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
-        let rare = self.statements.get(id).is_some_and(|s| matches!(s.analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Kill));
-        if rare && Box::pin(self.answer_prepared_here(id)).await? {
+        if !self.needs_no_direction() && !self.direct_prepared(id).await? {
             return Ok(());
         }
-        let began_us = self.worker.shared.clock.now_us();
+        let rare = self.statements.get(id).is_some_and(|s| matches!(s.analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Kill));
+        if rare && Box::pin(self.answer_prepared_here(id)).await? {
+            if let Some(analysis) = self.statements.get(id).map(|s| s.analysis) {
+                self.execution_ended(id, &analysis, None);
+            }
+            return Ok(());
+        }
         let Some(plan) = self.plan_execution(command, id) else {
             return self.send_error(1835, "HY000", "Malformed communication packet.").await;
         };
         if let Some(why) = self.statements.get_mut(id).and_then(|s| s.failed.take()) {
             return self.send_error(2013, "HY000", &why).await;
         }
+        if self.directions.cache_ttl_ms.is_some() && Box::pin(self.execution_from_cache(command, id)).await? {
+            self.execution_ended(id, &plan.analysis, None);
+            return Ok(());
+        }
         let result = self.run_plan(command, &plan).await;
-        let time_us = self.worker.shared.clock.now_us().saturating_sub(began_us);
-        self.count_prepared(id, &plan.analysis, time_us);
+        self.execution_ended(id, &plan.analysis, Some(&result));
         match result {
             Ok(reply) => self.executed(command, id, &plan, &reply).await,
             Err(fault) => self.report(fault).await,
         }
+    }
+
+    /// Where the execution of a statement goes; false when it was answered.
+    async fn direct_prepared(&mut self, id: u32) -> Result<bool, End> {
+        let Some(statement) = self.statements.get(id) else { return Ok(true) };
+        let (key, analysis) = (Arc::clone(&statement.key), statement.analysis);
+        let runs = self.direct_execution(&key.text, &analysis).await?;
+        if !runs {
+            self.execution_ended(id, &analysis, None);
+        }
+        Ok(runs)
     }
 
     /// Reads parameters' types; None when the packet is malformed.
@@ -63,7 +85,7 @@ impl Session {
             _ => statement.fact,
         };
         if let Some(fact) = counted
-            && (fact == sql::Fact::ConnectionId || self.pins.set().is_empty())
+            && self.knows(fact)
         {
             plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: true });
         }
@@ -71,16 +93,30 @@ impl Session {
             let types = self.payload(command).get(params.types)?;
             if statement.types != types {
                 let types = types.to_vec();
-                self.statements.get_mut(id)?.types = types;
+                self.bind_types(id, types, params.named);
             }
         }
         Some(plan)
     }
 
+    /// The client binds other types than before.
+    fn bind_types(&mut self, id: u32, types: Vec<u8>, named: bool) {
+        let settles = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql);
+        let Some(statement) = self.statements.get_mut(id) else { return };
+        if settles && let Some(bare) = bare_types(&types, named, usize::from(statement.params)) {
+            let before = statement.settled_types.as_deref().unwrap_or_default();
+            let settled = settled_types(before, bare);
+            if *before != *settled {
+                statement.settled_types = Some(settled.into());
+            }
+        }
+        statement.types = types;
+    }
+
     /// Makes the packet ready for the held backend: the server's id in place, types put in where that server has not
     /// seen them. Answers the packet when it could not be changed in place.
-    pub(super) async fn ready_execution(&mut self, command: Incoming, id: u32) -> Result<Option<Vec<u8>>, Fault> {
-        let server_id = self.prepared_on_backend(id).await?;
+    pub(super) async fn ready_execution(&mut self, command: Incoming, id: u32, ahead: &mut Ahead) -> Result<Option<Vec<u8>>, Fault> {
+        let server_id = self.prepared_on_backend(id, ahead).await?;
         if command.byte == Command::StmtExecute as u8
             && let Some(packet) = self.with_types(command, id, server_id)
         {
@@ -101,7 +137,7 @@ impl Session {
         }
         let payload = if command.joined { &self.joined[..] } else { self.input.filled().get(HEADER..command.wire_len)? };
         let params = ExecuteParams::parse(payload, statement.params, self.caps).ok()??;
-        let prepared = self.backend.as_mut()?.core.statements.get(&statement.key)?;
+        let prepared = self.backend.as_mut()?.core.statements.get(&statement.on_backend)?;
         if prepared.bound_types == statement.types {
             return None;
         }
@@ -120,23 +156,30 @@ impl Session {
     async fn executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
         self.note_status(&plan.analysis, reply);
         self.note_execution(id, reply);
+        self.note_executed(command, id, plan, reply);
         let status = reply.status.unwrap_or_default();
         if status.contains(StatusFlags::METADATA_CHANGED)
             && let Some(statement) = self.statements.get(id)
         {
             self.worker.memory.borrow_mut().forget_prepared(&statement.key);
         }
+        let mut spoiled = false;
         if let Some(statement) = self.statements.get_mut(id) {
-            statement.long_data = false;
+            // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
+            spoiled = std::mem::take(&mut statement.long_data) && reply.error.is_some();
             statement.cursor = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
         }
+        if spoiled {
+            self.forget_on_backend(id).await?;
+        }
         self.note_cursors(plan.analysis.digest);
-        if plan.analysis.kind == Kind::Set
+        if Self::teaches(&plan.analysis, reply)
             && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
         {
+            // The effect is not remembered: as text the same statement may also warn.
             Box::pin(self.learn_set(&text, &plan.analysis, reply)).await;
         }
-        if self.facts.diagnostics.is_some()
+        if self.facts.has_diagnostics()
             && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
         {
             self.facts.keeps_warnings = self.leaves_warnings(&plan.analysis, &text);
@@ -186,29 +229,25 @@ impl Session {
         }
     }
 
-    fn count_prepared(&self, id: u32, analysis: &Analysis, time_us: u64) {
-        let Some(statement) = self.statements.get(id) else { return };
-        self.worker.memory.borrow_mut().count_digest(analysis.digest, time_us, || {
-            let mut text = Vec::new();
-            sql::digest_text(&statement.key.text, &sql::DigestOptions::default(), &mut text);
-            text
-        });
-    }
-
     /// COM_STMT_BULK_EXECUTE (MariaDB): many rows of parameters at once.
     pub(super) async fn bulk_execute(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let header = BulkHeader::parse(self.payload(command));
         let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
-            return self.report(unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
+            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
         };
+        if !self.needs_no_direction() && !self.direct_prepared(id).await? {
+            return Ok(());
+        }
         let Some(analysis) = self.statements.get(id).map(|s| s.analysis) else { return Ok(()) };
         let plan = Plan { statement: Some(id), ..Plan::new(analysis) };
-        match self.run_plan(command, &plan).await {
+        let result = self.run_plan(command, &plan).await;
+        self.execution_ended(id, &analysis, Some(&result));
+        match result {
             Ok(reply) => {
                 // The types were bound by the bulk packet: an ordinary execution sends its own again.
                 if let Some((backend, statement)) = self.backend.as_mut().zip(self.statements.get(id))
-                    && let Some(prepared) = backend.core.statements.get(&statement.key)
+                    && let Some(prepared) = backend.core.statements.get(&statement.on_backend)
                 {
                     prepared.bound_types.clear();
                 }
@@ -227,7 +266,7 @@ impl Session {
             let fault = if known {
                 Fault::error(1421, b"HY000", format!("The statement ({raw_id}) has no open cursor."))
             } else {
-                unknown_statement(raw_id, "mysqld_stmt_fetch")
+                self.unknown_statement(raw_id, "mysqld_stmt_fetch")
             };
             return self.report(fault).await;
         };
@@ -237,8 +276,8 @@ impl Session {
             Ok(reply) => {
                 self.note_status(&analysis, &reply);
                 let ended = reply.error.is_some() || reply.status.is_some_and(|s| s.contains(StatusFlags::LAST_ROW_SENT));
-                if let Some(statement) = self.statements.get_mut(id).filter(|_| ended) {
-                    statement.cursor = false;
+                if ended {
+                    self.cursor_ended(id).await?;
                 }
                 self.note_cursors(analysis.digest);
                 self.settle(&analysis, &reply, |_, _| true).await
@@ -247,17 +286,41 @@ impl Session {
         }
     }
 
+    /// A cursor is over. MySQL's next execution of that statement may send rows that are not what its columns say, so nobody
+    /// executes it again.
+    async fn cursor_ended(&mut self, id: u32) -> Result<(), End> {
+        let Some(statement) = self.statements.get_mut(id) else { return Ok(()) };
+        statement.cursor = false;
+        match self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql) {
+            true => self.forget_on_backend(id).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Closes the statement on the held backend: whoever executes it next prepares it anew.
+    async fn forget_on_backend(&mut self, id: u32) -> Result<(), End> {
+        let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.on_backend)) else { return Ok(()) };
+        if let Some(gone) = self.backend.as_mut().and_then(|backend| backend.core.statements.remove(&key))
+            && let Err(Fault::End(end)) = self.close_on_backend(&[gone]).await
+        {
+            return Err(end);
+        }
+        Ok(())
+    }
+
     /// COM_STMT_RESET: forgets long data and closes the cursor.
     pub(super) async fn reset_statement(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
-            return self.report(unknown_statement(raw_id, "mysqld_stmt_reset")).await;
+            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
         };
+        let has_cursor = self.statements.get(id).is_some_and(|s| s.cursor);
         let marked = self.statements.get_mut(id).is_some_and(|s| {
             s.failed = None;
             std::mem::take(&mut s.long_data) | std::mem::take(&mut s.cursor)
         });
         if !marked || self.backend.is_none() {
+            self.facts.row_count = 0;
             return self.send_ok().await;
         }
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
@@ -265,6 +328,9 @@ impl Session {
         match self.run_plan(command, &plan).await {
             Ok(reply) => {
                 self.note_status(&analysis, &reply);
+                if has_cursor {
+                    self.cursor_ended(id).await?;
+                }
                 self.note_cursors(analysis.digest);
                 self.settle(&analysis, &reply, |_, _| true).await
             }
@@ -279,14 +345,13 @@ impl Session {
             return Ok(());
         }
         // Its cursor or data is on the server: there it is closed too.
-        if let Some(id) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&gone.key))
+        if let Some(id) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&gone.on_backend))
             && let Err(Fault::End(end)) = self.close_on_backend(&[id]).await
         {
             return Err(end);
         }
         self.note_cursors(gone.analysis.digest);
-        self.give_back();
-        Ok(())
+        self.settle_silent(&gone.analysis).await
     }
 
     /// COM_STMT_SEND_LONG_DATA: passed on as it arrives, no answer; what goes wrong is said at the execution.
@@ -302,6 +367,7 @@ impl Session {
         match (result, id) {
             (Err(Fault::End(end)), _) => return Err(end),
             (Err(Fault::Error { text, .. }), Some(id)) => self.fail_long_data(id, String::from_utf8_lossy(&text).into_owned()),
+            (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
             (Err(Fault::Lost { text, .. }), Some(id)) => self.fail_long_data(id, text),
             _ => {}
         }
@@ -325,7 +391,7 @@ impl Session {
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
         let ahead = self.sync(&analysis).await?;
         self.send_statement(&ahead, super::relay::Outgoing::Bytes(&[])).await?;
-        let server_id = self.prepared_on_backend(id).await?;
+        let server_id = self.prepared_on_backend(id, &mut Ahead::default()).await?;
         if let Some(statement) = self.statements.get_mut(id) {
             statement.long_data = true;
         }
@@ -372,15 +438,6 @@ impl Session {
         }
     }
 
-    async fn read_more(&mut self, wanted: usize) -> Result<(), End> {
-        self.input.reserve(wanted, &self.worker.buffers);
-        match self.front.read(&mut self.input, &self.worker.buffers).await {
-            Ok(0) => Err(End::ClientGone),
-            Ok(_) => Ok(()),
-            Err(e) => Err(End::ClientError(e)),
-        }
-    }
-
     async fn write_long_data(&mut self, n: usize, first: bool) -> Result<usize, Fault> {
         let bytes = self.input.filled().get(..n).unwrap_or_default();
         let Some(backend) = self.backend.as_mut() else { return Ok(0) };
@@ -413,6 +470,32 @@ impl Session {
     }
 }
 
+/// MYSQL_TYPE_NULL: the value is NULL and says nothing of a type.
+const TYPE_NULL: u8 = 6;
+
+/// The first `count` types of a types block, without the names of query attributes.
+fn bare_types(types: &[u8], named: bool, count: usize) -> Option<Vec<u8>> {
+    let mut reader = Reader::new(types);
+    let mut bare = Vec::with_capacity(count * 2);
+    for _ in 0..count {
+        bare.extend_from_slice(reader.bytes(2).ok()?);
+        if named {
+            reader.lenenc_bytes().ok()?;
+        }
+    }
+    Some(bare)
+}
+
+/// The types that a server goes by after an execution with the types `now`.
+fn settled_types(before: &[u8], mut now: Vec<u8>) -> Vec<u8> {
+    for (now, before) in now.chunks_exact_mut(2).zip(before.chunks_exact(2)) {
+        if now.first() == Some(&TYPE_NULL) {
+            now.copy_from_slice(before);
+        }
+    }
+    now
+}
+
 /// Where a streamed command stands.
 #[derive(Clone, Copy, Default)]
 pub struct Streamed {
@@ -422,4 +505,24 @@ pub struct Streamed {
     full: bool,
     /// The current frame's sequence id, as the server counts.
     seq: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_leaves_a_type_as_it_was() {
+        assert_eq!(settled_types(&[], vec![6, 0, 8, 0]), [6, 0, 8, 0]);
+        assert_eq!(settled_types(&[6, 0, 8, 0], vec![253, 0, 6, 0]), [253, 0, 8, 0]);
+        assert_eq!(settled_types(&[8, 0x80, 8, 0], vec![6, 0, 5, 0]), [8, 0x80, 5, 0]);
+    }
+
+    #[test]
+    fn types_without_names() {
+        assert_eq!(bare_types(&[8, 0, 253, 0], false, 2).unwrap(), [8, 0, 253, 0]);
+        assert_eq!(bare_types(&[8, 0, 1, b'a', 253, 0, 0], true, 1).unwrap(), [8, 0]);
+        assert_eq!(bare_types(&[8, 0, 1, b'a', 253, 0, 0], true, 2).unwrap(), [8, 0, 253, 0]);
+        assert_eq!(bare_types(&[8], false, 1), None);
+    }
 }

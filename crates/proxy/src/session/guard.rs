@@ -1,5 +1,6 @@
 //! Waits for a backend that must not last: exchanges of our own have a time limit and end with a kill of the session.
 
+use super::acquire::{Fault, interruption};
 use crate::entry::{Entry, Signal};
 use crate::worker::Worker;
 use std::future::{Future, poll_fn};
@@ -13,7 +14,7 @@ const FALLBACK_LIMIT: Duration = Duration::from_secs(10);
 
 /// An exchange of our own with a backend: at most `connect_timeout_server_max`, and no longer than the session lives.
 pub async fn guarded<T>(worker: &Worker, entry: &Entry, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let limit = match worker.snapshot.vars.connect_timeout_server_max {
+    let limit = match worker.snapshot().vars.connect_timeout_server_max {
         0 => FALLBACK_LIMIT,
         ms => Duration::from_millis(ms),
     };
@@ -28,6 +29,17 @@ pub async fn unless_killed<T>(entry: &Entry, exchange: impl Future<Output = io::
     until(entry, Signal::KillQuery, exchange).await
 }
 
+/// A wait for something other than a backend: ends when the statement or the session is killed. What becomes of servers
+/// meanwhile does not end it: that is looked at when one is used next.
+pub async fn paused<T>(entry: &Entry, wait: impl Future<Output = T>) -> Result<T, Fault> {
+    let mut wait = pin!(wait);
+    poll_fn(|cx| match wait.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Ok(result)),
+        Poll::Pending => interruption(entry, cx).map_or(Poll::Pending, |fault| Poll::Ready(Err(fault))),
+    })
+    .await
+}
+
 async fn until<T>(entry: &Entry, least: Signal, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let mut exchange = pin!(exchange);
     poll_fn(|cx| {
@@ -40,4 +52,25 @@ async fn until<T>(entry: &Entry, least: Signal, exchange: impl Future<Output = i
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    #[tokio::test]
+    async fn a_pause_ends_with_kills_and_not_with_servers() {
+        let entry = Entry::new(1, 0);
+        for gone in [Signal::Cut, Signal::Demoted, Signal::Drain] {
+            entry.signal(gone);
+            let long = tokio::time::timeout(Duration::from_millis(1), paused(&entry, pending::<()>())).await;
+            assert!(long.is_err(), "{gone:?} ended it");
+        }
+        entry.signal(Signal::KillQuery);
+        assert!(matches!(paused(&entry, pending::<()>()).await, Err(Fault::Error { code: 1317, .. })));
+        entry.signal(Signal::Stop);
+        assert!(matches!(paused(&entry, pending::<()>()).await, Err(Fault::End(_))));
+        assert!(paused(&entry, ready(())).await.is_ok(), "what is done is done");
+    }
 }

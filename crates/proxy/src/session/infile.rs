@@ -4,14 +4,7 @@ use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::end::End;
 use crate::reframe::Reframe;
-use std::future::poll_fn;
-use std::task::Poll;
 use wire::packet::{self, HEADER};
-
-enum Side {
-    Client(std::io::Result<usize>),
-    Server,
-}
 
 impl Session {
     /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
@@ -38,7 +31,8 @@ impl Session {
             if last && skip == 0 {
                 break;
             }
-            self.read_file().await?;
+            // A server that answers early is dealt with when the client has sent its file.
+            self.read_more(self.input.len() + HEADER).await?;
         }
         reframe.infile_sent(self.front.frame_seq().unwrap_or(next_seq));
         Ok(())
@@ -73,7 +67,7 @@ impl Session {
     async fn write_infile(&mut self, n: usize) -> Result<(), Fault> {
         let bytes = self.input.filled().get(..n).unwrap_or_default();
         let Some(backend) = self.backend.as_mut() else {
-            return Err(Fault::Lost { certainty: Certainty::Unknown, text: "no backend".into() });
+            return Err(self.pinned_backend_lost("no backend"));
         };
         match backend.link.write_all(bytes).await {
             Ok(()) => Ok(()),
@@ -81,30 +75,9 @@ impl Session {
         }
     }
 
-    /// Reads more of the file. A server that answers early is dealt with when the client has sent its file.
-    async fn read_file(&mut self) -> Result<(), Fault> {
-        let Self { front, input, worker, entry, .. } = self;
-        input.reserve(input.len() + HEADER, &worker.buffers);
-        let side = poll_fn(|cx| {
-            if let Poll::Ready(result) = front.poll_read(cx, input, &worker.buffers) {
-                return Poll::Ready(Side::Client(result));
-            }
-            match entry.poll_signal(cx) {
-                Some(s) if s >= crate::entry::Signal::TransactionTimeout => Poll::Ready(Side::Server),
-                _ => Poll::Pending,
-            }
-        });
-        match side.await {
-            Side::Client(Ok(0)) => Err(End::ClientGone.into()),
-            Side::Client(Ok(_)) => Ok(()),
-            Side::Client(Err(e)) => Err(End::ClientError(e).into()),
-            Side::Server => Err(End::Killed.into()),
-        }
-    }
-
     fn lost_answering(&mut self, e: &std::io::Error) -> Fault {
         match self.lost_before(e) {
-            Fault::Lost { text, .. } => Fault::Lost { certainty: Certainty::Answering, text },
+            Fault::Lost { text, pins, .. } => Fault::Lost { certainty: Certainty::Answering, text, pins },
             other => other,
         }
     }

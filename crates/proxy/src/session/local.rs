@@ -2,13 +2,15 @@
 //! was lent on, KILL of a session.
 
 use super::Session;
+use super::charsets;
 use super::command::Incoming;
 use super::end::End;
 use super::facts::Diagnostics;
+use super::respond::Made;
+use super::tableless::words;
 use crate::mailbox::{KillKind, Mail};
-use crate::reframe::{Reframe, ReplyFacts};
 use crate::worker::Worker;
-use sql::{Analysis, Facts, Kill, KillTarget, Kind, LexMode, Lexer, TokenKind};
+use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use wire::codec::{Reader, put_lenenc_bytes};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
@@ -27,8 +29,9 @@ impl Session {
     /// Answers a COM_QUERY without a backend, if that is possible.
     pub(super) async fn answered_here(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
         match analysis.kind {
+            Kind::Show | Kind::Set if self.obeys_token_order(command, start).await? => Ok(true),
             Kind::Kill => self.answer_kill(command, start).await,
-            Kind::Set if self.backend.is_none() => self.answer_set(command, start, analysis).await,
+            Kind::Set if self.backend.is_none() && self.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
             Kind::ShowWarnings | Kind::ShowErrors if self.backend.is_none() => self.answer_warnings(command, start, analysis).await,
             _ => Ok(false),
         }
@@ -43,14 +46,20 @@ impl Session {
         }
         let effect = self.worker.memory.borrow().set_effect(self.sql_text(command, start));
         let Some(effect) = effect else { return Ok(false) };
-        for (name, value) in effect.iter() {
+        if effect.changes.iter().any(|(name, _)| charsets::is_one(name)) && self.has_text_variables() {
+            return Ok(false);
+        }
+        for (name, value) in &effect.changes {
             self.note_learnt_variable(name, value);
         }
         self.facts.row_count = 0;
-        self.facts.warnings = 0;
-        self.facts.errors = 0;
-        self.facts.diagnostics = None;
-        let kept = self.told_changes(&effect);
+        if !self.leaves_warnings(analysis, self.sql_text(command, start)) {
+            self.facts.warnings = 0;
+            self.facts.errors = 0;
+            self.facts.diagnostics = None;
+            self.facts.own_error = None;
+        }
+        let kept = self.told_changes(&effect.told);
         let mut status = self.current_status();
         status.set(StatusFlags::SESSION_STATE_CHANGED, !kept.is_empty());
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &kept };
@@ -68,10 +77,10 @@ impl Session {
             && self.state.variables.get("character_set_collations").is_none()
     }
 
-    fn told_changes(&self, effect: &[crate::memory::Change]) -> Vec<u8> {
+    fn told_changes(&self, told: &[crate::memory::Change]) -> Vec<u8> {
         let mut kept = Vec::new();
         if let Some(filter) = &self.filter {
-            for (name, value) in effect.iter().filter(|(name, _)| &**name != "collation_connection") {
+            for (name, value) in told {
                 let change = Change::SystemVariable { name: name.as_bytes(), value };
                 if filter.wants(&change) {
                     session_state::put_change(&mut kept, &change);
@@ -106,22 +115,11 @@ impl Session {
 
     async fn send_warnings(&mut self, wanted: &Wanted, binary: bool) -> Result<bool, End> {
         let Some(diagnostics) = self.facts.diagnostics.take() else { return Ok(false) };
-        let mut packets = choose_rows(&diagnostics, wanted, binary);
+        let packets = choose_rows(&diagnostics, wanted, binary);
         let caps = diagnostics.caps;
         self.facts.diagnostics = Some(diagnostics);
         self.facts.row_count = -1;
-        let mut out = Vec::new();
-        let mut facts = ReplyFacts::default();
-        let mut reframe = Reframe::new(ReplyKind::Results, caps, self.caps, self.filter.as_deref(), self.current_status());
-        reframe.set_next_seq(self.answer_seq());
-        match reframe.process(&mut packets, &mut out, &mut facts) {
-            Ok(p) => {
-                let bytes = if p.direct { packets } else { out };
-                self.write_front(&bytes).await?;
-                Ok(true)
-            }
-            Err(_) => Ok(false),
-        }
+        Ok(self.send_made(packets, caps).await? == Made::Sent)
     }
 
     /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
@@ -173,20 +171,6 @@ fn wanted(sql: &[u8], kind: Kind) -> Option<Wanted> {
         _ => return None,
     };
     Some(Wanted { errors_only: kind == Kind::ShowErrors, skip, count })
-}
-
-/// The first words of a statement in upper case, without comments.
-fn words(sql: &[u8]) -> Vec<String> {
-    let mut lexer = Lexer::new(sql, LexMode::default());
-    let mut words = Vec::new();
-    while words.len() < 10 {
-        let token = lexer.token();
-        if token.kind == TokenKind::End || token.is(b';') {
-            break;
-        }
-        words.push(String::from_utf8_lossy(token.text(sql)).to_ascii_uppercase());
-    }
-    words
 }
 
 /// The remembered reply with the rows that are asked for, renumbered.

@@ -11,7 +11,7 @@ use crate::entry::{Entry, Limits};
 use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
 use crate::pins::Pins;
-use crate::shared::UserShared;
+use crate::shared::{HostLogin, UserShared};
 use crate::state::State;
 use crate::worker::Worker;
 use model::snapshot::{Password, User};
@@ -101,7 +101,7 @@ pub async fn log_in(
     peer: Option<SocketAddr>,
     local: Option<SocketAddr>,
 ) -> Result<Session, End> {
-    let limit = Duration::from_millis(worker.snapshot.vars.connect_timeout_client);
+    let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_client);
     let login = Login {
         link,
         input: Buffer::default(),
@@ -136,12 +136,14 @@ impl Login {
         if self.worker.shared.is_draining() {
             return Err(self.refuse(1053, "08S01", "Server shutdown in progress").await);
         }
-        let max = self.worker.snapshot.vars.max_connections;
+        let max = self.worker.snapshot().vars.max_connections;
         if self.worker.shared.frontends.load(Ordering::Acquire) as u64 > max {
             return Err(self.refuse(1040, "08004", "Too many connections").await);
         }
+        self.turn_away_blocked()?;
         self.greet(&entry).await?;
         let request = self.request().await?;
+        *entry.view.claimed.borrow_mut() = String::from_utf8_lossy(&request.user).into();
         let user = self.authenticate(&request).await?;
         self.count_user(&user).await?;
         *entry.user.borrow_mut() = Some(Arc::clone(&user));
@@ -151,8 +153,19 @@ impl Login {
         Ok(session)
     }
 
+    /// An address that failed too often is not even greeted.
+    fn turn_away_blocked(&self) -> Result<(), End> {
+        let limit = self.worker.snapshot().vars.client_host_error_counts;
+        let Some(peer) = self.peer.filter(|peer| limit > 0 && self.worker.shared.hosts.is_blocked(peer.ip(), limit)) else {
+            return Ok(());
+        };
+        count(&self.worker.counters.hosts_blocked);
+        Err(End::Refused(format!("{} failed to log in {limit} times or more (client_host_error_counts)", peer.ip())))
+    }
+
     async fn greet(&mut self, entry: &Entry) -> Result<(), End> {
-        let vars = &self.worker.snapshot.vars;
+        let snapshot = self.worker.snapshot();
+        let vars = &snapshot.vars;
         let info = self.worker.shared.info.get();
         let version = match (vars.server_version.as_str(), info) {
             ("", Some(info)) => info.version.clone(),
@@ -167,7 +180,7 @@ impl Login {
         offered.set(Capabilities::LOCAL_FILES, vars.enable_load_data_local_infile);
         offered.set(Capabilities::COMPRESS, vars.have_compress);
         offered.set(Capabilities::ZSTD_COMPRESSION, vars.have_compress && !is_mariadb);
-        offered.set(Capabilities::SSL, self.worker.shared.tls.is_some());
+        offered.set(Capabilities::SSL, self.worker.shared.tls.load().is_some());
         if let Some(info) = info {
             offered.insert(info.capabilities & IF_BACKENDS);
             offered.insert(if is_mariadb { info.capabilities & IF_MARIADB } else { Capabilities::default() });
@@ -188,7 +201,7 @@ impl Login {
     }
 
     fn default_plugin(&self) -> Plugin {
-        Plugin::from_name(self.worker.snapshot.vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native)
+        Plugin::from_name(self.worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native)
     }
 
     /// The client's answer, after PROXY header and TLS.
@@ -196,7 +209,7 @@ impl Login {
         self.read_proxy_header().await?;
         let mut payload = self.receive().await?;
         if SslRequest::parse(&payload).map_err(malformed)?.is_some() {
-            let Some(config) = self.worker.shared.tls.clone().filter(|_| self.offered.contains(Capabilities::SSL)) else {
+            let Some(config) = self.worker.shared.tls.load_full().filter(|_| self.offered.contains(Capabilities::SSL)) else {
                 return Err(malformed(WireError::Malformed("TLS was not offered")));
             };
             let connection = rustls::ServerConnection::new(config).map_err(|e| End::Refused(e.to_string()))?;
@@ -219,7 +232,7 @@ impl Login {
 
     /// A proxy before us may say who the client is: only one from a trusted network is believed.
     async fn read_proxy_header(&mut self) -> Result<(), End> {
-        let trusted = self.peer.is_some_and(|p| self.worker.snapshot.proxy_networks.contains(p.ip()));
+        let trusted = self.peer.is_some_and(|p| self.worker.snapshot().proxy_networks.contains(p.ip()));
         if !trusted {
             return Ok(());
         }
@@ -242,7 +255,7 @@ impl Login {
     /// Proof of the password; the client has its error when this fails.
     async fn authenticate(&mut self, request: &Request) -> Result<Arc<User>, End> {
         let worker = Rc::clone(&self.worker);
-        let user = worker.snapshot.frontend_user(&request.user).cloned();
+        let user = worker.snapshot().frontend_user(&request.user).cloned();
         let channel = if self.link.stream().is_secure() { Channel::Secure } else { Channel::Plain };
         let mut auth = ServerAuth::new(self.scramble, self.default_plugin(), channel);
         let verified = self.prove(&mut auth, user.as_deref(), request.plugin.as_deref(), &request.response).await?;
@@ -251,12 +264,11 @@ impl Login {
             return Err(self.deny(&request.user, !request.response.is_empty()).await);
         };
         if user.use_ssl && self.link.stream().tls().is_none() {
-            let text = format!("Access denied for user '{}'@'{}' (SSL is required)", user.name, self.host());
+            let text = tls_is_required(&user, &self.host());
             return Err(self.refuse(1045, "28000", &text).await);
         }
-        if let Some(shared) = worker.shared.users.get(user.name.as_bytes()) {
-            learn(shared, &verified);
-        }
+        worker.shared.note_host(self.peer, HostLogin::Succeeded);
+        learn(&worker.shared.user(&user.name), &verified);
         if let Some(packet) = verified.before_ok {
             self.send(&packet).await?;
         }
@@ -272,7 +284,7 @@ impl Login {
         response: &[u8],
     ) -> Result<Option<Verified>, End> {
         let worker = Rc::clone(&self.worker);
-        let secrets = user.and_then(|u| worker.shared.users.get(u.name.as_bytes())).map(|u| u.secrets()).unwrap_or_default();
+        let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
         let decoy = scramble();
         let account =
             Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
@@ -303,14 +315,10 @@ impl Login {
     /// Counts the session with its user's, within `mysql_users.max_connections`.
     async fn count_user(&mut self, user: &User) -> Result<(), End> {
         let worker = Rc::clone(&self.worker);
-        let Some(shared) = worker.shared.users.get(user.name.as_bytes()) else { return Ok(()) };
-        let max = user.max_connections;
-        let counted = shared.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < max).then_some(n + 1));
-        if counted.is_err() {
-            let text = format!("User '{}' has exceeded the 'max_user_connections' resource (current value: {max})", user.name);
-            return Err(self.refuse(1226, "42000", &text).await);
+        match count_session(&worker, user) {
+            Ok(()) => Ok(()),
+            Err(text) => Err(self.refuse(1226, "42000", &text).await),
         }
-        Ok(())
     }
 
     fn host(&self) -> String {
@@ -325,6 +333,17 @@ impl Login {
 
     /// Sends an error and answers the reason for the log.
     async fn refuse(&mut self, code: u16, sqlstate: &str, text: &str) -> End {
+        let counters = &self.worker.counters;
+        count(&counters.own_errors);
+        match code {
+            1040 => count(&counters.denied_max_connections),
+            1045 => {
+                count(&counters.denied_password);
+                self.worker.shared.note_host(self.peer, HostLogin::Failed);
+            }
+            1226 => count(&counters.denied_max_user_connections),
+            _ => {}
+        }
         let mut state = ErrPacket::GENERAL;
         if let Some(given) = sqlstate.as_bytes().first_chunk() {
             state = *given;
@@ -339,10 +358,18 @@ impl Login {
 
     fn into_session(self, entry: Rc<Entry>, user: Arc<User>, request: &Request) -> Result<Session, End> {
         let worker = self.worker;
-        let pool = worker.pool(user.default_hostgroup).map(Rc::clone).ok_or_else(|| End::Refused("no such hostgroup".into()))?;
+        let pool = worker.pool(user.default_hostgroup);
         let key = LaneKey { hostgroup: user.default_hostgroup, user: Arc::clone(&user), class: Class::of(self.caps) };
+        let proxy_addr = worker.memory.borrow_mut().proxy_addr(self.local);
         let mut session = Session {
-            lane: pool.lane(&key),
+            lane: pool.lane(&worker, &key),
+            before: None,
+            flag_in: 0,
+            directions: Default::default(),
+            strand: None,
+            fill: None,
+            client_addr: self.peer.map(|peer| peer.ip().to_canonical().to_string().into()),
+            proxy_addr,
             pool,
             entry,
             front: self.link,
@@ -354,7 +381,6 @@ impl Login {
             state: State::default(),
             status: StatusFlags::AUTOCOMMIT,
             lex: sql::LexMode::default(),
-            multiplexes: true,
             pins: Pins::default(),
             facts: SessionFacts::default(),
             statements: Statements::default(),
@@ -368,6 +394,15 @@ impl Login {
             login_seq: self.seq,
             zstd_level: request.zstd_level,
             peer: self.peer,
+            began_us: 0,
+            again_until_us: None,
+            label: None,
+            lost_at_us: None,
+            transcript: None,
+            witness: None,
+            replay_until_us: None,
+            writes: None,
+            min_gtid: None,
             worker,
         };
         session.begin(request.schema.as_deref());
@@ -418,6 +453,21 @@ fn stored(user: &User) -> Stored<'_> {
     }
 }
 
+/// Counts a session with its user's, within `mysql_users.max_connections`; the text for the client when there are too many.
+fn count_session(worker: &Worker, user: &User) -> Result<(), String> {
+    let max = user.max_connections;
+    let counted =
+        worker.shared.user(&user.name).connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < max).then_some(n + 1));
+    match counted {
+        Ok(_) => Ok(()),
+        Err(_) => Err(format!("User '{}' has exceeded the 'max_user_connections' resource (current value: {max})", user.name)),
+    }
+}
+
+fn tls_is_required(user: &User, host: &str) -> String {
+    format!("Access denied for user '{}'@'{host}' (SSL is required)", user.name)
+}
+
 /// Keeps what the login proved: later logins are faster, and backends can be logged in to.
 fn learn(shared: &UserShared, verified: &Verified) {
     shared.learn(|secrets| {
@@ -432,22 +482,12 @@ fn learn(shared: &UserShared, verified: &Verified) {
 impl Session {
     /// State after a login (or COM_CHANGE_USER): character set, schema, limits.
     fn begin(&mut self, schema: Option<&[u8]>) {
-        let vars = &self.worker.snapshot.vars;
-        let default = self.worker.snapshot.default_schema(&self.user);
+        let snapshot = self.worker.snapshot();
+        let default = snapshot.default_schema(&self.user);
         let schema = schema.or(Some(default.as_bytes()).filter(|s| !s.is_empty()));
         self.state.schema = schema.map(Into::into);
-        let limits = Limits {
-            idle_ms: vars.wait_timeout,
-            transaction_idle_ms: vars.max_transaction_idle_time,
-            transaction_ms: vars.max_transaction_time,
-            query_ms: vars.default_query_timeout,
-        };
-        self.entry.set_limits(limits);
-        self.multiplexes = match self.worker.snapshot.hostgroup(self.user.default_hostgroup) {
-            Some(hostgroup) => hostgroup.attributes.multiplex,
-            None => vars.multiplexing,
-        };
-        self.set_initial_variables();
+        self.entry.set_limits(Limits::from_settings(&self.lane.settings()));
+        self.set_initial_variables(self.collation);
         self.status = self.initial_status();
         self.filter = self.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));
     }
@@ -458,15 +498,22 @@ impl Session {
         server & (StatusFlags::AUTOCOMMIT | StatusFlags::NO_BACKSLASH_ESCAPES)
     }
 
-    /// The character set variables that the handshake's collation stands for; a collation that the server does not know
-    /// leaves it at its defaults, as it would on a direct connection.
-    pub(super) fn set_initial_variables(&mut self) {
+    /// The collation of a session that was reset: MariaDB goes back to the handshake's, MySQL to the server's own.
+    pub(super) fn collation_after_reset(&self) -> u16 {
+        let mysql = self.worker.shared.info.get().filter(|info| info.flavor == Flavor::MySql);
+        mysql.map_or(self.collation, |info| u16::from(info.collation))
+    }
+
+    /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
+    /// its defaults, as it would on a direct connection.
+    pub(super) fn set_initial_variables(&mut self, collation: u16) {
         let flavor = self.worker.shared.info.get().map_or(Flavor::MySql, |i| i.flavor);
-        if let Some(collation) = charset::collation_in(flavor, self.collation) {
+        if let Some(collation) = charset::collation_in(flavor, collation) {
             for name in ["character_set_client", "character_set_connection", "character_set_results"] {
                 self.state.variables.set(name, Some(collation.charset.as_bytes()));
             }
             self.state.variables.set("collation_connection", Some(collation.name.as_bytes()));
+            self.state.variables.set(crate::state::RESULTS_COLLATION, Some(collation.name.as_bytes()));
         }
         if let Some(level) = self.user.attributes.default_transaction_isolation.as_deref() {
             let name = if flavor == Flavor::MariaDb { "tx_isolation" } else { "transaction_isolation" };
@@ -512,8 +559,8 @@ impl Session {
             self.give_back();
             return Ok(());
         }
-        match backend.init_db(schema, &self.worker.buffers).await {
-            Ok(reply) => {
+        match tokio::time::timeout(SCHEMA_CHECK, backend.init_db(schema, &self.worker.buffers)).await {
+            Ok(Ok(reply)) => {
                 self.give_back();
                 if let Some(e) = reply.error {
                     let state = String::from_utf8_lossy(&e.sqlstate).into_owned();
@@ -523,7 +570,8 @@ impl Session {
                 let now = self.now_ms();
                 self.worker.memory.borrow_mut().learn_schema(&self.user.name, schema, now);
             }
-            Err(_) => self.backend = None,
+            // Lost, or silent: no reason to turn a client away.
+            Ok(Err(_)) | Err(_) => self.backend = None,
         }
         Ok(())
     }
@@ -559,30 +607,37 @@ impl Session {
 pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), End> {
     let change = ChangeUser::parse(payload, session.caps).map_err(malformed)?;
     let worker = Rc::clone(&session.worker);
-    let user = worker.snapshot.frontend_user(change.user).cloned();
+    let user = worker.snapshot().frontend_user(change.user).cloned();
     let channel = if session.front.stream().is_secure() { Channel::Secure } else { Channel::Plain };
-    let default = Plugin::from_name(worker.snapshot.vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
+    let default = Plugin::from_name(worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
     let mut auth = ServerAuth::new(session.scramble, default, channel);
     let seq = session.prove_again(&mut auth, user.as_deref(), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
-        let host = session.peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string());
-        let text = format!("Access denied for user '{}'@'{host}'", String::from_utf8_lossy(change.user));
-        session.send_error_at(session.login_seq, 1045, "28000", text.as_bytes()).await?;
-        return Err(End::Refused(text));
+        let text = format!("Access denied for user '{}'@'{}'", String::from_utf8_lossy(change.user), session.host());
+        return Err(session.refuse_change(1045, "28000", text).await);
     };
-    if let Some(shared) = worker.shared.users.get(user.name.as_bytes()) {
-        shared.connections.fetch_add(1, Ordering::AcqRel);
+    session.login_seq = seq;
+    if user.use_ssl && session.front.stream().tls().is_none() {
+        let text = tls_is_required(&user, &session.host());
+        return Err(session.refuse_change(1045, "28000", text).await);
+    }
+    if user.name != session.user.name {
+        if let Err(text) = count_session(&worker, &user) {
+            return Err(session.refuse_change(1226, "42000", text).await);
+        }
+        // From here on the entry's user is the new one: whoever is in the entry is counted, and no longer at the session's end.
+        worker.shared.user(&session.user.name).connections.fetch_sub(1, Ordering::AcqRel);
     }
     *session.entry.user.borrow_mut() = Some(Arc::clone(&user));
     worker.shared.note_session(session.entry.id, Some(&user.name));
-    session.pool = worker.pool(user.default_hostgroup).map(Rc::clone).ok_or_else(|| End::Refused("no such hostgroup".into()))?;
+    session.pool = worker.pool(user.default_hostgroup);
     session.user = user;
     session.collation = change.collation.unwrap_or(session.collation);
     session.state.schema = None;
     session.drop_session_state();
     session.choose_lane();
+    session.forget_ignore_space();
     session.begin(Some(change.schema).filter(|s| !s.is_empty()));
-    session.login_seq = seq;
     if let Some(schema) = session.state.schema.clone() {
         session.ask_for_schema(&schema).await?;
     }
@@ -590,10 +645,24 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
 }
 
 impl Session {
+    fn host(&self) -> String {
+        self.peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string())
+    }
+
+    /// Sends the error that ends a COM_CHANGE_USER, and the session with it.
+    async fn refuse_change(&mut self, code: u16, sqlstate: &str, text: String) -> End {
+        let counters = &self.worker.counters;
+        count(if code == 1045 { &counters.denied_password } else { &counters.denied_max_user_connections });
+        match self.send_error_at(self.login_seq, code, sqlstate, text.as_bytes()).await {
+            Ok(()) => End::Refused(text),
+            Err(end) => end,
+        }
+    }
+
     /// The exchange of COM_CHANGE_USER; the sequence id that comes next, or None when the password is wrong.
     async fn prove_again(&mut self, auth: &mut ServerAuth, user: Option<&User>, change: &ChangeUser<'_>) -> Result<Option<u8>, End> {
         let worker = Rc::clone(&self.worker);
-        let secrets = user.and_then(|u| worker.shared.users.get(u.name.as_bytes())).map(|u| u.secrets()).unwrap_or_default();
+        let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
         let decoy = scramble();
         let account =
             Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
@@ -608,8 +677,8 @@ impl Session {
                     continue;
                 }
                 Step::Done(verified) => {
-                    if let Some(shared) = user.and_then(|u| worker.shared.users.get(u.name.as_bytes())) {
-                        learn(shared, &verified);
+                    if let Some(user) = user {
+                        learn(&worker.shared.user(&user.name), &verified);
                     }
                     if let Some(packet) = verified.before_ok {
                         self.send_login_packet(&packet, &mut seq).await?;
@@ -652,11 +721,7 @@ impl Session {
                     return Ok((payload, seq.wrapping_add(1)));
                 }
             }
-            let wanted = self.input.len() + HEADER;
-            self.input.reserve(wanted, &self.worker.buffers);
-            if self.front.read(&mut self.input, &self.worker.buffers).await.map_err(End::ClientError)? == 0 {
-                return Err(End::ClientGone);
-            }
+            self.read_more(self.input.len() + HEADER).await?;
         }
     }
 }

@@ -5,31 +5,49 @@
 //! unpinned session owns no backend and no buffer.
 
 mod acquire;
+mod cached;
+mod causal;
+mod causal_token;
+mod certainty;
+mod charsets;
 mod command;
 mod commands;
+mod doubt;
 mod effects;
 mod end;
 mod execute;
 mod facts;
 mod guard;
 mod infile;
+mod label;
+mod labelled;
+mod leave;
 mod local;
 mod login;
+mod measure;
+mod mirrored;
 mod passthrough;
 mod prepare;
 mod query;
 mod relay;
+mod replay;
 mod respond;
+mod retry;
+mod route;
 mod settle;
 mod statements;
 mod sync;
+mod tableless;
+mod transcript;
 
 use crate::backend::Backend;
 use crate::buffer::Buffer;
+use crate::causal::Writes;
 use crate::counters::count;
 use crate::entry::{Activity, Entry};
 use crate::lane::{Lane, LaneKey};
 use crate::link::Link;
+use crate::logs::audit::AuditEvent;
 use crate::pins::Pins;
 use crate::pool::HostgroupPool;
 use crate::reframe::TrackFilter;
@@ -38,14 +56,17 @@ use crate::stream::{DetachedSocket, Stream};
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use end::End;
 use facts::SessionFacts;
+pub use leave::WISHES;
+use model::HostgroupId;
 use model::snapshot::User;
+pub use settle::{abandon, reset};
 use sql::LexMode;
 use statements::Statements;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use wire::flags::{Capabilities, StatusFlags};
 
@@ -58,6 +79,16 @@ pub struct Session {
     backend: Option<Backend>,
     pool: Rc<HostgroupPool>,
     lane: Rc<Lane>,
+    /// The hostgroup used before this one: sessions go back and forth between two.
+    before: Option<Box<(Rc<HostgroupPool>, Rc<Lane>)>>,
+    /// Where rules begin with the next statement: a rule's `next_query_flagIN`.
+    flag_in: u32,
+    /// How the statement at hand is run.
+    directions: route::Directions,
+    /// The copies of its statements, once there was one.
+    strand: Option<Rc<crate::mirror::Strand>>,
+    /// Takes the reply at hand into the query cache.
+    fill: Option<Box<crate::cache::Fill>>,
     user: Arc<User>,
     /// Negotiated with the client.
     caps: Capabilities,
@@ -68,8 +99,6 @@ pub struct Session {
     /// Status flags as the client last saw them.
     status: StatusFlags,
     lex: LexMode,
-    /// False where a setting switches multiplexing off.
-    multiplexes: bool,
     pins: Pins,
     facts: SessionFacts,
     statements: Statements,
@@ -91,18 +120,39 @@ pub struct Session {
     login_seq: u8,
     zstd_level: u8,
     peer: Option<SocketAddr>,
+    /// The client's IP address as rules see it; none on a Unix socket.
+    client_addr: Option<Box<str>>,
+    /// The address that the client connected to: IP address (empty for a Unix socket) and port, as rules see it.
+    proxy_addr: Rc<(Box<str>, u16)>,
+    /// When the command came (process clock, us).
+    began_us: u64,
+    /// Until when (process clock, us) a statement that is sent again waits for a server.
+    again_until_us: Option<u64>,
+    /// When (process clock, us) the statement at hand was first lost while it ran.
+    lost_at_us: Option<u64>,
+    /// What was said in the open transaction.
+    transcript: Option<Box<transcript::Transcript>>,
+    /// Listens to the reply at hand, if that may have to be heard again.
+    witness: Option<Box<crate::witness::Witness>>,
+    /// Until when (process clock, us) a replay may take.
+    replay_until_us: Option<u64>,
+    /// What it wrote last, where causal reads are on, and which GTIDs it was told of.
+    writes: Option<Box<Writes>>,
+    /// The GTID that was chosen for the transaction at hand (`settle_lost_writes`).
+    label: Option<Box<label::Labelled>>,
+    /// GTIDs that the server of the statement at hand must have: its comment says so.
+    min_gtid: Option<Arc<str>>,
 }
-
-static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// Serves a client on this worker until it leaves.
 pub fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
     let workers = worker.shared.mailboxes.len().max(1) as u64;
     // The id names its worker, so that KILL finds the session without a table of all.
-    let number = NEXT_ID.fetch_add(1, Ordering::Relaxed) % ((1 << 31) / workers / 2);
+    let number = worker.shared.sessions_begun.fetch_add(1, Ordering::Relaxed) % ((1 << 31) / workers / 2);
     let base = FIRST_SESSION_ID - FIRST_SESSION_ID % workers;
     let id = base + number * workers + worker.index as u64;
     let entry = Rc::new(Entry::new(id, worker.clock.now_ms()));
+    entry.view.came(peer, local);
     let socket = match socket.attach() {
         Ok(socket) => socket,
         Err(e) => {
@@ -121,13 +171,18 @@ pub fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<SocketAdd
         let login = Box::pin(login::log_in(Rc::clone(&worker), Rc::clone(&entry), link, peer, local));
         let mut session = match login.await {
             Ok(session) => session,
-            Err(end) => return end.log(&entry, peer),
+            Err(end) => {
+                worker.shared.logs.audit(AuditEvent::ConnectErr, &entry, end.refusal());
+                return end.log(&entry, peer, worker.snapshot().vars.log_unhealthy_connections);
+            }
         };
+        session.logged_in();
         let end = match session.user.fast_forward {
             true => Box::pin(session.pass_through()).await,
             false => session.serve().await,
         };
-        session.finish(end).await;
+        // As rare as the login, and as long.
+        Box::pin(session.finish(end)).await;
     });
 }
 
@@ -149,8 +204,8 @@ impl Drop for Registration {
         let entry = self.worker.entries.borrow_mut().remove(self.key);
         self.worker.shared.note_session(entry.id, None);
         self.worker.shared.frontends.fetch_sub(1, Ordering::AcqRel);
-        if let Some(user) = entry.user.borrow().as_ref().and_then(|u| self.worker.shared.users.get(u.name.as_bytes())) {
-            user.connections.fetch_sub(1, Ordering::AcqRel);
+        if let Some(user) = entry.user.borrow().as_ref() {
+            self.worker.shared.user(&user.name).connections.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -181,6 +236,7 @@ impl Session {
     async fn park(&mut self) {
         self.input.release(&self.worker.buffers);
         self.entry.set_parked();
+        self.state.variables = self.worker.memory.borrow_mut().intern(std::mem::take(&mut self.state.variables));
         let Self { front, entry, .. } = self;
         poll_fn(|cx| match front.poll_readable(cx).is_ready() || entry.poll_signal(cx).is_some() {
             true => Poll::Ready(()),
@@ -195,7 +251,8 @@ impl Session {
             let _ = self.send_error(code, state, text).await;
         }
         self.front.stream_mut().close_notify();
-        end.log(&self.entry, self.peer);
+        end.log(&self.entry, self.peer, self.worker.snapshot().vars.log_unhealthy_connections);
+        self.session_ended(&end);
         self.entry.set_activity(Activity::Idle, self.worker.clock.now_ms());
         if let Some(backend) = self.backend.take() {
             // The client's socket closes now; the backend may take a moment.
@@ -208,9 +265,31 @@ impl Session {
 
     /// The lane this session's backends come from; changes with the user and with COM_SET_OPTION.
     fn choose_lane(&mut self) {
+        self.lane = self.lane_in(&self.pool);
+        self.before = None;
+    }
+
+    fn lane_in(&self, pool: &HostgroupPool) -> Rc<Lane> {
         let class = crate::class::Class::of(self.caps);
-        let key = LaneKey { hostgroup: self.user.default_hostgroup, user: Arc::clone(&self.user), class };
-        self.lane = self.pool.lane(&key);
+        pool.lane(&self.worker, &LaneKey { hostgroup: pool.shared.id, user: Arc::clone(&self.user), class })
+    }
+
+    /// The next statement goes to `hostgroup`, unless a pin keeps the session where it is.
+    fn go_to(&mut self, hostgroup: HostgroupId) {
+        if self.pool.shared.id == hostgroup || !self.pins.set().is_empty() {
+            return;
+        }
+        // It may be held for a moment more (connection_delay_multiplex_ms).
+        self.give_back();
+        if let Some(before) = self.before.as_mut().filter(|b| b.0.shared.id == hostgroup) {
+            std::mem::swap(&mut self.pool, &mut before.0);
+            std::mem::swap(&mut self.lane, &mut before.1);
+            return;
+        }
+        let pool = self.worker.pool(hostgroup);
+        let lane = self.lane_in(&pool);
+        let before = (std::mem::replace(&mut self.pool, pool), std::mem::replace(&mut self.lane, lane));
+        self.before = Some(Box::new(before));
     }
 
     fn now_ms(&self) -> u64 {
@@ -226,6 +305,6 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         let size = std::mem::size_of::<Session>();
-        assert!(size <= 800, "{size} bytes");
+        assert!(size <= 816, "{size} bytes");
     }
 }

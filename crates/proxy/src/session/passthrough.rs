@@ -10,6 +10,7 @@ use crate::connect;
 use crate::entry::Signal;
 use crate::link::Link;
 use crate::pins::PinReason;
+use crate::stats::view::Held;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kind};
 use std::future::poll_fn;
@@ -29,6 +30,7 @@ impl Session {
     pub(super) async fn pass_through(&mut self) -> End {
         match self.open_own_backend().await {
             Ok(backend) => {
+                self.entry.view.held.set(Some(Held::of(&backend)));
                 self.backend = Some(backend);
                 let now = self.now_ms();
                 self.pins.begin(PinReason::Replication, now, 0);
@@ -39,7 +41,8 @@ impl Session {
     }
 
     async fn open_own_backend(&mut self) -> Result<Backend, String> {
-        let vars = &self.worker.snapshot.vars;
+        let snapshot = self.worker.snapshot();
+        let vars = &snapshot.vars;
         let limit = Duration::from_millis(vars.connect_timeout_server_max.max(vars.connect_timeout_server));
         let result = tokio::time::timeout(limit, async {
             loop {
@@ -59,10 +62,10 @@ impl Session {
 
     async fn try_own_backend(&self) -> Result<Backend, connect::ConnectError> {
         let unavailable = || connect::ConnectError::Server("no server has room".into());
-        let (server, slot) = self.pool.reserve_any(&self.worker).ok_or_else(unavailable)?;
+        let (server, slot) = self.pool.reserve_any(&self.worker, &self.lane).ok_or_else(unavailable)?;
         let collation = u8::try_from(self.collation).unwrap_or(0);
         let open = connect::open_raw(&self.worker, &server, &self.lane.key, self.caps, collation, self.state.schema.as_deref(), slot);
-        let limit = Duration::from_millis(self.worker.snapshot.vars.connect_timeout_server);
+        let limit = Duration::from_millis(self.worker.snapshot().vars.connect_timeout_server);
         tokio::time::timeout(limit, open).await.unwrap_or_else(|_| Err(unavailable()))
     }
 
@@ -112,7 +115,8 @@ impl Session {
                 }
                 Ok(None) | Err(_) => return End::StreamEnded,
             }
-            if matches!(self.entry.pending(), Some(Signal::KillConnection | Signal::Stop | Signal::Drain)) {
+            self.note_traffic();
+            if matches!(self.entry.pending(), Some(Signal::KillConnection | Signal::Stop | Signal::Drain | Signal::Cut | Signal::Demoted)) {
                 return End::Shutdown;
             }
         }
@@ -135,7 +139,7 @@ impl Session {
                 return Poll::Ready(result.map(|n| (n > 0).then_some(Flow::ToClient)));
             }
             match entry.poll_signal(cx) {
-                Some(Signal::KillConnection | Signal::Stop | Signal::Drain) => Poll::Ready(Ok(None)),
+                Some(Signal::KillConnection | Signal::Stop | Signal::Drain | Signal::Cut | Signal::Demoted) => Poll::Ready(Ok(None)),
                 _ => Poll::Pending,
             }
         })

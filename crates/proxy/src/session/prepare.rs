@@ -5,17 +5,22 @@ use super::acquire::Fault;
 use super::command::Incoming;
 use super::end::End;
 use super::guard::guarded;
+use super::query::asks_now;
+use super::route::Phase;
 use super::statements::ClientStatement;
-use super::sync::is_about_diagnostics;
+use super::sync::{Ahead, is_about_diagnostics};
 use crate::backend::{Collected, ServerError, put_command};
+use crate::counters::{add, count};
 use crate::memory::PrepareReply;
 use crate::pins::PinReason;
 use crate::reframe::{Reframe, ReplyFacts};
-use crate::state::Text;
+use crate::state::{RESULTS_COLLATION, Text};
+use crate::stats::prepared::Side;
 use crate::stmt_cache::StatementKey;
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use wire::charset::Flavor;
 use wire::command::Command;
 use wire::flags::Capabilities;
 use wire::packet::HEADER;
@@ -34,12 +39,30 @@ impl Session {
             let text = format!("Can't create more than max_prepared_stmt_count statements (current value: {MAX_STATEMENTS})");
             return self.send_error(1461, "42000", &text).await;
         }
-        let analysis = sql::analyze(self.body(command), self.lex);
+        let analysis = sql::analyze_with(self.body(command), self.lex, self.worker.meter.grouping());
+        let (command, analysis) = match self.needs_no_direction() {
+            true => (command, analysis),
+            false => match self.direct(command, 0, &analysis, Phase::Prepare).await? {
+                Some(directed) => directed,
+                None => return Ok(()),
+            },
+        };
         let text = self.prepared_text(command, &analysis);
         let fact = sql::single_fact_select(self.body(command), self.lex);
-        let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), text });
-        let statement =
-            ClientStatement { key, analysis, params: 0, types: Vec::new(), fact, long_data: false, cursor: false, failed: None };
+        let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), text, types: None });
+        let statement = ClientStatement {
+            on_backend: Arc::clone(&key),
+            key,
+            analysis,
+            params: 0,
+            types: Vec::new(),
+            settled_types: None,
+            fact,
+            long_data: false,
+            cursor: false,
+            failed: None,
+            holder: None,
+        };
         if self.pins.set().is_empty()
             && let Some((packets, caps, params)) = self.remembered(&statement.key)
         {
@@ -56,19 +79,21 @@ impl Session {
         let text = self.body(command);
         let constant = analysis.facts.contains(Facts::CONNECTION_ID)
             && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
-        if constant && sql::single_fact_select(text, self.lex).is_none() {
-            return self.substituted(text).into();
+        if constant && asks_now(analysis.kind) && sql::single_fact_select(text, self.lex).is_none() {
+            return self.substituted(text, analysis).into();
         }
         text.into()
     }
 
-    /// Settings that decide how a statement's text is read.
-    fn mode(&self) -> Text {
+    /// Settings that decide how a statement's text is read, and what its columns look like.
+    pub(super) fn mode(&self) -> Text {
         let mut mode = Vec::new();
-        for name in ["sql_mode", "character_set_client", "collation_connection"] {
+        for name in ["sql_mode", "character_set_client", "collation_connection", "character_set_results", RESULTS_COLLATION] {
             mode.extend_from_slice(self.state.variables.get(name).map(|v| &**v).unwrap_or_default());
             mode.push(0);
         }
+        // MariaDB adds it to sql_mode by itself.
+        mode.push(u8::from(self.caps.contains(Capabilities::IGNORE_SPACE)));
         self.worker.memory.borrow_mut().intern_text(mode.into())
     }
 
@@ -76,20 +101,25 @@ impl Session {
     fn remembered(&self, key: &StatementKey) -> Option<(Vec<u8>, Capabilities, u16)> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let memory = self.worker.memory.borrow();
-        let max_age = self.worker.snapshot.vars.prepared_metadata_max_age;
+        let max_age = self.worker.snapshot().vars.prepared_metadata_max_age;
         let known = memory.prepared(key, epoch, self.now_ms(), max_age)?;
         Some((known.packets.clone(), known.caps, known.params))
     }
 
     /// Asks a backend, whatever is remembered.
     async fn prepare_afresh(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
-        let mut tries = self.worker.snapshot.vars.query_retries_on_failure.saturating_add(1);
+        // Preparing has no effect: it may be done again anywhere.
+        let harmless = Analysis { kind: Kind::Show, facts: Facts::NONE, digest: statement.analysis.digest };
+        let mut patience = self.patience();
         loop {
-            match self.try_prepare(statement).await {
-                // Preparing has no effect: it may be done again anywhere.
-                Err(Fault::Lost { .. }) if tries > 0 => tries -= 1,
-                result => return result,
-            }
+            let fault = match self.try_prepare(statement).await {
+                Ok(reply) => match self.refused_to_prepare(&reply, &harmless) {
+                    Some(fault) => fault,
+                    None => return Ok(reply),
+                },
+                Err(fault) => fault,
+            };
+            Box::pin(self.once_more(&mut patience, fault, &harmless)).await?;
         }
     }
 
@@ -118,7 +148,8 @@ impl Session {
             None => Err(std::io::ErrorKind::NotConnected.into()),
         };
         let reply = result.map_err(|e| self.lost_before(&e))?;
-        if reply.error.is_some() {
+        if let Some(error) = &reply.error {
+            self.tell_of_error(error.code, &error.message);
             return Ok(reply);
         }
         let Some(ok) = prepare_ok(&reply) else {
@@ -131,7 +162,10 @@ impl Session {
 
     fn keep_prepared(&mut self, key: &Arc<StatementKey>, ok: &PrepareOk, reply: &Collected, ddl_epoch: u64) {
         let Some(backend) = self.backend.as_mut() else { return };
-        backend.core.statements.insert(Arc::clone(key), ok.stmt_id);
+        count(&self.worker.counters.backend_prepares);
+        let prepared = key.as_prepared();
+        let listed = self.worker.meter.list_prepared(&self.user.name, &prepared, self.lex, (ok.columns, ok.params));
+        backend.core.statements.insert(Arc::clone(key), ok.stmt_id, listed.hold(Side::Server));
         if self.pins.set().contains(PinReason::TemporaryTable) {
             return;
         }
@@ -142,12 +176,12 @@ impl Session {
             ddl_epoch,
             at_ms: self.worker.clock.now_ms(),
         };
-        let max = usize::try_from(self.worker.snapshot.vars.max_stmts_cache).unwrap_or(usize::MAX);
-        self.worker.memory.borrow_mut().learn_prepared(Arc::clone(key), reply, max);
+        let max = usize::try_from(self.worker.snapshot().vars.max_stmts_cache).unwrap_or(usize::MAX);
+        self.worker.memory.borrow_mut().learn_prepared(prepared, reply, max);
     }
 
     async fn shrink_statements(&mut self) -> Result<(), Fault> {
-        let max = usize::try_from(self.worker.snapshot.vars.max_stmts_per_connection).unwrap_or(usize::MAX).max(1);
+        let max = usize::try_from(self.worker.snapshot().vars.max_stmts_per_connection).unwrap_or(usize::MAX).max(1);
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         let closed = backend.core.statements.shrink(max, MAX_STATEMENT_BYTES);
         self.close_on_backend(&closed).await
@@ -155,6 +189,7 @@ impl Session {
 
     pub(super) async fn close_on_backend(&mut self, ids: &[u32]) -> Result<(), Fault> {
         let Some(backend) = self.backend.as_mut().filter(|_| !ids.is_empty()) else { return Ok(()) };
+        add(&self.worker.counters.backend_closes, ids.len() as u64);
         let mut out = Vec::with_capacity(ids.len() * 9);
         for id in ids {
             put_command(&mut out, Command::StmtClose, &id.to_le_bytes());
@@ -171,7 +206,7 @@ impl Session {
         let keeps = is_about_diagnostics(&statement.analysis) && reply.error.is_none();
         let kind = if keeps { Kind::ShowWarnings } else { Kind::Other };
         let analysis = Analysis { kind, facts: Facts::NONE, digest: statement.analysis.digest };
-        if self.facts.diagnostics.is_some() {
+        if self.facts.has_diagnostics() {
             self.facts.keeps_warnings = self.leaves_warnings(&statement.analysis, &statement.key.text);
         }
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
@@ -186,7 +221,13 @@ impl Session {
             }
             (None, None) => return Err(End::BackendLost("malformed answer to COM_STMT_PREPARE".into())),
         }
-        self.settle(&analysis, &facts, |_, _| true).await
+        // Preparing is no statement that rows are counted of.
+        let (row_count, found_rows) = (self.facts.row_count, self.facts.found_rows);
+        self.settle(&analysis, &facts, |_, _| true).await?;
+        if reply.error.is_none() {
+            (self.facts.row_count, self.facts.found_rows) = (row_count, found_rows);
+        }
+        Ok(())
     }
 
     /// Sends a server's answer to PREPARE under the session's own statement id.
@@ -198,7 +239,11 @@ impl Session {
         params: u16,
     ) -> Result<(), End> {
         statement.params = params;
+        let columns = first_packet(&packets).map_or(0, |ok| ok.columns);
+        let listed = self.worker.meter.list_prepared(&self.user.name, &statement.key, self.lex, (columns, params));
+        statement.holder = Some(listed.hold(Side::Client));
         let id = self.statements.insert(statement);
+        self.preparation_ended(id);
         if let Some(slot) = packets.get_mut(HEADER + 1..HEADER + 5) {
             slot.copy_from_slice(&id.to_le_bytes());
         }
@@ -215,29 +260,39 @@ impl Session {
         }
     }
 
-    /// Has the statement prepared on the held backend; answers the server's id.
-    pub(super) async fn prepared_on_backend(&mut self, id: u32) -> Result<u32, Fault> {
-        let Some(statement) = self.statements.get(id) else { return Err(unknown_statement(id, "EXECUTE")) };
-        let mut key = Arc::clone(&statement.key);
-        if self.knows_better(&statement.analysis, statement.fact) {
+    /// Has the statement prepared on the held backend, after what goes `ahead` where it is not yet; answers the server's
+    /// id.
+    pub(super) async fn prepared_on_backend(&mut self, id: u32, ahead: &mut Ahead) -> Result<u32, Fault> {
+        let Some(statement) = self.statements.get(id) else { return Err(self.unknown_statement(id, "mysqld_stmt_execute")) };
+        // Data or a cursor is with the statement that the held backend has.
+        let stays = statement.long_data || statement.cursor;
+        if !stays && self.knows_better(&statement.analysis, statement.fact) {
             // The numbers are put into the text, which is then another statement.
-            let text = self.substituted(&key.text).into();
-            key = Arc::new(StatementKey { schema: key.schema.clone(), mode: key.mode.clone(), text });
+            let text = self.substituted(&statement.key.text, &statement.analysis).into();
+            let key = StatementKey { text, types: statement.settled_types.clone(), ..(*statement.key).clone() };
+            self.execute_as(id, key);
+        } else if !stays && !statement.is_on_backend_as_bound() {
+            let key = StatementKey { types: statement.settled_types.clone(), ..(*statement.key).clone() };
+            self.execute_as(id, key);
         }
-        if let Some(found) = self.backend.as_mut().and_then(|b| b.core.statements.get(&key)) {
-            return Ok(found.id);
+        if let Some(found) = self.found_on_backend(id) {
+            return Ok(found);
         }
         let mode = self.mode();
-        if *mode != *key.mode {
+        if let Some(statement) = self.statements.get_mut(id).filter(|statement| *statement.key.mode != *mode) {
             // Prepared anew under today's settings, it is another statement.
-            key = Arc::new(StatementKey { schema: key.schema.clone(), mode, text: key.text.clone() });
-            if let Some(statement) = self.statements.get_mut(id) {
-                statement.key = Arc::clone(&key);
-            }
-            if let Some(found) = self.backend.as_mut().and_then(|b| b.core.statements.get(&key)) {
-                return Ok(found.id);
+            statement.key = Arc::new(StatementKey { mode: mode.clone(), ..(*statement.key).clone() });
+            let key = StatementKey { mode, ..(*statement.on_backend).clone() };
+            self.execute_as(id, key);
+            if let Some(found) = self.found_on_backend(id) {
+                return Ok(found);
             }
         }
+        let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.on_backend)) else {
+            return Err(self.unknown_statement(id, "mysqld_stmt_execute"));
+        };
+        // Prepared before the state is in force, it would be another statement.
+        self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await?;
         let reply = self.prepare_in_schema(&key).await?;
         match (reply.error.clone(), prepare_ok(&reply)) {
             (Some(e), _) => {
@@ -247,18 +302,43 @@ impl Session {
                 Err(Fault::server(e))
             }
             (None, Some(ok)) => Ok(ok.stmt_id),
-            (None, None) => Err(unknown_statement(id, "EXECUTE")),
+            (None, None) => Err(self.unknown_statement(id, "mysqld_stmt_execute")),
         }
+    }
+
+    /// From now on the statement is this one for backends.
+    fn execute_as(&mut self, id: u32, key: StatementKey) {
+        if let Some(statement) = self.statements.get_mut(id).filter(|statement| *statement.on_backend != key) {
+            statement.on_backend = Arc::new(key);
+        }
+    }
+
+    /// The server's id of the statement, where the held backend has it prepared.
+    fn found_on_backend(&mut self, id: u32) -> Option<u32> {
+        let key = &self.statements.get(id)?.on_backend;
+        let prepared = &mut self.backend.as_mut()?.core.statements;
+        if let Some(found) = prepared.get(key) {
+            return Some(found.id);
+        }
+        key.types.as_ref()?;
+        prepared.settle_types(key).map(|found| found.id)
+    }
+
+    /// Error 1243, as the servers put it. MariaDB names its function for the command, MySQL (since 8.0) one for all.
+    pub(super) fn unknown_statement(&self, id: u32, function: &str) -> Fault {
+        let mysql = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql);
+        let function = if mysql { "mysql_stmt_precheck" } else { function };
+        Fault::error(1243, b"HY000", format!("Unknown prepared statement handler ({id}) given to {function}"))
     }
 
     /// Does the statement ask for several facts that the session knows and a backend does not?
     fn knows_better(&self, analysis: &Analysis, fact: Option<sql::Fact>) -> bool {
         let own = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
-        fact.is_none() && analysis.kind != Kind::GetDiagnostics && analysis.facts.intersects(own) && self.pins.set().is_empty()
+        fact.is_none() && asks_now(analysis.kind) && analysis.facts.intersects(own)
     }
 
     /// A statement keeps the schema it was prepared in, whatever the session uses since.
-    async fn prepare_in_schema(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
+    pub(super) async fn prepare_in_schema(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
         let now = self.backend.as_ref().and_then(|b| b.core.state.schema.clone());
         if now == key.schema {
             return self.prepare_on_backend(key).await;
@@ -275,11 +355,10 @@ impl Session {
 }
 
 fn prepare_ok(reply: &Collected) -> Option<PrepareOk> {
-    let (len, _) = wire::packet::header(&reply.raw)?;
-    PrepareOk::parse(reply.raw.get(HEADER..HEADER + len)?, Capabilities::default()).ok()
+    first_packet(&reply.raw)
 }
 
-/// Error 1243, as servers put it.
-pub fn unknown_statement(id: u32, command: &str) -> Fault {
-    Fault::error(1243, b"HY000", format!("Unknown prepared statement handler ({id}) given to {command}"))
+fn first_packet(packets: &[u8]) -> Option<PrepareOk> {
+    let (len, _) = wire::packet::header(packets)?;
+    PrepareOk::parse(packets.get(HEADER..HEADER + len)?, Capabilities::default()).ok()
 }

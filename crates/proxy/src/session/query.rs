@@ -5,12 +5,18 @@ use super::acquire::{Certainty, Fault};
 use super::command::Incoming;
 use super::end::End;
 use super::relay::Outgoing;
+use super::route::{Phase, packets_of};
+use super::sync::is_about_diagnostics;
 use crate::backend::put_command;
+use crate::causal::Writing;
 use crate::counters::count;
+use crate::pins::PinReason;
 use crate::reframe::{Patch, ReplyFacts};
+use crate::safety::Safety;
 use sql::{Analysis, Facts, Kind};
 use wire::command::Command;
 use wire::flags::Capabilities;
+use wire::packet::{HEADER, MAX_PAYLOAD};
 use wire::query::split_query;
 use wire::reply::ReplyKind;
 
@@ -33,6 +39,11 @@ impl Plan {
     pub fn new(analysis: Analysis) -> Self {
         Self { analysis, reply: ReplyKind::Results, patch: None, rewritten: None, statement: None }
     }
+
+    /// The body of the command that is sent in place of the client's; None too when it takes several packets.
+    pub fn sent_body(&self) -> Option<&[u8]> {
+        self.rewritten.as_deref().filter(|packets| packets.len() < MAX_PAYLOAD)?.get(HEADER + 1..)
+    }
 }
 
 impl Session {
@@ -44,28 +55,48 @@ impl Session {
                 true => split_query(self.payload(command), self.caps).map_or(0, |parts| parts.sql.start - 1),
                 false => 0,
             };
-            (start, sql::analyze(body.get(start..).unwrap_or_default(), self.lex))
+            (start, sql::analyze_with(body.get(start..).unwrap_or_default(), self.lex, self.worker.meter.grouping()))
+        };
+        let (command, analysis) = match self.needs_no_direction() {
+            true => (command, analysis),
+            false => match self.direct(command, start, &analysis, Phase::Query).await? {
+                Some(directed) => directed,
+                None => {
+                    self.query_ended(command, start, &analysis, None);
+                    return Ok(());
+                }
+            },
         };
         if self.answered_here(command, start, &analysis).await? {
             count(&self.worker.counters.answered_here);
+            self.query_ended(command, start, &analysis, None);
+            return Ok(());
+        }
+        if self.directions.cache_ttl_ms.is_some() && Box::pin(self.query_from_cache(command, start, &analysis)).await? {
+            self.query_ended(command, start, &analysis, None);
             return Ok(());
         }
         let mut plan = Plan::new(analysis);
         self.substitute(command, start, &mut plan);
-        let began_us = self.worker.shared.clock.now_us();
+        if command.rewritten && plan.rewritten.is_none() {
+            plan.rewritten = Some(packets_of(self.payload(command)));
+        }
+        self.mirror(command, start, &analysis);
         let result = self.run_plan(command, &plan).await;
-        let time_us = self.worker.shared.clock.now_us().saturating_sub(began_us);
-        self.count_digest(command, start, &analysis, time_us);
+        self.query_ended(command, start, &analysis, Some(&result));
         let reply = match result {
             Ok(reply) => reply,
             Err(fault) => return self.report(fault).await,
         };
         self.note_effects(command, start, &analysis, &reply);
-        if analysis.kind == Kind::Set {
+        self.note_said(command, &plan, &reply);
+        if Self::teaches(&analysis, &reply) {
             let sql = self.sql_text(command, start).to_vec();
-            Box::pin(self.learn_set(&sql, &analysis, &reply)).await;
+            if let Some(untold) = Box::pin(self.learn_set(&sql, &analysis, &reply)).await {
+                self.remember_set(&sql, &analysis, &reply, &untold);
+            }
         }
-        if self.facts.diagnostics.is_some() {
+        if self.facts.has_diagnostics() {
             self.facts.keeps_warnings = self.leaves_warnings(&analysis, self.sql_text(command, start));
         }
         self.settle(&analysis, &reply, |session, id| {
@@ -80,53 +111,80 @@ impl Session {
         self.body(command).get(start..).unwrap_or_default()
     }
 
-    /// Runs a statement; a lost connection is made good where it is certain that nothing happened.
+    /// Runs a statement; a lost connection or a refusal is made good where it is certain that nothing happened.
     pub(super) async fn run_plan(&mut self, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
-        let mut tries = self.worker.snapshot.vars.query_retries_on_failure.saturating_add(1);
-        loop {
+        let mut patience = self.patience();
+        self.give_label(command, plan);
+        let result = loop {
             match self.try_plan(command, plan).await {
-                Err(Fault::Lost { certainty, text }) if tries > 0 && self.may_retry(certainty, &plan.analysis) => {
-                    tries -= 1;
-                    count(&self.worker.counters.retries);
-                    tracing::debug!("session {}: statement sent again: {text}", self.entry.id);
-                }
-                result => return result,
+                Ok(reply) => break Ok(reply),
+                // Rare, and long.
+                Err(fault) => match Box::pin(self.once_more(&mut patience, fault, &plan.analysis)).await {
+                    Ok(()) => {}
+                    Err(fault) => break Err(fault),
+                },
             }
+        };
+        if self.fill.is_some() {
+            self.end_fill(result.is_ok());
         }
+        if self.label.is_some() {
+            Box::pin(self.label_after()).await;
+        }
+        result
     }
 
     async fn try_plan(&mut self, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
-        self.obtain().await?;
-        let ahead = self.sync(&plan.analysis).await?;
-        let readied = match plan.statement {
-            Some(id) => self.ready_execution(command, id).await?,
-            None => None,
+        if self.label.is_some()
+            && let Some(reply) = Box::pin(self.settle_commit()).await?
+        {
+            return Ok(reply);
+        }
+        let (ahead, readied) = loop {
+            self.obtain().await?;
+            let mut ahead = match self.is_not_causal() {
+                true => self.sync(&plan.analysis).await?,
+                false => Box::pin(self.sync_causally(&plan.analysis)).await?,
+            };
+            if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
+                self.raise_own_error().await?;
+            }
+            if self.label.is_some()
+                && let Some(reply) = Box::pin(self.settle_write(&mut ahead)).await?
+            {
+                return Ok(reply);
+            }
+            let readied = match plan.statement {
+                Some(id) => match self.ready_execution(command, id, &mut ahead).await {
+                    Ok(readied) => readied,
+                    Err(fault) => {
+                        // What was to go ahead was never sent, and the backend is noted to have it.
+                        if ahead.replies > 0 && self.pins.set().is_empty() {
+                            self.backend = None;
+                        }
+                        return Err(fault);
+                    }
+                },
+                None => None,
+            };
+            // Readying may have taken round trips, in which the server may have lost its role.
+            if self.may_begin() {
+                break (ahead, readied);
+            }
         };
         let outgoing = match readied.as_ref().or(plan.rewritten.as_ref()) {
             Some(bytes) => Outgoing::Bytes(bytes),
             None => Outgoing::AsItCame(command.wire_len),
         };
-        self.send_statement(&ahead, outgoing).await?;
-        self.relay(plan.reply, plan.patch).await
-    }
-
-    /// A statement may be sent again only when it had no effect: it never arrived, or it is a plain read of which the
-    /// client has seen nothing.
-    fn may_retry(&self, certainty: Certainty, analysis: &Analysis) -> bool {
-        let changes = Facts::LOCKING_READ
-            | Facts::GET_LOCK
-            | Facts::RELEASE_LOCK
-            | Facts::USER_VARIABLE_ASSIGN
-            | Facts::UNKNOWN_FUNCTION
-            | Facts::MULTI
-            | Facts::INTO_FILE
-            | Facts::LAST_INSERT_ID_SET;
-        let plain_read = matches!(analysis.kind, Kind::Select | Kind::Show | Kind::Explain) && !analysis.facts.intersects(changes);
-        match certainty {
-            Certainty::NeverSent => true,
-            Certainty::Unknown => plain_read,
-            Certainty::Answering => false,
+        if self.label.is_some() {
+            return Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await;
         }
+        self.send_statement(&ahead, outgoing).await?;
+        let reply = self.relay(plan).await?;
+        if self.lane.causal().writes == Writing::Remembered {
+            self.note_written(&reply);
+        }
+        Ok(reply)
     }
 
     /// Tells the client of a fault; the session goes on where it can.
@@ -134,21 +192,25 @@ impl Session {
         match fault {
             Fault::End(end) => Err(end),
             Fault::Error { code, sqlstate, text } => {
-                self.facts.row_count = -1;
+                self.facts.note_own_error(code, sqlstate, &text);
                 let state = String::from_utf8_lossy(&sqlstate).into_owned();
                 self.send_error_at(self.answer_seq(), code, &state, &text).await?;
                 // The backend was not touched by the statement; an unpinned session gives it back.
                 self.give_back();
                 Ok(())
             }
-            Fault::Lost { certainty: Certainty::Answering, text } => {
+            Fault::Lost { certainty: Certainty::Answering, text, pins } if pins.is_empty() => {
                 Err(End::BackendLost(format!("Lost connection to server during query: {text}")))
             }
+            // What the session has is gone with the backend.
+            Fault::Lost { text, pins, .. } if !pins.is_empty() => Err(super::acquire::end_of_pinned(&text, pins)),
+            Fault::Lost { certainty: Certainty::Unknown, .. } if Safety::HonestLoss.is_off() => self.send_ok().await,
             Fault::Lost { text, .. } => {
                 tracing::warn!("session {}: connection to the server lost during a statement: {text}", self.entry.id);
                 let text = format!("Lost connection to server during query ({text})");
                 self.send_error(2013, "HY000", &text).await
             }
+            Fault::Refused { code, sqlstate, text, .. } => Box::pin(self.report(Fault::Error { code, sqlstate, text })).await,
         }
     }
 
@@ -169,36 +231,53 @@ impl Session {
         }
         let sql = self.sql_text(command, start);
         if let Some(fact) = sql::single_fact_select(sql, self.lex) {
-            if fact == sql::Fact::ConnectionId || self.pins.set().is_empty() {
+            if self.knows(fact) {
                 plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: false });
             }
             return;
         }
-        // On a pinned session the backend knows all but the connection id.
-        let backend_knows = plan.analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
-        if !self.pins.set().is_empty() && (backend_knows || !plan.analysis.facts.contains(Facts::CONNECTION_ID)) {
+        if !asks_now(plan.analysis.kind) {
             return;
         }
-        if plan.analysis.kind == Kind::GetDiagnostics {
-            return;
-        }
-        let text = self.substituted(sql);
+        let text = self.substituted(sql, &plan.analysis);
         let prefix = self.body(command).get(..start).unwrap_or_default();
         let mut out = Vec::with_capacity(text.len() + prefix.len() + 8);
         put_command(&mut out, Command::Query, &[prefix, &text].concat());
         plan.rewritten = Some(out);
     }
 
-    /// The text with the calls replaced by numbers.
-    pub(super) fn substituted(&self, sql: &[u8]) -> Vec<u8> {
-        sql::substitute_facts(sql, self.lex, |fact| self.facts.of(fact, self.entry.id))
+    /// The text with the calls replaced by numbers. Of several statements only the first would ask for what was before.
+    pub(super) fn substituted(&self, sql: &[u8], analysis: &Analysis) -> Vec<u8> {
+        let several = analysis.facts.contains(Facts::MULTI);
+        sql::substitute_facts(sql, self.lex, |fact| {
+            let known = (!several || fact == sql::Fact::ConnectionId) && self.knows(fact);
+            known.then(|| self.facts.of(fact, self.entry.id))
+        })
     }
 
-    pub(super) fn count_digest(&self, command: Incoming, start: usize, analysis: &Analysis, time_us: u64) {
-        self.worker.memory.borrow_mut().count_digest(analysis.digest, time_us, || {
-            let mut text = Vec::new();
-            sql::digest_text(self.sql_text(command, start), &sql::DigestOptions::default(), &mut text);
-            text
-        });
+    /// Does the session know this better than its backend?
+    pub(super) fn knows(&self, fact: sql::Fact) -> bool {
+        let may_be_set = fact == sql::Fact::PseudoThreadId && self.pins.set().contains(PinReason::SessionState);
+        self.pins.set().is_empty() || !may_be_set && !self.facts.is_with_backend(fact)
     }
+}
+
+/// Does a statement of this kind ask for facts as it runs? Stored code asks later, of whatever session calls it.
+pub fn asks_now(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Select
+            | Kind::Insert
+            | Kind::Replace
+            | Kind::Update
+            | Kind::Delete
+            | Kind::Set
+            | Kind::SetStatement
+            | Kind::Do
+            | Kind::Call
+            | Kind::Show
+            | Kind::Explain
+            | Kind::Kill
+            | Kind::LoadData
+    )
 }

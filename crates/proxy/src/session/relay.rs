@@ -7,10 +7,13 @@ use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::end::End;
 use super::guard::{guarded, unless_killed};
+use super::leave::Overdue;
+use super::query::Plan;
 use super::sync::Ahead;
 use crate::buffer::WINDOW;
+use crate::counters::add;
 use crate::entry::Signal;
-use crate::reframe::{Patch, Reframe, ReplyFacts};
+use crate::reframe::{Reframe, ReplyFacts};
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -29,7 +32,7 @@ impl Session {
     /// Sends the statement (`what` picks its bytes), with what goes ahead of it.
     pub(super) async fn send_statement(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<(), Fault> {
         let Some(backend) = self.backend.as_mut() else {
-            return Err(Fault::Lost { certainty: Certainty::NeverSent, text: "no backend".into() });
+            return Err(self.pinned_backend_lost("no backend"));
         };
         backend.link.start_command();
         let statement = match what {
@@ -56,6 +59,11 @@ impl Session {
             let Some(backend) = self.backend.as_mut() else { break };
             match guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
                 Ok(reply) if reply.error.is_none() => {}
+                // The server was closing the connection already: it read nothing of this.
+                Ok(reply) if reply.unasked => {
+                    let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
+                    return Err(self.lost(&io::Error::other(error), Certainty::NeverSent));
+                }
                 Ok(reply) => {
                     // A value that was accepted before is refused now, and the statement runs without it.
                     let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
@@ -65,35 +73,48 @@ impl Session {
                 Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
             }
         }
-        Ok(())
+        match ahead.label_replies {
+            0 => Ok(()),
+            replies => Box::pin(self.hear_label(replies)).await,
+        }
     }
 
-    fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
+    pub(super) fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
+        if certainty == Certainty::Unknown && self.witness.is_some() {
+            self.end_what_runs();
+        }
         match self.pinned_backend_lost(&e.to_string()) {
-            Fault::Lost { text, .. } => Fault::Lost { certainty, text },
+            Fault::Lost { text, pins, .. } => Fault::Lost { certainty, text, pins },
             other => other,
         }
     }
 
-    /// Passes the reply of `kind` on to the client; answers what it said.
-    pub(super) async fn relay(&mut self, kind: ReplyKind, patch: Option<Patch>) -> Result<ReplyFacts, Fault> {
+    /// Passes the reply on to the client; answers what it said.
+    pub(super) async fn relay(&mut self, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let mut facts = ReplyFacts::default();
-        let mut out = Vec::new();
+        let mut out = self.worker.scratch.take();
         let mut began = false;
+        if let Some(fill) = self.fill.as_mut() {
+            fill.restart();
+        }
+        let began_ns = self.worker.meter.rules().times_backends.then(|| self.worker.shared.clock.now_ns());
         let filter = self.filter.take();
-        let result = self.relay_with(kind, patch, filter.as_deref(), &mut facts, &mut out, &mut began).await;
+        let result = self.relay_with(plan, filter.as_deref(), &mut facts, &mut out, &mut began).await;
         self.filter = filter;
+        self.worker.scratch.put(out);
+        if let Some(began_ns) = began_ns {
+            add(&self.worker.counters.backend_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
+        }
         match result {
             Ok(()) => Ok(facts),
-            Err(Fault::Lost { text, .. }) if began => Err(Fault::Lost { certainty: Certainty::Answering, text }),
+            Err(Fault::Lost { text, pins, .. }) if began => Err(Fault::Lost { certainty: Certainty::Answering, text, pins }),
             Err(fault) => Err(fault),
         }
     }
 
     async fn relay_with(
         &mut self,
-        kind: ReplyKind,
-        patch: Option<Patch>,
+        plan: &Plan,
         filter: Option<&crate::reframe::TrackFilter>,
         facts: &mut ReplyFacts,
         out: &mut Vec<u8>,
@@ -101,13 +122,18 @@ impl Session {
     ) -> Result<(), Fault> {
         let from = match self.backend.as_ref() {
             Some(backend) => backend.core.caps,
-            None => return Err(Fault::Lost { certainty: Certainty::NeverSent, text: "no backend".into() }),
+            None => return Err(self.pinned_backend_lost("no backend")),
         };
-        let mut reframe = Reframe::new(kind, from, self.caps, filter, self.current_status())
-            .with_patch(patch)
-            .with_whole_packets(self.front.frame_seq().is_some());
+        let mut reframe = Reframe::new(plan.reply, from, self.caps, filter, self.current_status())
+            .with_patch(plan.patch)
+            .with_whole_packets(self.front.frame_seq().is_some())
+            .hiding_transaction(self.is_held());
         reframe.set_next_seq(self.answer_seq());
+        self.witness = self.witness_for(plan, from);
         loop {
+            if !*began && let Some(fault) = self.withhold(&plan.analysis) {
+                return Err(fault);
+            }
             let needs = self.forward(&mut reframe, facts, out, began).await?;
             if reframe.is_done() {
                 break;
@@ -116,7 +142,14 @@ impl Session {
                 self.send_clients_file(&mut reframe).await?;
                 continue;
             }
-            self.read_backend(needs).await?;
+            let overdue = self.when_overdue(*began, &plan.analysis);
+            self.read_backend(needs, overdue).await?;
+            if self.entry.is_timed_out() {
+                reframe.set_timed_out();
+            }
+        }
+        if let Some(code) = facts.error {
+            self.tell_of_error(code, &facts.message);
         }
         if let Some(backend) = self.backend.as_mut() {
             backend.input.release(&self.worker.buffers);
@@ -142,8 +175,22 @@ impl Session {
             Ok(p) => {
                 let direct = input.filled().get(..p.consumed).unwrap_or_default();
                 let bytes: &[u8] = if p.direct { direct } else { out };
-                *began |= !bytes.is_empty();
-                let written = if bytes.is_empty() { Ok(()) } else { self.write_front(bytes).await };
+                let held = self.label.as_mut().and_then(|labelled| labelled.holds());
+                *began |= !bytes.is_empty() && held.is_none();
+                if let Some(fill) = self.fill.as_mut() {
+                    fill.feed(direct);
+                }
+                if let Some(witness) = self.witness.as_mut() {
+                    witness.feed(direct);
+                }
+                let written = match held {
+                    Some(held) => {
+                        held.extend_from_slice(bytes);
+                        Ok(())
+                    }
+                    None if bytes.is_empty() => Ok(()),
+                    None => self.write_front(bytes).await,
+                };
                 input.consume(p.consumed);
                 written.map(|()| p.needs).map_err(Fault::End)
             }
@@ -155,8 +202,13 @@ impl Session {
         result
     }
 
+    /// Whether the client is not given the reply at hand yet.
+    fn is_held(&self) -> bool {
+        self.label.as_ref().is_some_and(|labelled| labelled.held.is_some())
+    }
+
     /// Waits for more of the reply; meanwhile a client that leaves and a kill are noticed.
-    async fn read_backend(&mut self, needs: usize) -> Result<(), Fault> {
+    async fn read_backend(&mut self, needs: usize, overdue: Overdue) -> Result<(), Fault> {
         if let Some(backend) = self.backend.as_mut() {
             backend.input.reserve(needs, &self.worker.buffers);
         }
@@ -164,7 +216,7 @@ impl Session {
             match self.next_event().await {
                 Ok(Event::Backend(0)) => return Err(self.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
                 Ok(Event::Backend(n)) => {
-                    let window = usize::try_from(self.worker.snapshot.vars.frontend_window).unwrap_or(WINDOW);
+                    let window = usize::try_from(self.worker.snapshot().vars.frontend_window).unwrap_or(WINDOW);
                     if let Some(backend) = self.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < window && n > window / 8) {
                         // A large reply: a larger window costs fewer system calls.
                         backend.input.reserve(window, &self.worker.buffers);
@@ -172,6 +224,10 @@ impl Session {
                     return Ok(());
                 }
                 Ok(Event::ClientGone) => return Err(End::ClientGone.into()),
+                Ok(Event::Signal(Signal::Demoted)) if self.gives_up(overdue) => {
+                    self.entry.clear_signal();
+                    return Err(self.lost_overdue());
+                }
                 Ok(Event::Signal(signal)) => self.interrupt(signal)?,
                 Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
             }
@@ -217,6 +273,12 @@ impl Session {
             Signal::GiveUp => {
                 Err(self.lost(&io::Error::new(io::ErrorKind::TimedOut, "the server did not answer a KILL"), Certainty::Unknown))
             }
+            Signal::Demoted => {
+                self.hurry_up();
+                Ok(())
+            }
+            Signal::Cut if !self.is_cut() => Ok(()),
+            Signal::Cut => Err(self.lost(&io::Error::other("the server was taken out of service"), Certainty::Unknown)),
             Signal::KillConnection => Err(End::Killed.into()),
             Signal::TransactionTimeout => Err(End::TransactionTimeout.into()),
             Signal::Stop => Err(End::Shutdown.into()),

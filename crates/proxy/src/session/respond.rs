@@ -2,22 +2,50 @@
 
 use super::Session;
 use super::end::End;
+use crate::counters::count;
 use crate::entry::Signal;
+use crate::reframe::{Reframe, ReplyFacts};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use wire::flags::StatusFlags;
+use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{EOF, ErrPacket, OK, OkPacket, put_eof};
 use wire::packet;
+use wire::reply::ReplyKind;
 
 /// How long a client may refuse to take bytes, ms: as a server's `net_write_timeout`.
 const WRITE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
+/// What became of an answer that the proxy made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// The client has it.
+    Sent,
+    /// It could not be translated, and nothing was sent.
+    Not,
+}
+
 impl Session {
+    /// Sends result packets as a server with the capabilities `caps` would have sent them.
+    pub(super) async fn send_made(&mut self, mut packets: Vec<u8>, caps: Capabilities) -> Result<Made, End> {
+        let mut out = Vec::new();
+        let mut facts = ReplyFacts::default();
+        let mut reframe = Reframe::new(ReplyKind::Results, caps, self.caps, self.filter.as_deref(), self.current_status());
+        reframe.set_next_seq(self.answer_seq());
+        let Ok(processed) = reframe.process(&mut packets, &mut out, &mut facts) else { return Ok(Made::Not) };
+        self.write_front(if processed.direct { &packets } else { &out }).await?;
+        Ok(Made::Sent)
+    }
+
     /// Sends an OK packet as the whole answer to a command.
     pub(super) async fn send_ok(&mut self) -> Result<(), End> {
+        self.send_ok_with(b"").await
+    }
+
+    /// The same with a text for people.
+    pub(super) async fn send_ok_with(&mut self, info: &[u8]) -> Result<(), End> {
         let status = self.current_status();
-        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: b"" };
+        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: b"" };
         let mut payload = Vec::with_capacity(16);
         ok.write(&mut payload, OK, self.caps);
         self.send_payload(&payload).await
@@ -43,6 +71,7 @@ impl Session {
 
     /// As [`Session::send_error`], with the sequence id that is due (an answer had begun).
     pub(super) async fn send_error_at(&mut self, mut seq: u8, code: u16, sqlstate: &str, text: &[u8]) -> Result<(), End> {
+        count(&self.worker.counters.own_errors);
         let mut state = ErrPacket::GENERAL;
         if let Some(given) = sqlstate.as_bytes().first_chunk() {
             state = *given;
@@ -69,7 +98,6 @@ impl Session {
 
     /// Writes to the client; a kill or a client that does not read for long ends the wait.
     pub(super) async fn write_front(&mut self, bytes: &[u8]) -> Result<(), End> {
-        let written = bytes.len() as u64;
         let entry = &self.entry;
         let mut write = pin!(self.front.write_all(bytes));
         // Most writes finish at once; only one that has to wait arms a timer.
@@ -85,6 +113,8 @@ impl Session {
                         Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
                         Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
                         Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
+                        // Seen when the server is read again.
+                        Some(Signal::Cut) => Poll::Pending,
                         Some(_) => {
                             entry.clear_signal();
                             Poll::Pending
@@ -98,15 +128,16 @@ impl Session {
                 }
             }
         };
-        result.map_err(End::ClientError)?;
-        let counter = &self.worker.counters.bytes_to_clients;
-        counter.set(counter.get() + written);
-        Ok(())
+        result.map_err(End::ClientError)
     }
 
     /// Status flags for answers of our own: as the server's last ones, less what belonged to that reply.
     pub(super) fn current_status(&self) -> StatusFlags {
-        let lasting = StatusFlags::IN_TRANS | StatusFlags::AUTOCOMMIT | StatusFlags::IN_TRANS_READONLY | StatusFlags::NO_BACKSLASH_ESCAPES;
+        let lasting = StatusFlags::IN_TRANS
+            | StatusFlags::AUTOCOMMIT
+            | StatusFlags::IN_TRANS_READONLY
+            | StatusFlags::NO_BACKSLASH_ESCAPES
+            | StatusFlags::ANSI_QUOTES;
         self.status & lasting
     }
 }

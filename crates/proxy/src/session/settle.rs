@@ -3,17 +3,20 @@
 
 use super::Session;
 use super::end::End;
-use super::facts::Diagnostics;
+use super::facts::{Diagnostics, InsertId};
 use super::guard::guarded;
 use super::sync::is_about_diagnostics;
+use super::tableless;
 use crate::backend::{Backend, Tracking, put_query};
 use crate::connect;
+use crate::counters::count;
 use crate::lane::Lane;
 use crate::pins::{PinReason, PinSet};
 use crate::pool::HostgroupPool;
 use crate::reframe::ReplyFacts;
+use crate::safety::Safety;
 use crate::shared::Slot;
-use crate::state::State;
+use crate::state::{RESULTS_COLLATION, State};
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -33,13 +36,15 @@ pub enum ResetError {
     Failed,
 }
 
+/// Errors that come with the end of the whole transaction, or may: lock wait timeout (`innodb_rollback_on_timeout`), deadlock,
+/// failure of a cluster at COMMIT (Galera, Group Replication).
+const ROLLS_BACK: [u16; 5] = [1180, 1205, 1213, 3100, 3101];
+
 /// What is to be read from a backend before it is lent on.
 #[derive(Clone, Copy, Default)]
 struct Unread {
     warnings: bool,
     last_insert_id: bool,
-    /// The insert id in the reply, 0 for none.
-    reply_id: u64,
 }
 
 impl Session {
@@ -51,10 +56,33 @@ impl Session {
         reply: &ReplyFacts,
         certain: impl Fn(&Self, u64) -> bool,
     ) -> Result<(), End> {
+        if self.may_have_ended(analysis, reply) {
+            self.ask_for_status(analysis).await;
+        }
+        if reply.warnings > 0 && reply.error.is_none() && self.worker.meter.rules().logs_warnings {
+            self.log_warnings(analysis).await;
+        }
         let unread = self.remember(analysis, reply, certain);
-        if !self.multiplexes && self.backend.is_some() {
+        self.let_go(analysis, unread).await
+    }
+
+    /// Gives the backend back after something that ended pins without an answer.
+    pub(super) async fn settle_silent(&mut self, analysis: &Analysis) -> Result<(), End> {
+        let warnings = self.facts.warnings > 0 && self.facts.diagnostics.is_none();
+        let last_insert_id = self.facts.insert_id != InsertId::Session;
+        self.let_go(analysis, Unread { warnings, last_insert_id }).await
+    }
+
+    /// Reads what is unread and gives the backend back, when no pin holds.
+    async fn let_go(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
+        if !self.lane.settings().multiplexing && self.backend.is_some() {
             let now = self.now_ms();
             self.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
+        }
+        self.note_rule(analysis);
+        let mut unread = unread;
+        if self.label.is_some() {
+            Box::pin(self.unlabel_ended(&mut unread.warnings)).await;
         }
         if !self.pins.set().is_empty() {
             return Ok(());
@@ -62,18 +90,57 @@ impl Session {
         if self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
             self.restore_tracking().await;
         }
+        let unread = self.only_handled(unread);
         if (unread.warnings || unread.last_insert_id) && self.read_unread(unread).await.is_err() {
-            // The connection failed after the answer: nothing is lost but the warnings.
+            // The connection failed after the answer: nothing is lost but the warnings, and the best word on the id is the
+            // reply's.
+            if unread.warnings {
+                (self.facts.warnings, self.facts.errors) = (0, 0);
+            }
+            let replied = std::mem::take(&mut self.facts.replied_insert_id);
+            if unread.last_insert_id && replied != 0 {
+                self.facts.last_insert_id = replied;
+            }
+            self.facts.insert_id = InsertId::Session;
             self.backend = None;
             return Ok(());
         }
-        let delay_ms = self.worker.snapshot.vars.connection_delay_multiplex_ms;
+        let delay_ms = self.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.pins.set().is_empty() {
             self.entry.hold_backend_until(self.now_ms() + delay_ms);
         } else {
             self.give_back();
         }
         Ok(())
+    }
+
+    /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
+    fn only_handled(&mut self, unread: Unread) -> Unread {
+        if unread.warnings && self.lane.settings().handle_warnings == 0 {
+            (self.facts.warnings, self.facts.errors) = (0, 0);
+            return Unread { warnings: false, ..unread };
+        }
+        unread
+    }
+
+    /// An error says nothing of the transaction: did it end with this one?
+    fn may_have_ended(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let ends = matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Set | Kind::Ddl);
+        reply.error.is_some_and(|code| ends || ROLLS_BACK.contains(&code)) && self.pins.set().contains(PinReason::Transaction)
+    }
+
+    /// Asks the server whether a transaction is open.
+    async fn ask_for_status(&mut self, analysis: &Analysis) {
+        let Some(backend) = self.backend.as_mut() else { return };
+        let question = async {
+            backend.send(Command::Ping, &[]).await?;
+            backend.collect(ReplyKind::Simple, false, &self.worker.buffers).await
+        };
+        match guarded(&self.worker, &self.entry, question).await {
+            Ok(reply) => self.note_status(analysis, &ReplyFacts { status: Some(reply.ok.status), ..ReplyFacts::default() }),
+            // The next statement finds it closed.
+            Err(_) => backend.link.stream().shutdown(),
+        }
     }
 
     /// Gives an unpinned backend back to the pool.
@@ -87,72 +154,103 @@ impl Session {
 
     /// Notes the facts of a reply that later statements may ask for.
     fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> Unread {
-        let mut unread = Unread { reply_id: reply.last_insert_id, ..Unread::default() };
+        let mut unread = Unread::default();
         let failed = reply.error.is_some();
         let kept = std::mem::take(&mut self.facts.keeps_warnings) && !failed && reply.warnings == 0;
-        if !is_about_diagnostics(analysis) && !kept {
+        let read = std::mem::take(&mut self.facts.warnings_read);
+        if !self.keeps_diagnostics(analysis) && !kept {
             self.facts.warnings = if failed { 1 } else { reply.warnings };
             self.facts.errors = u16::from(failed);
-            self.facts.diagnostics = None;
-            unread.warnings = failed || reply.warnings > 0;
+            self.facts.own_error = None;
+            if !read {
+                self.facts.diagnostics = None;
+                unread.warnings = failed || reply.warnings > 0;
+            }
             if let Some(backend) = self.backend.as_mut() {
                 // MariaDB forgets old warnings only when a statement reads a table.
                 let sticky = backend.core.info.flavor == Flavor::MariaDb && backend.core.has_warnings;
-                backend.core.has_warnings = unread.warnings || sticky;
+                backend.core.has_warnings = unread.warnings || read || sticky;
             }
+        } else {
+            // Left standing on the backend that the session may give back now.
+            unread.warnings = self.facts.is_unread();
         }
-        match (reply.error, reply.rows) {
-            (Some(_), _) => self.facts.row_count = -1,
-            (None, Some(rows)) => {
-                self.facts.row_count = -1;
-                if !is_about_diagnostics(analysis) {
-                    self.facts.found_rows = rows;
-                }
-            }
-            (None, None) => self.facts.row_count = i64::try_from(reply.affected_rows).unwrap_or(i64::MAX),
-        }
+        self.remember_counts(analysis, reply);
         unread.last_insert_id = self.remember_insert_id(analysis, reply, certain);
         unread
+    }
+
+    /// Is the statement one that leaves the diagnostics as they were? MySQL clears them for a SELECT that shows their numbers.
+    fn keeps_diagnostics(&self, analysis: &Analysis) -> bool {
+        let mysql = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql);
+        is_about_diagnostics(analysis) && !(mysql && analysis.kind == Kind::Select)
     }
 
     /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
     pub(super) fn leaves_warnings(&self, analysis: &Analysis, sql: &[u8]) -> bool {
         let mariadb = self.worker.shared.info.get().is_some_and(|i| i.flavor == Flavor::MariaDb);
-        let tableless = matches!(
-            analysis.kind,
-            Kind::Set | Kind::Commit | Kind::Begin | Kind::Rollback | Kind::Do | Kind::Use | Kind::UnlockTables | Kind::Select
-        );
-        let reads_table = || sql.to_ascii_lowercase().windows(5).any(|w| w == b"from ");
-        mariadb && tableless && self.facts.diagnostics.is_some() && !reads_table()
+        mariadb && self.facts.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
+    }
+
+    /// A command that is no statement: MariaDB keeps warnings over it.
+    pub(super) fn leave_warnings(&mut self) {
+        let mariadb = self.worker.shared.info.get().is_some_and(|i| i.flavor == Flavor::MariaDb);
+        self.facts.keeps_warnings = mariadb && self.facts.has_diagnostics();
+    }
+
+    /// Notes FOUND_ROWS() and ROW_COUNT().
+    fn remember_counts(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        let unclear = matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute) || analysis.facts.contains(Facts::MULTI);
+        self.facts.row_count_with_backend = unclear && reply.error.is_none();
+        self.facts.row_count = match (reply.error, reply.rows) {
+            (None, None) => i64::try_from(reply.affected_rows).unwrap_or(i64::MAX),
+            _ => -1,
+        };
+        if unclear || analysis.facts.contains(Facts::CALC_FOUND_ROWS) {
+            self.facts.found_rows_with_backend = true;
+        } else if counts_found_rows(analysis, reply) {
+            self.facts.found_rows_with_backend = false;
+        }
+        if let Some(rows) = reply.rows.filter(|_| counts_found_rows(analysis, reply)) {
+            self.facts.found_rows = rows;
+        }
     }
 
     /// Notes LAST_INSERT_ID(); true when it must be asked for because the reply does not prove it.
     fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> bool {
-        let stored_code =
-            analysis.kind == Kind::Call || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::MULTI | Facts::UNKNOWN_FUNCTION);
-        let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData | Kind::Compound | Kind::Execute);
-        let id = reply.last_insert_id;
-        if !self.pins.set().is_empty() {
-            // The backend keeps the truth while the session keeps the backend; it is asked when the pin ends.
-            if id != 0 || stored_code || inserts {
-                self.facts.insert_id_with_backend = true;
+        let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData);
+        let (id, pinned) = (reply.last_insert_id, !self.pins.set().is_empty());
+        let had = self.backend.as_ref().and_then(|backend| backend.core.last_insert_id);
+        if decides_insert_id(analysis) {
+            // It was told what the session has.
+            self.facts.insert_id = InsertId::Backend;
+        } else if id != 0 && inserts && certain(self, id) {
+            self.facts.insert_id = InsertId::Session;
+            self.facts.last_insert_id = id;
+            if let Some(backend) = self.backend.as_mut() {
+                backend.core.last_insert_id = Some(id);
             }
-            return false;
+        } else if self.facts.insert_id == InsertId::Session && (id != 0 || inserts && reply.error.is_some()) {
+            let knows = had == Some(self.facts.last_insert_id) || id != 0 && had == Some(id);
+            self.facts.insert_id = if knows { InsertId::Backend } else { InsertId::Either };
         }
-        if std::mem::take(&mut self.facts.insert_id_with_backend) || stored_code {
-            return true;
+        match (self.facts.insert_id, id) {
+            (InsertId::Session, _) => self.facts.replied_insert_id = 0,
+            (_, 0) => {}
+            (_, id) => self.facts.replied_insert_id = id,
         }
-        if id == 0 {
-            return inserts && reply.error.is_some();
-        }
-        if !inserts || !certain(self, id) {
-            return true;
-        }
-        self.facts.last_insert_id = id;
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.last_insert_id = Some(id);
-        }
-        false
+        // While the session keeps the backend it is asked only when the pin ends.
+        !pinned && self.facts.insert_id != InsertId::Session
+    }
+
+    /// Reads the warnings of the statement that just ran.
+    pub(super) async fn read_warnings(&mut self) -> io::Result<()> {
+        self.read_unread(Unread { warnings: true, ..Unread::default() }).await
+    }
+
+    /// Finds out whether LAST_INSERT_ID() is the session's or the backend's.
+    pub(super) async fn read_insert_id(&mut self) -> io::Result<()> {
+        self.read_unread(Unread { last_insert_id: true, ..Unread::default() }).await
     }
 
     /// Reads warnings and LAST_INSERT_ID() in one round trip; the client has its answer already.
@@ -181,14 +279,12 @@ impl Session {
         if unread.last_insert_id {
             let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, pool)).await?;
             status = reply.ok.status;
-            let row = reply.rows.first().map(Vec::as_slice).unwrap_or_default();
-            if let Some(id) = wire::codec::Reader::new(row).lenenc_bytes().ok().and_then(|t| std::str::from_utf8(t).ok()?.parse().ok()) {
-                // What the backend had before is another session's: the statement left it alone, unless the
-                // reply says that it is its own.
-                let own = id == unread.reply_id || backend.core.last_insert_id != Some(id);
-                if own {
+            if let Some(id) = reply.rows.first().and_then(|row| number_in(row)) {
+                // What the backend had before may be another session's: then the statements have left it alone.
+                if self.facts.insert_id == InsertId::Backend || backend.core.last_insert_id != Some(id) {
                     self.facts.last_insert_id = id;
                 }
+                self.facts.insert_id = InsertId::Session;
                 backend.core.last_insert_id = Some(id);
             }
         }
@@ -209,19 +305,46 @@ impl Session {
             return;
         };
         match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
-            Ok(reply) if reply.error.is_none() => backend.core.tracking = Tracking::Ours,
+            Ok(reply) if reply.error.is_none() => {
+                backend.core.tracking = Tracking::Ours;
+                // The client may have changed it meanwhile.
+                backend.core.tells_gtids = false;
+            }
             _ => self.backend = None,
         }
     }
 }
 
+/// May the statement change LAST_INSERT_ID() in a way that its reply does not tell? Then the backend has to know the
+/// session's own before.
+pub fn decides_insert_id(analysis: &Analysis) -> bool {
+    matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute | Kind::LoadData)
+        || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::RETURNING | Facts::MULTI | Facts::UNKNOWN_FUNCTION)
+}
+
+/// Is FOUND_ROWS() another one after this reply? Statements without rows leave it alone, and so do those that show diagnostics.
+pub fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    reply.error.is_none() && reply.rows.is_some() && !matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors)
+}
+
+/// The number in a row of one column.
+fn number_in(row: &[u8]) -> Option<u64> {
+    std::str::from_utf8(wire::codec::Reader::new(row).lenenc_bytes().ok()?).ok()?.parse().ok()
+}
+
 /// Makes a backend as good as new, without a new login. The schema stays, character sets are unknown after.
 pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) -> Result<(), ResetError> {
-    // Servers have COM_RESET_CONNECTION since about when they have session tracking (MySQL 5.7, MariaDB 10.2).
-    if change_user || !backend.core.caps.contains(Capabilities::SESSION_TRACK) {
+    if backend.core.is_labelled {
         return Err(ResetError::Unsupported);
     }
-    let limit = Duration::from_millis(worker.snapshot.vars.connect_timeout_server);
+    // Servers have COM_RESET_CONNECTION since about when they have session tracking (MySQL 5.7, MariaDB 10.2).
+    // MariaDB takes IGNORE_SPACE out of sql_mode, which only a login puts in.
+    let loses_mode = backend.core.info.flavor == Flavor::MariaDb && backend.core.caps.contains(Capabilities::IGNORE_SPACE);
+    let login_only = change_user || loses_mode;
+    if login_only || !backend.core.caps.contains(Capabilities::SESSION_TRACK) {
+        return Err(ResetError::Unsupported);
+    }
+    let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
     let work = async {
         backend.send(Command::ResetConnection, &[]).await.map_err(|_| ResetError::Failed)?;
         let reply = backend.collect(ReplyKind::Simple, false, &worker.buffers).await.map_err(|_| ResetError::Failed)?;
@@ -230,12 +353,18 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
         }
         let core = &mut backend.core;
         core.state = State { schema: core.state.schema.take(), ..State::default() };
-        for name in ["character_set_client", "character_set_connection", "character_set_results", "collation_connection"] {
+        for name in ["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION]
+        {
             core.state.variables.set(name, Some(b"?"));
+        }
+        if core.state.schema.is_some() {
+            // MariaDB keeps the schema, but not its character set: it is entered anew.
+            core.state.variables.set("collation_database", Some(b"?"));
         }
         core.statements.clear();
         core.last_insert_id = Some(0);
         core.has_warnings = false;
+        core.tells_gtids = false;
         connect::prepare(worker, backend).await.map_err(|_| ResetError::Failed)
     };
     tokio::time::timeout(limit, work).await.unwrap_or(Err(ResetError::Failed))
@@ -243,13 +372,13 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
 
 /// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.
 pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, pins: PinSet, running: bool) {
-    if running && worker.snapshot.vars.kill_backend_connection_when_disconnect {
+    if running && worker.snapshot().vars.kill_backend_connection_when_disconnect {
         return end_connection(worker, pool, backend).await;
     }
-    if running || pins.contains(PinReason::Replication) {
+    if running || pins.contains(PinReason::Replication) || backend.core.is_labelled {
         return drop(backend);
     }
-    if reset(&worker, &mut backend, false).await.is_ok() {
+    if Safety::ResetOnRelease.is_off() || reset(&worker, &mut backend, false).await.is_ok() {
         pool.release(&worker, backend);
     }
 }
@@ -257,7 +386,8 @@ pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: B
 /// Closes a connection whose statement still runs, and tells the server to end it: a server notices a closed socket only
 /// when it writes. The connection counts until the server has been told.
 async fn end_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend) {
-    let lane = pool.lane(&backend.core.lane);
+    count(&worker.counters.killed_connections);
+    let lane = pool.lane(&worker, &backend.core.lane);
     let sql = format!("KILL {}", backend.core.thread_id);
     let index = backend.core.server.index;
     let Backend { link, core, .. } = backend;
@@ -269,8 +399,9 @@ async fn end_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Ba
 
 /// Ends the statement that runs on `backend`, from another connection, in the background.
 pub fn kill_statement(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, backend: &Backend) {
+    count(&worker.counters.killed_queries);
     let (worker, pool) = (Rc::clone(worker), Rc::clone(pool));
-    let lane = pool.lane(&backend.core.lane);
+    let lane = pool.lane(&worker, &backend.core.lane);
     let sql = format!("KILL QUERY {}", backend.core.thread_id);
     let index = backend.core.server.index;
     tokio::task::spawn_local(async move { send_kill(&worker, &pool, &lane, index, &sql).await });
@@ -295,9 +426,9 @@ async fn try_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>
         pool.release(worker, backend);
         return Ok(());
     }
-    let Some(shared) = pool.shared.servers.get(server) else { return Err("the server is gone".into()) };
+    let Some(shared) = pool.servers().get(server).cloned() else { return Err("the server is gone".into()) };
     let _turn = shared.kills.acquire().await.map_err(|e| e.to_string())?;
-    let mut backend = connect::open(worker, shared, &lane.key, 0, Slot::extra()).await.map_err(|e| format!("{e:?}"))?;
+    let mut backend = connect::open(worker, &shared, &lane.key, 0, Slot::extra()).await.map_err(|e| format!("{e:?}"))?;
     kill_on(worker, &mut backend, sql).await
 }
 

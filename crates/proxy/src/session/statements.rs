@@ -1,5 +1,7 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
+use crate::state::Text;
+use crate::stats::prepared::Holder;
 use crate::stmt_cache::StatementKey;
 use sql::{Analysis, Fact};
 use std::collections::HashMap;
@@ -9,12 +11,16 @@ use std::sync::Arc;
 pub struct ClientStatement {
     /// What it is the same as, on any backend.
     pub key: Arc<StatementKey>,
+    /// The same as the held backend knows it, since the last execution.
+    pub on_backend: Arc<StatementKey>,
     /// What its text says.
     pub analysis: Analysis,
     /// Parameters.
     pub params: u16,
     /// Types the client bound last; servers that have not seen them are told.
     pub types: Vec<u8>,
+    /// Where a server settles types by executions: those that the values have had, NULL aside.
+    pub settled_types: Option<Text>,
     /// It is `SELECT` of just this fact, which the session knows.
     pub fact: Option<Fact>,
     /// COM_STMT_SEND_LONG_DATA was sent since the last execution.
@@ -23,6 +29,15 @@ pub struct ClientStatement {
     pub cursor: bool,
     /// Why long data could not be passed on: said at the execution, as servers do.
     pub failed: Option<String>,
+    /// Its place in the list of prepared statements.
+    pub holder: Option<Holder>,
+}
+
+impl ClientStatement {
+    /// Is it the same for backends as the client has it, with the types it binds?
+    pub fn is_on_backend_as_bound(&self) -> bool {
+        self.on_backend.types == self.settled_types && Arc::ptr_eq(&self.on_backend.text, &self.key.text)
+    }
 }
 
 /// The statements of a session; ids are never used twice.

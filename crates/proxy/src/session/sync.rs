@@ -4,11 +4,13 @@
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
+use super::facts::InsertId;
 use super::guard::guarded;
 use super::settle::{self, ResetError};
 use crate::backend::{Tracking, put_query};
 use crate::counters::count;
-use crate::state::{Diff, diff};
+use crate::safety::Safety;
+use crate::state::{self, Diff, diff};
 use sql::{Analysis, Facts, Kind};
 use wire::flags::Capabilities;
 
@@ -19,6 +21,8 @@ pub struct Ahead {
     pub packets: Vec<u8>,
     /// How many replies to them come first.
     pub replies: u32,
+    /// How many come after those to what gives the backend a label.
+    pub label_replies: u32,
 }
 
 impl Ahead {
@@ -34,16 +38,22 @@ impl Session {
         let mut ahead = Ahead::default();
         self.sync_state(&mut ahead).await?;
         self.sync_tracking(analysis).await?;
-        if self.needs_last_insert_id(analysis) {
+        if self.needs_last_insert_id(analysis) && !Safety::InsertIdSync.is_off() {
+            if self.facts.insert_id == InsertId::Either {
+                self.read_insert_id().await.map_err(|e| self.lost_before(&e))?;
+            }
             let id = self.facts.last_insert_id;
             if let Some(backend) = self.backend.as_mut().filter(|b| b.core.last_insert_id != Some(id)) {
                 ahead.push(&format!("SET @@session.last_insert_id={id}"), backend.core.caps);
                 backend.core.last_insert_id = Some(id);
             }
         }
-        if is_about_diagnostics(analysis) && self.pins.set().is_empty() {
-            // The backend's warnings are another session's: a statement without any comes between.
-            if let Some(backend) = self.backend.as_mut().filter(|b| b.core.has_warnings) {
+        let entering = analysis.kind == Kind::Use && analysis.facts.is_empty();
+        if (entering || is_about_diagnostics(analysis)) && self.pins.set().is_empty() && self.facts.own_error.is_none() {
+            // The backend's warnings are another session's, or of the SET that goes ahead (MySQL warns of utf8mb3, and counts
+            // warnings once more with COM_INIT_DB): a statement without any comes between.
+            let set_ahead = ahead.replies > 0;
+            if let Some(backend) = self.backend.as_mut().filter(|b| b.core.has_warnings || set_ahead) {
                 ahead.push(CLEAR_WARNINGS, backend.core.caps);
                 backend.core.has_warnings = false;
             }
@@ -51,17 +61,31 @@ impl Session {
         Ok(ahead)
     }
 
-    /// May the statement read LAST_INSERT_ID()? Stored code may, whatever its text says.
+    /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may,
+    /// whatever its text says.
     fn needs_last_insert_id(&self, analysis: &Analysis) -> bool {
-        if analysis.facts.intersects(Facts::LAST_INSERT_ID | Facts::UNKNOWN_FUNCTION) || analysis.kind == Kind::Call {
-            return self.pins.set().is_empty();
+        if self.facts.insert_id == InsertId::Backend {
+            return false;
         }
-        self.pins.set().is_empty() && !self.state.variables.is_empty() && self.state.variables.get("sql_auto_is_null").is_some()
+        analysis.facts.contains(Facts::LAST_INSERT_ID)
+            || settle::decides_insert_id(analysis)
+            || !self.state.variables.is_empty() && self.state.variables.get("sql_auto_is_null").is_some()
+    }
+
+    /// Makes the held backend fail as the session did, so that it tells of that error.
+    pub(super) async fn raise_own_error(&mut self) -> Result<(), Fault> {
+        let (Some(error), Some(backend)) = (self.facts.own_error.as_ref(), self.backend.as_mut()) else { return Ok(()) };
+        let signal = error.signal();
+        backend.core.has_warnings = true;
+        match guarded(&self.worker, &self.entry, backend.query(&signal, &self.worker.buffers)).await {
+            Ok(_) => Ok(()),
+            Err(e) => Err(self.lost_before(&e)),
+        }
     }
 
     async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
         for last in [false, false, true] {
-            let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+            let Some(backend) = self.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
             match diff(&self.state, &backend.core.state) {
                 Diff::Identical => {
                     // One copy in memory from here on: the next comparison is that of two pointers.
@@ -75,7 +99,10 @@ impl Session {
                     if let Some(schema) = schema {
                         self.sync_schema(&schema).await?;
                     }
-                    let Some(set) = set else { return Ok(()) };
+                    let Some(mut set) = set else { return Ok(()) };
+                    if self.caps.contains(Capabilities::IGNORE_SPACE) {
+                        set = state::keeping_ignore_space(&set);
+                    }
                     let pinned = !self.pins.set().is_empty();
                     match self.sync_set(&set, sure, ahead).await {
                         // It may be the way back that the server refuses; another connection need not go it.
@@ -106,6 +133,7 @@ impl Session {
 
     /// The schema is never changed in the same write as the statement: if it is gone, the statement must not run.
     pub(super) async fn sync_schema(&mut self, schema: &crate::state::Text) -> Result<(), Fault> {
+        count(&self.worker.counters.backend_init_dbs);
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         match guarded(&self.worker, &self.entry, backend.init_db(schema, &self.worker.buffers)).await {
             Ok(reply) => match reply.error {
@@ -132,12 +160,14 @@ impl Session {
                         self.backend = None;
                         return Err(Fault::server(e));
                     }
+                    backend.core.has_warnings |= reply.ok.warnings > 0;
                     self.worker.memory.borrow_mut().accept(set);
                 }
                 Err(e) => return Err(self.lost_before(&e)),
             }
         }
         if let Some(backend) = self.backend.as_mut() {
+            backend.core.tells_gtids &= !set.contains("session_track_gtids");
             backend.core.state.variables = self.state.variables.clone();
             backend.core.state.user_variables = self.state.user_variables.clone();
         }
@@ -153,7 +183,8 @@ impl Session {
             Tracking::Clients if !shows => Tracking::Ours,
             _ => return Ok(()),
         };
-        let clients = self.clients_tracking();
+        let gtids = wanted == Tracking::Clients && self.pins.set().is_empty() && backend.core.tells_gtids;
+        let clients = self.clients_tracking(gtids);
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         let set = match wanted {
             Tracking::Clients => clients,
@@ -165,6 +196,8 @@ impl Session {
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
             Ok(_) => {
+                // The client may have changed it meanwhile.
+                backend.core.tells_gtids &= wanted == Tracking::Clients && !gtids;
                 backend.core.tracking = wanted;
                 Ok(())
             }
@@ -172,8 +205,8 @@ impl Session {
         }
     }
 
-    /// The SET that gives the backend the client's own tracking settings.
-    fn clients_tracking(&self) -> String {
+    /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
+    fn clients_tracking(&self, gtids: bool) -> String {
         let defaults = self.backend.as_ref().and_then(|b| b.core.server.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
         let (names, schema, state_change) = match self.tracking_wish.as_deref() {
             Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
@@ -181,8 +214,9 @@ impl Session {
         };
         let on = |b: bool| if b { "ON" } else { "OFF" };
         let names = names.replace(['\\', '\''], "");
+        let gtids = if gtids { ",session_track_gtids=DEFAULT" } else { "" };
         format!(
-            "SET SESSION session_track_system_variables='{names}',session_track_schema={},session_track_state_change={}",
+            "SET SESSION session_track_system_variables='{names}',session_track_schema={},session_track_state_change={}{gtids}",
             on(schema),
             on(state_change)
         )
@@ -191,7 +225,7 @@ impl Session {
     /// The connection failed before the statement was sent.
     pub(super) fn lost_before(&mut self, e: &std::io::Error) -> Fault {
         match self.pinned_backend_lost(&e.to_string()) {
-            Fault::Lost { text, .. } => Fault::Lost { certainty: Certainty::NeverSent, text },
+            Fault::Lost { text, pins, .. } => Fault::Lost { certainty: Certainty::NeverSent, text, pins },
             other => other,
         }
     }

@@ -105,6 +105,8 @@ enum State {
     Switched(Plugin),
     /// The password is due, in clear or under RSA, or a request for the RSA key.
     Password(Plugin),
+    /// The key was sent: the password under RSA is due, and no other request. So every login ends.
+    Sealed,
     /// Done or denied.
     Over,
 }
@@ -153,6 +155,10 @@ impl ServerAuth {
             State::New | State::Over => Err(WireError::UnexpectedAuth("no authentication is going on")),
             State::Switched(plugin) => self.first_answer(account, plugin, payload),
             State::Password(plugin) => self.password(account, plugin, payload),
+            State::Sealed => {
+                let key = account.key.ok_or(WireError::InsecureChannel)?;
+                Ok(self.sealed_password(account, key, payload))
+            }
         }
     }
 
@@ -258,13 +264,17 @@ impl ServerAuth {
             _ => return Err(WireError::InsecureChannel),
         };
         if payload == [ask] {
-            self.state = State::Password(plugin);
+            self.state = State::Sealed;
             return Ok(more_data(key.public_pem().as_bytes()));
         }
-        Ok(match key.decrypt_password(payload, &self.scramble) {
+        Ok(self.sealed_password(account, key, payload))
+    }
+
+    fn sealed_password(&mut self, account: &Account<'_>, key: &RsaKey, payload: &[u8]) -> Step {
+        match key.decrypt_password(payload, &self.scramble) {
             Ok(password) => self.check_password(account, &password),
             Err(_) => self.over(Step::Denied),
-        })
+        }
     }
 
     fn check_password(&mut self, account: &Account<'_>, password: &[u8]) -> Step {

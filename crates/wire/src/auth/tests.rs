@@ -48,6 +48,17 @@ fn login(account: &Account<'_>, secret: ClientSecret<'_>, default: Plugin, chann
     }
 }
 
+/// Whoever asks for it for ever would be answered for as long as a login may last.
+#[test]
+fn the_key_is_given_once() {
+    let account = Account { stored: Stored::Clear(b"secret"), fast: None, key: Some(key()) };
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::Sha256, Channel::Plain);
+    let asked = server.start(&account, Some(Plugin::Sha256.name().as_bytes()), &[super::ASK_KEY_SHA256]);
+    assert!(matches!(asked, Ok(Step::Send(_))), "{asked:?}");
+    assert_eq!(server.feed(&account, &[super::ASK_KEY_SHA256]), Ok(Step::Denied));
+    assert!(server.feed(&account, &[super::ASK_KEY_SHA256]).is_err());
+}
+
 #[test]
 fn the_right_password_and_only_it_gets_in() {
     let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");

@@ -34,6 +34,7 @@ pub(super) const BLOCKS: &[(u64, Writer)] = &[
     (3, state::schemas),
     (3, state::user_variables),
     (2, state::resets),
+    (1, state::roles),
     (3, state::show_state),
     (6, transactions::plain),
     (3, transactions::autocommit_off),

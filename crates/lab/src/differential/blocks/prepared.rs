@@ -1,8 +1,9 @@
 //! Prepared statements, procedures, several statements in one command.
 
-use super::super::generate::Maker;
+use super::super::generate::{Known, Maker};
 use super::super::step::Step;
 use crate::client::Param;
+use crate::flavor::Flavor;
 
 const STATEMENTS: &[&str] = &[
     "SELECT ? AS p",
@@ -40,13 +41,15 @@ pub(super) fn new(maker: &mut Maker) {
 /// Statements of earlier blocks, executed when other sessions have used the backends.
 pub(super) fn again(maker: &mut Maker) {
     for _ in 0..=maker.rng.below(3) {
-        let Some((slot, _)) = pick(maker) else { return new(maker) };
+        let Some(Known { slot, .. }) = pick(maker) else { return new(maker) };
         match maker.rng.below(12) {
             0 => maker.step(Step::ResetStatement(slot)),
             1 => {
                 maker.step(Step::CloseStatement(slot));
                 execute(maker, slot);
-                maker.prepared.retain(|(known, _)| *known != slot);
+                // MySQL adds that error to what SHOW WARNINGS showed before; here it is replaced.
+                maker.sql("SELECT 1");
+                maker.prepared.retain(|known| known.slot != slot);
             }
             2 => long_data(maker),
             _ => execute(maker, slot),
@@ -54,19 +57,32 @@ pub(super) fn again(maker: &mut Maker) {
     }
 }
 
-fn pick(maker: &mut Maker) -> Option<(u8, usize)> {
+fn pick(maker: &mut Maker) -> Option<Known> {
     let known = maker.prepared.clone();
     (!known.is_empty()).then(|| *maker.rng.pick(&known))
 }
 
 fn execute(maker: &mut Maker, slot: u8) {
-    let count = maker.prepared.iter().find(|(known, _)| *known == slot).map_or(0, |(_, count)| *count);
-    let params = (0..count).map(|_| param(maker)).collect();
+    let known = maker.prepared.iter().find(|known| known.slot == slot).copied();
+    let Known { params: count, limited, .. } = known.unwrap_or(Known { slot, params: 0, limited: false });
+    let mut params: Vec<Param> = (0..count).map(|place| param(maker, usize::from(slot) + place)).collect();
+    if let Some(last) = params.last_mut().filter(|_| limited && maker.flavor == Flavor::Mysql) {
+        // What is no integer is converted with a warning, which MySQL gives from the second execution on a connection on.
+        *last = Param::UInt(3);
+    }
     maker.step(Step::Execute(slot, params));
 }
 
-fn param(maker: &mut Maker) -> Param {
-    match maker.rng.below(7) {
+/// MySQL settles a parameter's type by the first execution and converts what comes later, so there the same parameter
+/// always has values of one type.
+fn param(maker: &mut Maker, which: usize) -> Param {
+    let kind = match maker.flavor {
+        Flavor::Mysql => (which % 7) as u64,
+        Flavor::Mariadb => maker.rng.below(7),
+    };
+    match kind {
+        // A parameter that was only ever NULL has the type that others gave it on the backend, on MySQL.
+        0 if maker.flavor == Flavor::Mysql => Param::Int(7),
         0 => Param::Null,
         1 => Param::Int(-5),
         2 => Param::UInt(3),

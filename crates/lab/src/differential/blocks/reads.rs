@@ -7,7 +7,7 @@ pub(super) fn plain(maker: &mut Maker) {
         maker.one_of(&[
             "SELECT 1",
             "SELECT id, k, s, n FROM t ORDER BY id",
-            "SELECT t.*, v.u AS upper FROM t LEFT JOIN v ON v.id = t.id ORDER BY t.id",
+            "SELECT t.*, v.u AS upper FROM t LEFT JOIN v ON v.id = t.id WHERE t.id = 2",
             "SELECT COUNT(*), SUM(n), MIN(s), MAX(k), AVG(n) FROM t",
             "SELECT s, COUNT(*) c FROM t GROUP BY s ORDER BY s DESC LIMIT 3",
             "SELECT * FROM t WHERE id = -1",

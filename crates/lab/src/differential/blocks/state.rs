@@ -56,7 +56,6 @@ const RARE: &[&str] = &[
     "SET @a = 1, time_zone = '+02:00', @b = 'x'",
     "SET SESSION sql_mode = '', nosuchvariable = 3",
     "SET tmp_table_size = 2097152",
-    "SET ROLE NONE",
     "SET default_storage_engine = MyISAM",
     "SET default_storage_engine = InnoDB",
 ];
@@ -118,9 +117,9 @@ pub(super) fn schemas(maker: &mut Maker) {
     let own = maker.login.schema.clone();
     match maker.rng.below(5) {
         0 => maker.sql("USE test"),
-        1 => maker.step(Step::InitDb("information_schema".to_owned())),
+        1 => maker.init_db("information_schema"),
         2 => maker.sql("USE `information_schema`;"),
-        3 => maker.step(Step::InitDb("test_nobody".to_owned())),
+        3 => maker.init_db("test_nobody"),
         _ => {
             maker.sql(format!("DROP DATABASE IF EXISTS {own}_x"));
             maker.sql(format!("CREATE DATABASE {own}_x"));
@@ -158,10 +157,6 @@ pub(super) fn user_variables(maker: &mut Maker) {
     maker.some_of(&[
         "SET INSERT_ID = 9000",
         "INSERT INTO t(s) VALUES('chosen id')",
-        "SET rand_seed1 = 5, rand_seed2 = 9",
-        "SELECT RAND()",
-        "SELECT * FROM nowhere",
-        "GET DIAGNOSTICS @x = NUMBER",
         "SET @a = @a + 1",
         "SELECT @b := COUNT(*) FROM t",
         "SELECT id, s INTO @x, @y FROM t ORDER BY id LIMIT 1",
@@ -171,6 +166,17 @@ pub(super) fn user_variables(maker: &mut Maker) {
         "CALL p_out(4, @x, @y)",
         "SELECT @x, @y",
     ]);
+    if maker.rng.one_in(3) {
+        // It has what it is about on the backend that the session is pinned to.
+        maker.sql("SELECT @b := COUNT(*) FROM t");
+        maker.sql("SELECT * FROM nowhere");
+        maker.sql("GET DIAGNOSTICS @x = NUMBER");
+        maker.sql("SELECT @x");
+    }
+    if maker.rng.one_in(3) {
+        maker.sql("SET rand_seed1 = 5, rand_seed2 = 9");
+        maker.sql("SELECT RAND()");
+    }
     reset(maker);
 }
 
@@ -186,6 +192,14 @@ pub(super) fn resets(maker: &mut Maker) {
     }
     show_state(maker);
     maker.sql("SELECT COUNT(*) FROM t WHERE s = 'before'");
+}
+
+/// A role keeps its backend until a reset, also none: it may differ from those that a login gives.
+pub(super) fn roles(maker: &mut Maker) {
+    maker.pins();
+    maker.sql("SET ROLE NONE");
+    maker.one_of(&["SELECT CURRENT_ROLE()", "SELECT COUNT(*) FROM t", "SET ROLE nobody"]);
+    reset(maker);
 }
 
 fn reset(maker: &mut Maker) {

@@ -1,0 +1,259 @@
+//! The start: which configuration holds, before anything runs by it.
+//!
+//! A database that is there wins over the file, as in ProxySQL, but not silently: a file that was edited since is named in
+//! a notice. What is found must compile, or the start fails and names every fault; the files are then as they were.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use model::config::text::to_text;
+use model::control::DataPlane;
+use model::fleet::Operator;
+use model::stats::StatsSource;
+use model::{Config, Snapshot};
+use rusqlite::{OptionalExtension, params};
+
+use crate::commands::layers::{everything, merge};
+use crate::commands::show::collation_rows;
+use crate::engine::{Engine, first_runtime, now};
+use crate::error::AdminError;
+use crate::handle::{EngineHandle, channel};
+use crate::live::Live;
+use crate::process::Process;
+use crate::store::rows::{read, transaction, write};
+use crate::store::{DISK_FILE, Store, import, layout};
+use crate::watch;
+
+/// Which source holds when there are two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precedence {
+    /// The database if it is there, else the file.
+    #[default]
+    Database,
+    /// `--initial`: the file. The database is renamed to `proxysql.db.bak`.
+    Initial,
+    /// `--reload`: the file's rows are laid over the database's.
+    Reload,
+    /// `--declarative`: the file, at every start and whenever it changes.
+    Declarative,
+}
+
+/// Where the configuration is.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOptions {
+    /// The directory of `proxysql.db`. It is there.
+    pub datadir: PathBuf,
+    /// The configuration file, for LOAD ... FROM CONFIG, if there is one.
+    pub config_file: Option<PathBuf>,
+    /// What it says; defaults when there is none.
+    pub file: Config,
+    /// Which holds.
+    pub precedence: Precedence,
+}
+
+/// A configuration that may run, and the databases that it is in.
+#[derive(Debug)]
+pub struct Bootstrap {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The same, compiled.
+    pub snapshot: Arc<Snapshot>,
+    /// What its operator should know, one line each.
+    pub notices: Vec<String>,
+    store: Store,
+    options: EngineOptions,
+    operator: Option<Operates>,
+}
+
+/// Who carries out orders about roles.
+struct Operates(Arc<dyn Operator>);
+
+impl std::fmt::Debug for Operates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Operator")
+    }
+}
+
+/// Finds the configuration that holds, and saves it where it was not saved yet.
+pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
+    let disk = options.datadir.join(DISK_FILE);
+    let mut notices = Vec::new();
+    if options.precedence == Precedence::Initial {
+        set_aside(&disk)?;
+    }
+    let is_first = !disk.exists();
+    let edited = !is_first && modified_after(options.config_file.as_deref(), &disk);
+    let store = Store::open(&options.datadir)?;
+    notices.extend(import::upgrade(&store.admin)?);
+    layout::create_config(&store.admin, "main")?;
+    layout::create_history(&store.admin)?;
+    for db in [&store.admin, &store.stats] {
+        db.execute_batch("CREATE TABLE information_schema.dual (dummy VARCHAR); INSERT INTO information_schema.dual VALUES ('X')")?;
+    }
+    let from_file = is_first || options.precedence == Precedence::Declarative;
+    let config = match from_file {
+        true => of_file(&store, &options)?,
+        false => of_database(&store, &options, &mut notices)?,
+    };
+    let snapshot = Arc::new(Snapshot::compile(&config).map_err(AdminError::Config)?);
+    crate::commands::layers::check_admin(&config)?;
+    if from_file || options.precedence == Precedence::Reload {
+        save(&store, &config, &options)?;
+    } else {
+        notices.extend(ignored_file(&store, &options, edited)?);
+    }
+    fill_collations(&store)?;
+    name_instance(&store, &config.globals.uuid)?;
+    Ok(Bootstrap { config: Arc::new(config), snapshot, notices, store, options, operator: None })
+}
+
+fn set_aside(disk: &Path) -> Result<(), AdminError> {
+    let failed = |error: std::io::Error| AdminError::File { file: disk.display().to_string(), reason: error.to_string() };
+    if disk.exists() {
+        fs::rename(disk, disk.with_extension("db.bak")).map_err(failed)?;
+    }
+    let journal = disk.with_extension("db-journal");
+    if journal.exists() {
+        fs::rename(&journal, disk.with_extension("db.bak-journal")).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn modified_after(file: Option<&Path>, disk: &Path) -> bool {
+    let when = |path: &Path| fs::metadata(path).and_then(|known| known.modified()).ok();
+    file.and_then(when).zip(when(disk)).is_some_and(|(file, disk)| file > disk)
+}
+
+/// Defaults and the file, through memory: rows without an id are given one there.
+fn of_file(store: &Store, options: &EngineOptions) -> Result<Config, AdminError> {
+    let db = &store.admin;
+    transaction(db, || write(db, "main", &everything(), &options.file))?;
+    let base = Config {
+        globals: options.file.globals.clone(),
+        mysql: options.file.mysql.clone(),
+        admin: options.file.admin.clone(),
+        ..Config::default()
+    };
+    read(db, "main", &everything(), &base)
+}
+
+/// The database, and over it the file where that is asked for. Variables that this version does not know are left out of memory.
+fn of_database(store: &Store, options: &EngineOptions, notices: &mut Vec<String>) -> Result<Config, AdminError> {
+    let db = &store.admin;
+    transaction(db, || {
+        write(db, "main", &everything(), &Config::default())?;
+        for part in everything() {
+            for name in part.tables {
+                db.execute_batch(&format!("INSERT INTO main.{name} SELECT * FROM disk.{name} ORDER BY rowid"))?;
+            }
+        }
+        take_variables(store, notices)
+    })?;
+    if options.precedence == Precedence::Reload {
+        transaction(db, || everything().iter().try_for_each(|part| merge(db, &options.file, part).map(drop)))?;
+    }
+    read(db, "main", &everything(), &Config { globals: options.file.globals.clone(), ..Config::default() })
+}
+
+fn take_variables(store: &Store, notices: &mut Vec<String>) -> Result<(), AdminError> {
+    let db = &store.admin;
+    let mut found = db.prepare("SELECT variable_name, variable_value FROM disk.global_variables ORDER BY 1")?;
+    let stored = found.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, rusqlite::types::Value>(1)?)))?;
+    for (name, value) in stored.collect::<Result<Vec<_>, _>>()? {
+        match model::Setting::by_full_name(&name) {
+            Some(setting) if !model::config::text::is_read_only(setting) => {
+                db.execute("INSERT OR REPLACE INTO main.global_variables VALUES (?1, ?2)", params![setting.full_name(), value])?;
+            }
+            Some(_) => {}
+            None => notices.push(format!("proxysql.db: global_variables, variable_name={name}: not known here, left on disk")),
+        }
+    }
+    Ok(())
+}
+
+/// Writes the configuration to disk and notes which file it came from.
+fn save(store: &Store, config: &Config, options: &EngineOptions) -> Result<(), AdminError> {
+    let db = &store.admin;
+    transaction(db, || {
+        write(db, "main", &everything(), config)?;
+        write(db, "disk", &everything(), config)?;
+        db.execute("INSERT OR REPLACE INTO disk.global_settings VALUES ('config_file_text', ?1)", [to_text(&options.file)])?;
+        db.execute("INSERT OR REPLACE INTO disk.global_settings VALUES ('saved_at', ?1)", [now().to_string()])?;
+        Ok(())
+    })
+}
+
+/// A notice when there is a file that says something else than it did when the database was made.
+fn ignored_file(store: &Store, options: &EngineOptions, is_newer: bool) -> Result<Option<String>, AdminError> {
+    let Some(path) = &options.config_file else {
+        return Ok(None);
+    };
+    let sql = "SELECT variable_value FROM disk.global_settings WHERE variable_name = 'config_file_text'";
+    let known: Option<String> = store.admin.query_row(sql, [], |row| row.get(0)).optional()?;
+    let has_changed = known.map_or(is_newer, |known| known != to_text(&options.file));
+    let notice = || {
+        format!(
+            "{} was edited after {DISK_FILE} was made, and is not used: the database holds. --reload lays the file over it, --initial \
+             starts from the file, CONFIG DIFF FILE shows the differences",
+            path.display()
+        )
+    };
+    Ok(has_changed.then(notice))
+}
+
+/// The instance's UUID: as configured, else as it was, else a new one.
+fn name_instance(store: &Store, configured: &str) -> Result<(), AdminError> {
+    let db = &store.admin;
+    if !configured.is_empty() {
+        db.execute("INSERT OR REPLACE INTO disk.global_settings VALUES ('uuid', ?1)", [configured])?;
+        return Ok(());
+    }
+    // Version 4, RFC 9562.
+    let sql = "INSERT OR IGNORE INTO disk.global_settings SELECT 'uuid', LOWER(SUBSTR(h, 1, 8) || '-' || SUBSTR(h, 9, 4) || '-4' || \
+               SUBSTR(h, 14, 3) || '-' || SUBSTR('89AB', 1 + (RANDOM() & 3), 1) || SUBSTR(h, 18, 3) || '-' || SUBSTR(h, 21)) \
+               FROM (SELECT HEX(RANDOMBLOB(16)) AS h)";
+    db.execute(sql, [])?;
+    Ok(())
+}
+
+fn fill_collations(store: &Store) -> Result<(), AdminError> {
+    let db = &store.admin;
+    transaction(db, || {
+        let mut put = db.prepare("INSERT OR IGNORE INTO main.mysql_collations VALUES (?1, ?2, ?3, ?4)")?;
+        collation_rows().try_for_each(|(id, name, charset, default)| put.execute(params![id, name, charset, default]).map(drop))?;
+        Ok(())
+    })
+}
+
+impl Bootstrap {
+    /// Gives SWITCHOVER and its like somebody who carries them out.
+    #[must_use]
+    pub fn with_operator(self, operator: Arc<dyn Operator>) -> Self {
+        Self { operator: Some(Operates(operator)), ..self }
+    }
+
+    /// Starts the engine on a thread of its own. It ends when the last handle is gone.
+    pub fn start(
+        self,
+        plane: Arc<dyn DataPlane>,
+        sources: Vec<Arc<dyn StatsSource>>,
+        process: Arc<dyn Process>,
+    ) -> Result<(EngineHandle, JoinHandle<()>), AdminError> {
+        let (handle, jobs) = channel(self.config.clone());
+        let handle = handle.with_audit(plane.clone());
+        let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config)));
+        live.install(&self.store.admin, true)?;
+        live.install(&self.store.stats, false)?;
+        let failed = |error: std::io::Error| AdminError::Refused(format!("no thread for the admin engine: {error}"));
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+        let mut engine = Engine::new(self.store, live, plane, process, self.options.config_file.clone(), jobs, clock);
+        engine.operator = self.operator.map(|operates| operates.0);
+        if let (Precedence::Declarative, Some(path)) = (self.options.precedence, self.options.config_file.clone()) {
+            watch::start(path, handle.weak()).map_err(failed)?;
+        }
+        let thread = std::thread::Builder::new().name("admin-engine".to_owned()).spawn(move || engine.run()).map_err(failed)?;
+        Ok((handle, thread))
+    }
+}

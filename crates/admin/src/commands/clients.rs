@@ -1,0 +1,127 @@
+//! What drivers and tools send before their user says a word: answered so that they go on.
+
+use super::{Answer, Command, done, for_all, open, rows as reply};
+use crate::engine::{Ask, Engine};
+use crate::reply::Reply;
+
+/// Statements that are answered OK and do nothing. There are no transactions: each statement stands alone, as in ProxySQL.
+pub(super) const COMMANDS: &[Command] = &[
+    for_all(open("BEGIN", nothing)),
+    for_all(open("START TRANSACTION", nothing)),
+    for_all(open("COMMIT", nothing)),
+    for_all(open("ROLLBACK", |_, _| Ok(done(0, "nothing to roll back: each statement stands alone here")))),
+    for_all(open("SAVEPOINT *", nothing)),
+    for_all(open("RELEASE SAVEPOINT", nothing)),
+    for_all(open("USE *", nothing)),
+    for_all(open("LOCK TABLES|TABLE", nothing)),
+    for_all(open("UNLOCK TABLES|TABLE", nothing)),
+    for_all(open("ALTER TABLE * DISABLE|ENABLE KEYS", nothing)),
+    for_all(open("SELECT $$", |_, _| {
+        Ok(Reply::Err { code: 1054, sqlstate: "42S22", text: "Unknown column '$$' in 'field list'".to_owned() })
+    })),
+    for_all(open("SHOW WARNINGS", |_, _| Ok(reply(&["Level", "Code", "Message"], Vec::new())))),
+    for_all(open("SHOW ERRORS", |_, _| Ok(reply(&["Level", "Code", "Message"], Vec::new())))),
+    for_all(open("SHOW COUNT", |_, _| Ok(reply(&["@@session.warning_count"], vec![vec![Some("0".to_owned())]])))),
+    for_all(open("SHOW ENGINES", |_, _| {
+        let line = ["SQLite", "DEFAULT", "The admin interface's tables", "NO", "NO", "NO"];
+        let line = line.iter().map(|value| Some((*value).to_owned())).collect();
+        Ok(reply(&["Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"], vec![line]))
+    })),
+    for_all(open("SHOW PLUGINS", |_, _| Ok(reply(&["Name", "Status", "Type", "Library", "License"], Vec::new())))),
+    for_all(open("SHOW PRIVILEGES", |_, _| Ok(reply(&["Privilege", "Context", "Comment"], Vec::new())))),
+    for_all(open("SHOW TRIGGERS", |_, _| Ok(reply(&["Trigger", "Event", "Table", "Statement", "Timing"], Vec::new())))),
+    for_all(open("SHOW EVENTS", |_, _| Ok(reply(&["Db", "Name", "Definer", "Type", "Status"], Vec::new())))),
+    for_all(open("SHOW PROCEDURE|FUNCTION STATUS", |_, _| Ok(reply(&["Db", "Name", "Type", "Definer", "Comment"], Vec::new())))),
+    for_all(open("SHOW INDEX|INDEXES|KEYS FROM|IN *", |_, _| {
+        Ok(reply(&["Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Index_type"], Vec::new()))
+    })),
+    for_all(open("SHOW MASTER|REPLICA|SLAVE|BINARY STATUS|LOGS", |_, _| Ok(reply(&["File", "Position"], Vec::new())))),
+    for_all(open("SHOW GRANTS", |_, ask| {
+        let grant = if ask.who == crate::Role::Admin { "ALL PRIVILEGES" } else { "SELECT" };
+        Ok(reply(&["Grants"], vec![vec![Some(format!("GRANT {grant} ON *.* TO '{}'", ask.session.user))]]))
+    })),
+];
+
+fn nothing(_: &mut Engine, _: &Ask<'_>) -> Answer {
+    Ok(Reply::done())
+}
+
+/// System variables that clients ask for; names in lower case. Values are those of a server with default settings.
+const VARIABLES: &[(&str, &str)] = &[
+    ("auto_increment_increment", "1"),
+    ("auto_increment_offset", "1"),
+    ("autocommit", "1"),
+    ("character_set_client", "utf8mb4"),
+    ("character_set_connection", "utf8mb4"),
+    ("character_set_database", "utf8mb4"),
+    ("character_set_results", "utf8mb4"),
+    ("character_set_server", "utf8mb4"),
+    ("character_set_system", "utf8mb3"),
+    ("collation_connection", "utf8mb4_general_ci"),
+    ("collation_database", "utf8mb4_general_ci"),
+    ("collation_server", "utf8mb4_general_ci"),
+    ("connect_timeout", "10"),
+    ("default_storage_engine", "SQLite"),
+    ("error_count", "0"),
+    ("event_scheduler", "OFF"),
+    ("foreign_key_checks", "1"),
+    ("have_openssl", "YES"),
+    ("have_ssl", "YES"),
+    ("identity", "0"),
+    ("init_connect", ""),
+    ("innodb_read_only", "0"),
+    ("interactive_timeout", "28800"),
+    ("last_insert_id", "0"),
+    ("license", "Apache-2.0"),
+    ("log_bin", "0"),
+    ("lower_case_file_system", "OFF"),
+    ("lower_case_table_names", "0"),
+    ("max_allowed_packet", "67108864"),
+    ("max_execution_time", "0"),
+    ("net_buffer_length", "16384"),
+    ("net_read_timeout", "30"),
+    ("net_write_timeout", "60"),
+    ("performance_schema", "0"),
+    ("profiling", "0"),
+    ("protocol_version", "10"),
+    ("query_cache_size", "0"),
+    ("query_cache_type", "OFF"),
+    ("rand_seed1", "0"),
+    ("rand_seed2", "0"),
+    ("server_id", "0"),
+    ("session_track_gtids", "OFF"),
+    ("sql_auto_is_null", "0"),
+    ("sql_big_selects", "1"),
+    ("sql_mode", ""),
+    ("sql_notes", "1"),
+    ("sql_quote_show_create", "1"),
+    ("sql_safe_updates", "0"),
+    ("sql_select_limit", "18446744073709551615"),
+    ("storage_engine", "SQLite"),
+    ("system_time_zone", "UTC"),
+    ("time_zone", "SYSTEM"),
+    ("transaction_isolation", "SERIALIZABLE"),
+    ("transaction_read_only", "0"),
+    ("tx_isolation", "SERIALIZABLE"),
+    ("tx_read_only", "0"),
+    ("unique_checks", "1"),
+    ("version_comment", "(ProxySQL Admin Module)"),
+    ("version_compile_machine", "x86_64"),
+    ("version_compile_os", "Linux"),
+    ("wait_timeout", "28800"),
+    ("warning_count", "0"),
+];
+
+/// What `@@name` and SHOW VARIABLES LIKE answer beside the proxy's own variables.
+pub fn variables(engine: &Engine) -> Vec<(String, String)> {
+    let read_only = if engine.is_read_only() { "1" } else { "0" };
+    let more = [("version", engine.process.version()), ("read_only", read_only.to_owned()), ("super_read_only", read_only.to_owned())];
+    let fixed = VARIABLES.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    fixed.chain(more.into_iter().map(|(name, value)| (name.to_owned(), value))).collect()
+}
+
+/// Whether a session may set this variable, which changes nothing.
+pub fn is_settable(name: &str) -> bool {
+    const MORE: &[&str] = &["sql_log_bin", "old_alter_table", "net_retry_count", "tmp_table_size", "sql_warnings", "lock_wait_timeout"];
+    VARIABLES.iter().map(|(name, _)| *name).chain(MORE.iter().copied()).any(|known| known.eq_ignore_ascii_case(name))
+}

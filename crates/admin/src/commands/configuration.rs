@@ -1,0 +1,103 @@
+//! CONFIG: what differs between the layers, everything at once, and what was.
+
+use std::path::PathBuf;
+
+use model::config::diff::{Difference, Sheet, diff};
+
+use super::layers::{MODULES, Module, everything, load};
+use super::{Answer, Command, done, exact, history, open, refuse, rows as reply};
+use crate::engine::statement::Statement;
+use crate::engine::{Ask, Engine};
+use crate::error::AdminError;
+use crate::store::rows;
+
+pub(super) const COMMANDS: &[Command] = &[
+    open("CONFIG DIFF", differences),
+    exact("CONFIG APPLY", apply),
+    open("CONFIG APPLY FILE", apply_file),
+    exact("CONFIG CHECK", check),
+    exact("CONFIG HISTORY", history::list),
+    exact("CONFIG ROLLBACK *", history::rollback),
+];
+
+/// `CONFIG APPLY`: memory to runtime, every module at once.
+fn apply(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let modules: Vec<&'static Module> = MODULES.iter().collect();
+    load(engine, &modules, ask)
+}
+
+/// `CONFIG APPLY FILE ['name']`: the file to memory, runtime and disk, whole. What it does not name is gone.
+fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let path = file(engine, ask.statement.word(3))?;
+    let (mut said, _) = model::load(&path).map_err(AdminError::Config)?;
+    let (db, runtime) = (&engine.store.admin, engine.runtime());
+    said.globals = runtime.globals.clone();
+    let config = rows::transaction(db, || {
+        rows::write(db, "main", &everything(), &said)?;
+        let config = rows::read(db, "main", &everything(), &said)?;
+        engine.check(&config)?;
+        Ok(config)
+    })?;
+    let is_new = !diff(&Sheet::of(&config), &Sheet::of(&runtime)).is_empty();
+    let modules: Vec<&'static Module> = MODULES.iter().collect();
+    let info = match is_new {
+        true => engine.adopt(config, &modules, ask)?,
+        false => "nothing differs from what is in force".to_owned(),
+    };
+    let (db, runtime) = (&engine.store.admin, engine.runtime());
+    rows::transaction(db, || rows::write(db, "disk", &everything(), &runtime))?;
+    Ok(done(0, info))
+}
+
+/// The file that is named, else the configuration file.
+fn file(engine: &Engine, named: &str) -> Result<PathBuf, AdminError> {
+    match (named, &engine.config_file) {
+        ("", Some(path)) => Ok(path.clone()),
+        ("", None) => refuse("Config file unknown"),
+        (named, _) => Ok(named.into()),
+    }
+}
+
+/// `CONFIG CHECK`: what CONFIG APPLY would refuse.
+fn check(engine: &mut Engine, _: &Ask<'_>) -> Answer {
+    let config = rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())?;
+    engine.check(&config)?;
+    Ok(done(0, "memory can be loaded"))
+}
+
+/// `CONFIG DIFF [left] [right]`: memory against runtime where nothing else is said.
+fn differences(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let (first, next) = side(engine, ask.statement, 2)?;
+    let (second, end) = side(engine, ask.statement, next)?;
+    if ask.statement.head.len() > end {
+        return refuse("CONFIG DIFF [MEMORY|RUNTIME|DISK|FILE 'name'|HISTORY n] [the same]");
+    }
+    let memory = || rows::sheet(&engine.store.admin, "main");
+    let (left, right) = match (first, second) {
+        (Some(left), Some(right)) => (left, right),
+        (Some(right), None) => (memory()?, right),
+        (None, _) => (memory()?, Sheet::of(&engine.runtime())),
+    };
+    let line = |found: Difference| {
+        let column = (!found.column.is_empty()).then(|| found.column.to_owned());
+        vec![Some(found.table.to_owned()), Some(found.key), column, found.left, found.right]
+    };
+    Ok(reply(&["table", "key", "column", "left", "right"], diff(&left, &right).into_iter().map(line).collect()))
+}
+
+/// The layer that is named at `index`, and the index behind it.
+fn side(engine: &Engine, statement: &Statement, index: usize) -> Result<(Option<Sheet>, usize), AdminError> {
+    let one = |sheet| Ok((Some(sheet), index + 1));
+    match statement.word(index).to_ascii_uppercase().as_str() {
+        "" => Ok((None, index)),
+        "MEMORY" | "MEM" => one(rows::sheet(&engine.store.admin, "main")?),
+        "DISK" => one(rows::sheet(&engine.store.admin, "disk")?),
+        "RUNTIME" | "RUN" => one(Sheet::of(&engine.runtime())),
+        "FILE" => {
+            let (config, _) = model::load(&file(engine, statement.word(index + 1))?).map_err(AdminError::Config)?;
+            Ok((Some(Sheet::of(&config)), index + 2))
+        }
+        "HISTORY" => Ok((Some(Sheet::of(&history::recall(engine, statement.word(index + 1))?)), index + 2)),
+        other => refuse(format!("'{other}' is no layer: MEMORY, RUNTIME, DISK, FILE 'name', HISTORY n")),
+    }
+}

@@ -1,0 +1,197 @@
+//! What an operator may order about roles: SWITCHOVER, FAILBACK, PAUSE, RESUME, DRAIN, UNDRAIN.
+//!
+//! An order takes as long as its work does, so it is carried out on a thread of its own, and other administrators are
+//! served meanwhile. A few may be under way at a time.
+
+use std::sync::Arc;
+
+use model::fleet::Operator;
+use model::{HostgroupId, ServerAddr};
+
+use super::{Answer, Command, done, open, refuse};
+use crate::engine::statement::Statement;
+use crate::engine::{Ask, Engine};
+use crate::reply::Reply;
+
+pub(super) const COMMANDS: &[Command] = &[
+    open("SWITCHOVER", order),
+    open("FAILBACK", order),
+    open("PAUSE", order),
+    open("RESUME", order),
+    open("DRAIN", order),
+    open("UNDRAIN", order),
+];
+
+/// Every form, for those who err.
+const USAGE: &[(&str, &str)] = &[
+    ("SWITCHOVER", "SWITCHOVER HOSTGROUP n TO 'host:port' [TIMEOUT ms]"),
+    ("FAILBACK", "FAILBACK HOSTGROUP n"),
+    ("PAUSE", "PAUSE HOSTGROUP n"),
+    ("RESUME", "RESUME HOSTGROUP n"),
+    ("DRAIN", "DRAIN SERVER 'host:port' [TIMEOUT ms]"),
+    ("UNDRAIN", "UNDRAIN SERVER 'host:port'"),
+];
+
+/// What is ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Order {
+    Switchover { hostgroup: HostgroupId, to: ServerAddr, timeout_ms: Option<u64> },
+    Failback(HostgroupId),
+    Pause(HostgroupId),
+    Resume(HostgroupId),
+    Drain { server: ServerAddr, timeout_ms: Option<u64> },
+    Undrain(ServerAddr),
+}
+
+impl Order {
+    fn carry_out(&self, operator: &dyn Operator) -> Result<String, String> {
+        match self {
+            Self::Switchover { hostgroup, to, timeout_ms } => operator.switchover(*hostgroup, to, *timeout_ms),
+            Self::Failback(hostgroup) => operator.failback(*hostgroup),
+            Self::Pause(hostgroup) => operator.pause(*hostgroup, true),
+            Self::Resume(hostgroup) => operator.pause(*hostgroup, false),
+            Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms),
+            Self::Undrain(server) => operator.undrain(server),
+        }
+    }
+}
+
+fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let order = match parse(ask.statement) {
+        Ok(order) => order,
+        Err(reason) => return refuse(reason),
+    };
+    let Some(operator) = engine.operator.clone() else {
+        return refuse("nobody watches the servers here: orders about roles need the monitor (mysql-monitor_enabled)");
+    };
+    tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
+    engine.later(Box::new(move || answer(&operator, &order)))
+}
+
+fn answer(operator: &Arc<dyn Operator>, order: &Order) -> Reply {
+    match order.carry_out(operator.as_ref()) {
+        Ok(told) => {
+            tracing::info!("{told}");
+            done(0, told)
+        }
+        Err(reason) => {
+            tracing::warn!("{order:?} was not carried out: {reason}");
+            Reply::refused(reason)
+        }
+    }
+}
+
+fn parse(statement: &Statement) -> Result<Order, String> {
+    let usage = USAGE.iter().find(|(verb, _)| statement.is(0, verb)).map_or("", |(_, form)| form);
+    let wrong = |what: String| format!("{what}; the command is: {usage}");
+    let hostgroup = || match statement.word(2).parse() {
+        Ok(number) if number <= HostgroupId::MAX => Ok(HostgroupId(number)),
+        _ => Err(wrong(format!("'{}' is no hostgroup", statement.word(2)))),
+    };
+    let timeout = |at: usize| match statement.head.len() - at {
+        0 => Ok(None),
+        2 if statement.is(at, "TIMEOUT") => match statement.word(at + 1).parse() {
+            Ok(ms) => Ok(Some(ms)),
+            Err(_) => Err(wrong(format!("'{}' is no number of ms", statement.word(at + 1)))),
+        },
+        _ => Err(wrong(format!("'{}' is not understood", statement.rest(at)))),
+    };
+    let server = |at: usize| address(statement, at).map_err(wrong);
+    let ends_at = |count: usize| match statement.head.len() {
+        length if length == count => Ok(()),
+        _ => Err(wrong(format!("'{}' is not understood", statement.rest(count)))),
+    };
+    let of_hostgroup = |make: fn(HostgroupId) -> Order| Ok(make(hostgroup()?)).and_then(|order| ends_at(3).map(|()| order));
+    match () {
+        () if statement.has(0, "SWITCHOVER HOSTGROUP * TO *") => {
+            let (to, next) = server(4)?;
+            Ok(Order::Switchover { hostgroup: hostgroup()?, to, timeout_ms: timeout(next)? })
+        }
+        () if statement.has(0, "FAILBACK HOSTGROUP *") => of_hostgroup(Order::Failback),
+        () if statement.has(0, "PAUSE HOSTGROUP *") => of_hostgroup(Order::Pause),
+        () if statement.has(0, "RESUME HOSTGROUP *") => of_hostgroup(Order::Resume),
+        () if statement.has(0, "DRAIN SERVER *") => {
+            let (server, next) = server(2)?;
+            Ok(Order::Drain { server, timeout_ms: timeout(next)? })
+        }
+        () if statement.has(0, "UNDRAIN SERVER *") => {
+            let (server, next) = server(2)?;
+            ends_at(next)?;
+            Ok(Order::Undrain(server))
+        }
+        () => Err(wrong(format!("'{}' is not understood", statement.text))),
+    }
+}
+
+/// The server named at token `at`, in quotes or bare, and where the next token is. A name without a port has 3306; one that
+/// begins with a slash is a socket.
+fn address(statement: &Statement, at: usize) -> Result<(ServerAddr, usize), String> {
+    let (text, next) = match statement.head.get(at) {
+        Some(token) if token.is_quoted => (token.text.clone(), at + 1),
+        Some(token) if statement.is(at + 1, ":") => (format!("{}:{}", token.text, statement.word(at + 2)), at + 3),
+        Some(token) => (token.text.clone(), at + 1),
+        None => return Err("no server is named".to_owned()),
+    };
+    let bad = || format!("'{text}' is no host:port");
+    if text.starts_with('/') {
+        return Ok((ServerAddr { host: text.as_str().into(), port: 0 }, next));
+    }
+    let is_bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
+    let (host, port) = match text.rsplit_once(':').filter(|_| !is_bare_v6) {
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0).ok_or_else(bad)?),
+        None => (text.as_str(), 3306),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() {
+        return Err(bad());
+    }
+    Ok((ServerAddr { host: host.into(), port }, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(sql: &str) -> Result<Order, String> {
+        parse(&Statement::parse(sql))
+    }
+
+    fn db(host: &str, port: u16) -> ServerAddr {
+        ServerAddr { host: host.into(), port }
+    }
+
+    #[test]
+    fn every_form_is_understood() {
+        let to = |to, timeout_ms| Ok(Order::Switchover { hostgroup: HostgroupId(10), to, timeout_ms });
+        assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO 'db2:3307'"), to(db("db2", 3307), None));
+        assert_eq!(read("switchover hostgroup 10 to db2.example:3307 timeout 500;"), to(db("db2.example", 3307), Some(500)));
+        assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO 'db2'"), to(db("db2", 3306), None));
+        assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO '[::1]:3307'"), to(db("::1", 3307), None));
+        assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO '/run/mysqld.sock'"), to(db("/run/mysqld.sock", 0), None));
+        assert_eq!(read("FAILBACK HOSTGROUP 0"), Ok(Order::Failback(HostgroupId(0))));
+        assert_eq!(read("PAUSE HOSTGROUP 7"), Ok(Order::Pause(HostgroupId(7))));
+        assert_eq!(read("RESUME HOSTGROUP 7"), Ok(Order::Resume(HostgroupId(7))));
+        assert_eq!(read("DRAIN SERVER 'db1:3306' TIMEOUT 1"), Ok(Order::Drain { server: db("db1", 3306), timeout_ms: Some(1) }));
+        assert_eq!(read("UNDRAIN SERVER db1:3306"), Ok(Order::Undrain(db("db1", 3306))));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named_with_the_right_form() {
+        for (sql, named) in [
+            ("SWITCHOVER HOSTGROUP ten TO 'db2:3307'", "'ten' is no hostgroup"),
+            ("SWITCHOVER HOSTGROUP 1", "is not understood"),
+            ("SWITCHOVER HOSTGROUP 1 TO 'db2:x'", "'db2:x' is no host:port"),
+            ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT soon", "'soon' is no number"),
+            ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' QUICKLY", "'QUICKLY' is not understood"),
+            ("PAUSE HOSTGROUP 1 NOW", "'NOW' is not understood"),
+            ("PAUSE", "is not understood"),
+            ("DRAIN SERVER ':1'", "is no host:port"),
+            ("UNDRAIN SERVER 'a:1' TIMEOUT 5", "is not understood"),
+            ("FAILBACK HOSTGROUP 4294967295", "is no hostgroup"),
+        ] {
+            let reason = read(sql).unwrap_err();
+            let verb = sql.split(' ').next().unwrap();
+            assert!(reason.contains(named) && reason.contains(&format!("the command is: {verb}")), "{sql}: {reason}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! CONFIG HISTORY and CONFIG ROLLBACK: configurations that were in force, kept compressed in `disk`.
+//!
+//! Bounded by `admin-config_history_size` in number and by [`MAX_BYTES`] in size; the oldest go first.
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use model::Config;
+use model::config::text::to_text;
+use rusqlite::{OptionalExtension, params};
+
+use super::layers::{MODULES, Module, everything};
+use super::{Answer, checksum, done, refuse, rows as reply};
+use crate::engine::{Ask, Engine, now};
+use crate::error::AdminError;
+use crate::store::layout::HISTORY_TABLE;
+use crate::store::rows;
+
+/// Most bytes that the kept configurations take, compressed.
+const MAX_BYTES: u64 = 64 << 20;
+/// Most bytes that one may have.
+const MAX_TEXT: u64 = 1 << 30;
+
+/// Keeps the configuration that is now in force.
+pub fn remember(engine: &Engine, config: &Config, ask: &Ask<'_>) -> Result<(), AdminError> {
+    let size = config.admin.config_history_size;
+    let db = &engine.store.admin;
+    rows::transaction(db, || {
+        if size > 0 {
+            let sql = format!("INSERT INTO disk.{HISTORY_TABLE} (time, user, command, checksum, config) VALUES (?1, ?2, ?3, ?4, ?5)");
+            let command: String = ask.statement.text.chars().take(200).collect();
+            let sum = checksum::of_everything(config);
+            db.execute(&sql, params![now(), ask.session.user, command, sum, compress(to_text(config).as_bytes())?])?;
+        }
+        // Counted from the newest: those that are too many, and those behind too many bytes. The newest always stays.
+        let sql = format!(
+            "DELETE FROM disk.{HISTORY_TABLE} WHERE id IN (SELECT id FROM (SELECT id, \
+             ROW_NUMBER() OVER (ORDER BY id DESC) AS place, SUM(LENGTH(config)) OVER (ORDER BY id DESC) AS bytes \
+             FROM disk.{HISTORY_TABLE}) WHERE place > ?1 OR (bytes > ?2 AND place > 1))"
+        );
+        db.execute(&sql, params![i64::try_from(size).unwrap_or(i64::MAX), i64::try_from(MAX_BYTES).unwrap_or(i64::MAX)])?;
+        Ok(())
+    })
+}
+
+fn compress(bytes: &[u8]) -> Result<Vec<u8>, AdminError> {
+    let failed = |error: std::io::Error| AdminError::Refused(format!("compressing: {error}"));
+    let mut out = ZlibEncoder::new(Vec::new(), Compression::fast());
+    out.write_all(bytes).map_err(failed)?;
+    out.finish().map_err(failed)
+}
+
+fn expand(bytes: &[u8]) -> Result<String, AdminError> {
+    let mut text = String::new();
+    let read = ZlibDecoder::new(bytes).take(MAX_TEXT).read_to_string(&mut text);
+    read.map_err(|error| AdminError::Refused(format!("a kept configuration cannot be read: {error}")))?;
+    Ok(text)
+}
+
+/// `CONFIG HISTORY`
+pub(super) fn list(engine: &mut Engine, _: &Ask<'_>) -> Answer {
+    let sql = format!(
+        "SELECT id, time, datetime(time, 'unixepoch'), user, command, checksum, LENGTH(config) FROM disk.{HISTORY_TABLE} ORDER BY id DESC"
+    );
+    let mut found = engine.store.admin.prepare(&sql)?;
+    let lines = found
+        .query_map([], |row| (0..7).map(|index| row.get::<_, Option<rusqlite::types::Value>>(index).map(|v| v.map(show))).collect())?;
+    let lines = lines.collect::<Result<Vec<Vec<Option<String>>>, _>>()?;
+    Ok(reply(&["id", "time", "when_utc", "user", "command", "checksum", "bytes"], lines))
+}
+
+fn show(value: rusqlite::types::Value) -> String {
+    match value {
+        rusqlite::types::Value::Integer(number) => number.to_string(),
+        rusqlite::types::Value::Text(text) => text,
+        _ => String::new(),
+    }
+}
+
+/// A kept configuration, by its id.
+pub(super) fn recall(engine: &Engine, id: &str) -> Result<Config, AdminError> {
+    let Ok(id) = id.parse::<i64>() else {
+        return refuse(format!("'{id}' is no id of CONFIG HISTORY"));
+    };
+    let sql = format!("SELECT config FROM disk.{HISTORY_TABLE} WHERE id = ?1");
+    let kept: Option<Vec<u8>> = engine.store.admin.query_row(&sql, [id], |row| row.get(0)).optional()?;
+    let Some(kept) = kept else {
+        return refuse(format!("no configuration {id} in CONFIG HISTORY"));
+    };
+    let (mut config, _) = model::parse(&expand(&kept)?, &format!("configuration {id}")).map_err(AdminError::Config)?;
+    config.globals = engine.runtime().globals.clone();
+    Ok(config)
+}
+
+/// `CONFIG ROLLBACK n`: to memory and runtime at once. Disk stays as it is until SAVE.
+pub(super) fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let config = recall(engine, ask.statement.word(2))?;
+    engine.check(&config)?;
+    let modules: Vec<&'static Module> = MODULES.iter().collect();
+    let kept = config.clone();
+    let info = engine.adopt(config, &modules, ask)?;
+    let db = &engine.store.admin;
+    rows::transaction(db, || rows::write(db, "main", &everything(), &kept))?;
+    Ok(done(0, info))
+}

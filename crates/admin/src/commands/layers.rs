@@ -1,0 +1,269 @@
+//! LOAD and SAVE: modules times moves between the layers (disk, memory, runtime, file), with all of ProxySQL's synonyms.
+
+use model::Config;
+use model::config::text;
+use rusqlite::Connection;
+
+use super::{Answer, Command, done, open, refuse};
+use crate::engine::statement::Statement;
+use crate::engine::{Ask, Engine};
+use crate::error::AdminError;
+use crate::live::Runtime;
+use crate::store::rows::{self, Part};
+
+/// A part of the configuration that is loaded and saved as one.
+#[derive(Debug)]
+pub struct Module {
+    /// Its name in commands.
+    pub words: &'static str,
+    /// What belongs to it.
+    pub part: Part,
+    /// Its line in `runtime_checksums_values`, or empty.
+    pub checksum: &'static str,
+}
+
+impl Module {
+    /// Whether the data plane works by it.
+    pub fn is_for_plane(&self) -> bool {
+        self.words.starts_with("MYSQL")
+    }
+}
+
+const fn tables(words: &'static str, tables: &'static [&'static str], checksum: &'static str) -> Module {
+    Module { words, part: Part { tables, variables: None }, checksum }
+}
+
+const fn variables(words: &'static str, module: &'static str, checksum: &'static str) -> Module {
+    Module { words, part: Part { tables: &[], variables: Some(module) }, checksum }
+}
+
+/// Every module.
+pub const MODULES: &[Module] = &[
+    tables("MYSQL USERS", &["mysql_users", "mysql_ldap_mapping"], "mysql_users"),
+    tables(
+        "MYSQL SERVERS",
+        &[
+            "mysql_servers",
+            "mysql_replication_hostgroups",
+            "mysql_group_replication_hostgroups",
+            "mysql_galera_hostgroups",
+            "mysql_aws_aurora_hostgroups",
+            "mysql_hostgroup_attributes",
+            "mysql_servers_ssl_params",
+        ],
+        "mysql_servers",
+    ),
+    tables("MYSQL QUERY RULES", &["mysql_query_rules", "mysql_query_rules_fast_routing"], "mysql_query_rules"),
+    variables("MYSQL VARIABLES", "mysql", "mysql_variables"),
+    variables("ADMIN VARIABLES", "admin", "admin_variables"),
+    tables(
+        "MYSQL FIREWALL",
+        &["mysql_firewall_whitelist_users", "mysql_firewall_whitelist_rules", "mysql_firewall_whitelist_sqli_fingerprints"],
+        "",
+    ),
+    tables("SCHEDULER", &["scheduler"], ""),
+    tables("RESTAPI", &["restapi_routes"], ""),
+    tables("PROXYSQL SERVERS", &["proxysql_servers"], "proxysql_servers"),
+    tables("COREDUMP", &["coredump_filters"], ""),
+];
+
+/// Modules of ProxySQL that belong to things Tidegate does not have.
+const FOREIGN: &[&str] = &["SQLITESERVER VARIABLES", "CLICKHOUSE USERS", "CLICKHOUSE VARIABLES", "LDAP VARIABLES", "DEBUG"];
+
+/// From where to where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Move {
+    DiskToMemory,
+    MemoryToDisk,
+    MemoryToRuntime,
+    RuntimeToMemory,
+    FileToMemory,
+}
+
+/// The forms: what stands before the module, what behind it, and the move.
+const FORMS: &[(&str, &str, Move)] = &[
+    ("LOAD", "TO MEMORY|MEM", Move::DiskToMemory),
+    ("LOAD", "FROM DISK", Move::DiskToMemory),
+    ("SAVE", "FROM MEMORY|MEM", Move::MemoryToDisk),
+    ("SAVE", "TO DISK", Move::MemoryToDisk),
+    ("LOAD", "FROM MEMORY|MEM", Move::MemoryToRuntime),
+    ("LOAD", "TO RUNTIME|RUN", Move::MemoryToRuntime),
+    ("SAVE", "TO MEMORY|MEM", Move::RuntimeToMemory),
+    ("SAVE", "FROM RUNTIME|RUN", Move::RuntimeToMemory),
+    ("LOAD", "FROM CONFIG", Move::FileToMemory),
+];
+
+/// The command, if a statement loads or saves.
+pub(super) fn find(statement: &Statement) -> Option<Command> {
+    let command = |run| open("LOAD|SAVE", run);
+    if !statement.is(0, "LOAD|SAVE") {
+        return None;
+    }
+    if parse(statement).is_some() {
+        return Some(command(carry_out));
+    }
+    let is_one_user = statement.has(0, "LOAD MYSQL USER * TO RUNTIME|RUN") || statement.has(0, "LOAD MYSQL USER * FROM MEMORY|MEM");
+    if is_one_user && statement.head.len() == 6 {
+        return Some(command(load_user));
+    }
+    let foreign = FOREIGN.iter().any(|words| statement.has(1, words));
+    foreign.then(|| command(|_, ask| refuse(format!("{} {}: not part of this proxy", ask.statement.word(1), ask.statement.word(2)))))
+}
+
+fn parse(statement: &Statement) -> Option<(&'static Module, Move)> {
+    let module = MODULES.iter().find(|module| statement.has(1, module.words))?;
+    let behind = 1 + module.words.split(' ').count();
+    let is_form = |(verb, tail, _): &&(&str, &str, Move)| statement.is(0, verb) && statement.has(behind, tail);
+    let (_, _, way) = FORMS.iter().find(is_form).filter(|_| statement.head.len() == behind + 2)?;
+    Some((module, *way))
+}
+
+fn carry_out(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let Some((module, way)) = parse(ask.statement) else {
+        return refuse("no such LOAD or SAVE");
+    };
+    match way {
+        Move::MemoryToRuntime => load(engine, &[module], ask),
+        Move::MemoryToDisk => save_to_disk(engine, module),
+        Move::DiskToMemory => copy(&engine.store.admin, "disk", "main", &module.part),
+        Move::RuntimeToMemory => save_from_runtime(engine, module),
+        Move::FileToMemory => load_file(engine, module),
+    }
+}
+
+/// Puts what is in memory in force, for these modules at once.
+pub(super) fn load(engine: &mut Engine, modules: &[&'static Module], ask: &Ask<'_>) -> Answer {
+    let parts: Vec<Part> = modules.iter().map(|module| module.part).collect();
+    let config = rows::read(&engine.store.admin, "main", &parts, &engine.runtime())?;
+    Ok(done(0, engine.adopt(config, modules, ask)?))
+}
+
+/// Puts one user of memory in force, or ends it when memory has no such user.
+fn load_user(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let name = ask.statement.word(3);
+    if !name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '+' | '_' | '-')) {
+        return refuse(format!("Invalid name {name}"));
+    }
+    let Some(module) = MODULES.iter().find(|module| module.words == "MYSQL USERS") else {
+        return refuse("no such module");
+    };
+    let runtime = engine.runtime();
+    let memory = rows::read(&engine.store.admin, "main", &[module.part], &runtime)?;
+    let is_it = |row: &&model::config::Row| row.text("username") == Some(name);
+    if !memory.rows("mysql_users").iter().any(|row| is_it(&row)) {
+        return refuse(format!("User {name} is not in mysql_users"));
+    }
+    let mut config = Config::clone(&runtime);
+    let others = runtime.rows("mysql_users").iter().filter(|row| !is_it(row));
+    let rows = others.chain(memory.rows("mysql_users").iter().filter(is_it)).cloned().collect();
+    config.tables.insert("mysql_users", rows);
+    Ok(done(0, engine.adopt(config, &[module], ask)?))
+}
+
+/// Memory to disk. What could not be loaded is not saved: the proxy would not start with it.
+fn save_to_disk(engine: &Engine, module: &Module) -> Answer {
+    let config = rows::read(&engine.store.admin, "main", &[module.part], &engine.runtime())?;
+    engine.check(&config)?;
+    copy(&engine.store.admin, "main", "disk", &module.part)
+}
+
+fn save_from_runtime(engine: &Engine, module: &Module) -> Answer {
+    let (db, runtime) = (&engine.store.admin, engine.runtime());
+    rows::transaction(db, || rows::write(db, "main", &[module.part], &runtime))?;
+    Ok(done(0, ""))
+}
+
+/// Copies a part from one schema to another: tables are replaced, variables are replaced one by one.
+fn copy(db: &Connection, from: &str, to: &str, part: &Part) -> Answer {
+    rows::transaction(db, || {
+        let mut copied = 0;
+        for table in part.tables.iter().filter_map(|name| rows::description(name)) {
+            let (name, columns) = (table.name, rows::columns(table));
+            db.execute(&format!("DELETE FROM {to}.{name}"), [])?;
+            copied += db.execute(&format!("INSERT INTO {to}.{name} ({columns}) SELECT {columns} FROM {from}.{name} ORDER BY rowid"), [])?;
+        }
+        if let Some(module) = part.variables {
+            let sql =
+                format!("INSERT OR REPLACE INTO {to}.global_variables SELECT * FROM {from}.global_variables WHERE variable_name LIKE ?1");
+            copied += db.execute(&sql, [format!("{module}-%")])?;
+        }
+        Ok(done(u64::try_from(copied).unwrap_or(u64::MAX), ""))
+    })
+}
+
+/// The configuration file to memory: rows are added to those that are there or replace them, as in ProxySQL.
+fn load_file(engine: &Engine, module: &Module) -> Answer {
+    let Some(path) = &engine.config_file else {
+        return refuse("Config file unknown");
+    };
+    let (config, _) = model::load(path).map_err(AdminError::Config)?;
+    let db = &engine.store.admin;
+    let read = rows::transaction(db, || merge(db, &config, &module.part))?;
+    Ok(done(read, ""))
+}
+
+/// Lays what a file says over memory. Answers how many rows and variables that were.
+pub fn merge(db: &Connection, config: &Config, part: &Part) -> Result<u64, AdminError> {
+    let mut read = 0;
+    for table in part.tables.iter().filter_map(|name| rows::description(name)) {
+        let given = config.rows(table.name);
+        rows::insert(db, "main", table, given, "INSERT OR REPLACE")?;
+        read += given.len();
+    }
+    let variables = config.mysql.iter().chain(config.admin.iter());
+    let ours = variables.filter(|(setting, _)| Some(setting.module) == part.variables && !text::is_read_only(setting));
+    for (setting, value) in ours.filter(|(setting, _)| config.given.contains(&setting.full_name())) {
+        db.execute("INSERT OR REPLACE INTO main.global_variables VALUES (?1, ?2)", [setting.full_name(), value])?;
+        read += 1;
+    }
+    Ok(u64::try_from(read).unwrap_or(u64::MAX))
+}
+
+/// Everything that a configuration is made of.
+pub fn everything() -> Vec<Part> {
+    MODULES.iter().map(|module| module.part).collect()
+}
+
+/// What only the admin interface can find wrong: logins that are none.
+pub fn check_admin(config: &Config) -> Result<(), AdminError> {
+    for (name, list) in [("admin_credentials", &config.admin.admin_credentials), ("stats_credentials", &config.admin.stats_credentials)] {
+        let text = list.expose_text();
+        let is_login = |login: &str| login.split_once(':').is_some_and(|(user, _)| !user.is_empty());
+        if !text.split(';').filter(|login| !login.is_empty()).all(is_login) {
+            return refuse(format!("global_variables, variable_name=admin-{name}: must be user:password, separated by ';'"));
+        }
+    }
+    Ok(())
+}
+
+/// Counts a load of `modules` in their lines of `runtime_checksums_values`.
+pub fn count(runtime: &mut Runtime, modules: &[&'static Module], now: i64) {
+    let named = modules.iter().filter(|module| !module.checksum.is_empty());
+    for module in named {
+        let checksum = super::checksum::of_config(&runtime.config, &module.part);
+        let names: &[&'static str] =
+            if module.checksum == "mysql_servers" { &["mysql_servers", "mysql_servers_v2"] } else { &[module.checksum] };
+        for name in names {
+            match runtime.checksums.iter_mut().find(|line| line.name == *name) {
+                Some(line) => (line.version, line.epoch, line.checksum) = (line.version + 1, now, checksum.clone()),
+                None => runtime.checksums.push(crate::live::Checksum { name, version: 1, epoch: now, checksum: checksum.clone() }),
+            }
+        }
+    }
+    runtime.checksums.sort_by_key(|line| line.name);
+}
+
+#[cfg(test)]
+mod tests {
+    use model::config::operator_tables;
+
+    use super::*;
+
+    #[test]
+    fn every_table_is_in_one_module() {
+        for table in operator_tables() {
+            let count = everything().iter().flat_map(|part| part.tables).filter(|name| **name == table.name).count();
+            assert_eq!(count, 1, "{}", table.name);
+        }
+    }
+}

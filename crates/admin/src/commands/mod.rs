@@ -1,0 +1,138 @@
+//! The commands, as one table: the words, who may say them, what they do.
+//!
+//! Words are matched in any letter case. `*` stands for any one token, `a|b` for either word; with [`Tail::Any`] more may
+//! follow. Of several lines that match, the one with most words counts. What matches no line is SQL for SQLite.
+
+mod checksum;
+pub mod clients;
+mod configuration;
+mod explain;
+mod failover;
+mod files;
+pub mod history;
+pub mod layers;
+mod process;
+pub mod show;
+mod variables;
+
+use crate::engine::statement::Statement;
+use crate::engine::{Ask, Engine, sql};
+use crate::error::AdminError;
+use crate::reply::{Reply, Role};
+
+/// What a command answers.
+pub type Answer = Result<Reply, AdminError>;
+
+/// Whether more may follow a command's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing.
+    None,
+    /// Anything.
+    Any,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy)]
+pub struct Command {
+    /// Its words.
+    pub words: &'static str,
+    /// Whether more may follow.
+    pub tail: Tail,
+    /// Who may say it: [`Role::Stats`] means everybody.
+    pub needs: Role,
+    /// What it does.
+    pub action: Action,
+}
+
+/// What a command does.
+#[derive(Clone, Copy)]
+pub enum Action {
+    /// It calls this.
+    Call(fn(&mut Engine, &Ask<'_>) -> Answer),
+    /// It stands for this query.
+    Query(&'static str),
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.words)
+    }
+}
+
+/// A command for administrators whose words are all there is.
+const fn exact(words: &'static str, run: fn(&mut Engine, &Ask<'_>) -> Answer) -> Command {
+    Command { words, tail: Tail::None, needs: Role::Admin, action: Action::Call(run) }
+}
+
+/// A command for administrators with arguments.
+const fn open(words: &'static str, run: fn(&mut Engine, &Ask<'_>) -> Answer) -> Command {
+    Command { words, tail: Tail::Any, needs: Role::Admin, action: Action::Call(run) }
+}
+
+/// A command for administrators that stands for a query.
+const fn query(words: &'static str, text: &'static str) -> Command {
+    Command { words, tail: Tail::None, needs: Role::Admin, action: Action::Query(text) }
+}
+
+/// The same for everybody.
+const fn for_all(command: Command) -> Command {
+    Command { needs: Role::Stats, ..command }
+}
+
+/// All tables of commands.
+const TABLES: &[&[Command]] = &[
+    process::COMMANDS,
+    configuration::COMMANDS,
+    files::COMMANDS,
+    variables::COMMANDS,
+    show::COMMANDS,
+    clients::COMMANDS,
+    explain::COMMANDS,
+    failover::COMMANDS,
+];
+
+/// The command that a statement is.
+pub fn find(statement: &Statement) -> Option<Command> {
+    if let Some(command) = layers::find(statement).or_else(|| checksum::find(statement)) {
+        return Some(command);
+    }
+    let all = TABLES.iter().flat_map(|table| table.iter());
+    let matching = all.filter(|command| command.is(statement));
+    matching.max_by_key(|command| command.words.split(' ').filter(|word| *word != "*").count()).copied()
+}
+
+impl Command {
+    /// Carries it out.
+    pub fn run(&self, engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+        match self.action {
+            Action::Call(call) => call(engine, ask),
+            Action::Query(text) => sql::run(engine, ask.who, ask.session, text),
+        }
+    }
+
+    fn is(&self, statement: &Statement) -> bool {
+        let count = self.words.split(' ').count();
+        statement.has(0, self.words) && (self.tail == Tail::Any || statement.head.len() == count)
+    }
+}
+
+/// An answer of text.
+fn rows(columns: &[&str], rows: Vec<Vec<Option<String>>>) -> Reply {
+    let bytes = |row: Vec<Option<String>>| row.into_iter().map(|value| value.map(String::into_bytes)).collect();
+    Reply::Rows { columns: columns.iter().map(|name| (*name).to_owned()).collect(), rows: rows.into_iter().map(bytes).collect() }
+}
+
+/// One row of one column.
+fn single(column: &str, value: impl Into<String>) -> Reply {
+    rows(&[column], vec![vec![Some(value.into())]])
+}
+
+/// Done, with a word about it.
+fn done(affected: u64, info: impl Into<String>) -> Reply {
+    Reply::Ok { affected, info: info.into() }
+}
+
+fn refuse<T>(text: impl Into<String>) -> Result<T, AdminError> {
+    Err(AdminError::Refused(text.into()))
+}

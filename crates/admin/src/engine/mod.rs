@@ -1,0 +1,285 @@
+//! The engine: one thread that owns the databases and executes one statement after the other.
+//!
+//! A statement is a command of the table in [`commands`], or SQL for SQLite. What changes the configuration
+//! in force goes through [`Engine::adopt`]: checked whole, applied whole, or not at all.
+
+mod orders;
+pub mod sql;
+pub mod statement;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use model::control::DataPlane;
+use model::fleet::Operator;
+use model::{Config, Snapshot};
+use rusqlite::Connection;
+
+use crate::commands::{self, layers};
+use crate::error::AdminError;
+use crate::handle::{Job, Jobs, Wake};
+use crate::history::History;
+use crate::live::{Live, Runtime};
+use crate::process::{Process, Stop};
+use crate::reply::{Reply, Role, SessionInfo};
+use crate::store::Store;
+use orders::{Orders, Work};
+use statement::Statement;
+
+/// What is done once the answer has been handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// End the process.
+    Shutdown(Stop),
+    /// End the process and start it again.
+    Restart,
+}
+
+/// Who asks for what: commands are given both.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// What the session may do.
+    pub who: Role,
+    /// The session.
+    pub session: &'a SessionInfo,
+    /// The statement.
+    pub statement: &'a Statement,
+}
+
+/// Everything that the thread owns.
+pub struct Engine {
+    /// The databases.
+    pub store: Store,
+    /// The tables that are computed.
+    pub live: Arc<Live>,
+    /// The data plane.
+    pub plane: Arc<dyn DataPlane>,
+    /// The process.
+    pub process: Arc<dyn Process>,
+    /// The configuration file, if there is one.
+    pub config_file: Option<PathBuf>,
+    /// `PROXYSQL READONLY` and `READWRITE`, until the next LOAD of the admin variables.
+    pub read_only: Option<bool>,
+    /// What the statement at hand asks for beyond its answer.
+    pub after: After,
+    /// Who carries out orders about roles, if anybody does.
+    pub operator: Option<Arc<dyn Operator>>,
+    orders: Orders,
+    jobs: Jobs,
+    history: History,
+    clock: tokio::runtime::Runtime,
+}
+
+impl Engine {
+    /// An engine whose databases and live tables are ready.
+    pub(crate) fn new(
+        store: Store,
+        live: Arc<Live>,
+        plane: Arc<dyn DataPlane>,
+        process: Arc<dyn Process>,
+        config_file: Option<PathBuf>,
+        jobs: Jobs,
+        clock: tokio::runtime::Runtime,
+    ) -> Self {
+        let settings = live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone();
+        let history = History::new(&settings.admin, now_ms());
+        let (after, orders) = (After::Nothing, Orders::default());
+        Self { store, live, plane, process, config_file, read_only: None, after, operator: None, orders, jobs, history, clock }
+    }
+
+    /// Works until every handle is gone.
+    pub fn run(mut self) {
+        loop {
+            self.note_memory();
+            let wait = self.history.wait(&self.runtime().admin, now_ms());
+            match self.jobs.next_within(&self.clock, wait) {
+                Wake::Statement(job) => self.serve(job),
+                Wake::Time => {}
+                Wake::End => return,
+            }
+            self.sample();
+        }
+    }
+
+    /// Takes the samples that are due, between statements.
+    fn sample(&mut self) {
+        let settings = self.runtime();
+        let step = AssertUnwindSafe(|| self.history.step(&self.store.stats, &self.live, &settings.admin, now_ms()));
+        if catch_unwind(step).is_err() {
+            self.after_panic();
+        }
+    }
+
+    /// Notes how much memory the databases take.
+    fn note_memory(&self) {
+        match self.store.memory_bytes() {
+            Ok(bytes) => self.live.note_memory(bytes),
+            Err(error) => tracing::debug!("the size of the admin interface's databases: {error}"),
+        }
+    }
+
+    fn serve(&mut self, job: Job) {
+        self.after = After::Nothing;
+        // A fault of ours costs one statement, not the way in.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.execute(job.who, &job.session, &job.sql)));
+        let reply = outcome.unwrap_or_else(|_| self.after_panic());
+        self.orders.answer(reply, job.answer);
+        match self.after {
+            After::Nothing => {}
+            After::Shutdown(how) => self.process.shutdown(how),
+            After::Restart => {
+                if let Err(reason) = self.process.restart() {
+                    tracing::error!("restart: {reason}");
+                }
+            }
+        }
+    }
+
+    /// The statement at hand is answered by `work`, on a thread of its own. What is answered here counts only when that is
+    /// refused.
+    pub fn later(&mut self, work: Work) -> Result<Reply, AdminError> {
+        self.orders.give(work).map_err(AdminError::Refused)?;
+        Ok(Reply::done())
+    }
+
+    fn after_panic(&self) -> Reply {
+        tracing::error!("the admin engine failed at a statement");
+        self.store.guard.leave();
+        for db in [&self.store.admin, &self.store.stats].into_iter().filter(|db| !db.is_autocommit()) {
+            let _ = db.execute_batch("ROLLBACK");
+        }
+        Reply::refused("internal error; the log says more")
+    }
+
+    /// Executes one statement.
+    pub fn execute(&mut self, who: Role, session: &SessionInfo, sql: &[u8]) -> Reply {
+        let Ok(sql) = std::str::from_utf8(sql) else {
+            return Reply::refused("the statement is not UTF-8");
+        };
+        let statement = Statement::parse(sql);
+        if statement.text.is_empty() {
+            return match statement.was_comment {
+                true => Reply::done(),
+                false => Reply::Err { code: 1065, sqlstate: "42000", text: "Query was empty".to_owned() },
+            };
+        }
+        let ask = Ask { who, session, statement: &statement };
+        let outcome = match commands::find(&statement) {
+            Some(command) if who == Role::Stats && command.needs == Role::Admin => {
+                Err(AdminError::Refused("Command not allowed".to_owned()))
+            }
+            Some(command) => command.run(self, &ask),
+            None => sql::run(self, who, session, &statement.text),
+        };
+        outcome.unwrap_or_else(Reply::refused)
+    }
+
+    /// The connection that serves `who`.
+    pub fn connection(&self, who: Role) -> &Connection {
+        match who {
+            Role::Admin => &self.store.admin,
+            Role::Stats => &self.store.stats,
+        }
+    }
+
+    /// Whether administrators may change nothing now.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.unwrap_or_else(|| self.runtime().admin.read_only)
+    }
+
+    /// The configuration in force.
+    pub fn runtime(&self) -> Arc<Config> {
+        self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
+    }
+
+    /// What `@@name` and VERSION() answer from now on.
+    pub fn describe_variables(&self, who: Role) -> Result<(), AdminError> {
+        let mut variables = commands::clients::variables(self);
+        if who == Role::Admin {
+            for module in ["mysql", "admin"] {
+                let own = crate::store::rows::variables(&self.store.admin, "main", module)?;
+                variables
+                    .extend(own.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), String::from_utf8_lossy(&value).into_owned())));
+            }
+        }
+        let counters = self.live.read_stats("stats_mysql_global", model::stats::Reading::Keep).unwrap_or_default();
+        variables.extend(counters.iter().filter_map(|row| Some((text(row.first()?).to_ascii_lowercase(), text(row.get(1)?)))));
+        self.store.facts.describe(self.process.version(), variables);
+        Ok(())
+    }
+
+    /// Finds what is wrong with a configuration; changes nothing.
+    pub fn check(&self, config: &Config) -> Result<Arc<Snapshot>, AdminError> {
+        layers::check_admin(config)?;
+        let snapshot = Arc::new(Snapshot::compile(config).map_err(AdminError::Config)?);
+        self.plane.check(&snapshot).map_err(AdminError::Config)?;
+        Ok(snapshot)
+    }
+
+    /// Puts `config` in force, of which `modules` were loaded. On an error nothing has changed. Answers what its operator
+    /// should know.
+    pub fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<String, AdminError> {
+        let snapshot = self.check(&config)?;
+        let mut notes = match modules.iter().any(|module| module.is_for_plane()) {
+            true => self.plane.apply(snapshot).map_err(AdminError::Config)?,
+            false => Vec::new(),
+        };
+        if modules.iter().any(|module| module.part.variables == Some("admin")) {
+            self.read_only = None;
+        }
+        tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
+        let config = Arc::new(config);
+        {
+            let mut runtime = self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+            runtime.config = config.clone();
+            layers::count(&mut runtime, modules, now());
+        }
+        self.jobs.publish(config.clone());
+        if modules.iter().any(|module| matches!(module.words, "MYSQL USERS" | "MYSQL SERVERS")) {
+            notes.extend(model::config::references::users_without_servers(&config));
+        }
+        if let Err(error) = commands::history::remember(self, &config, ask) {
+            tracing::warn!("the configuration in force was not put into its history: {error}");
+            notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
+        }
+        Ok(notes.join("; "))
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({:?})", self.live)
+    }
+}
+
+fn text(value: &model::stats::Value) -> String {
+    match value {
+        model::stats::Value::Null => String::new(),
+        model::stats::Value::Integer(number) => number.to_string(),
+        model::stats::Value::Text(text) => text.clone(),
+    }
+}
+
+/// Unix time in seconds.
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Unix time in milliseconds.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What is in force when the engine starts.
+pub(crate) fn first_runtime(config: Arc<Config>) -> Runtime {
+    let mut runtime = Runtime { config, checksums: Vec::new() };
+    let all: Vec<&'static layers::Module> = layers::MODULES.iter().collect();
+    layers::count(&mut runtime, &all, now());
+    runtime
+}

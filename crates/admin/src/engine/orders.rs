@@ -1,0 +1,53 @@
+//! Statements that take as long as their work does: they are answered from a thread of their own, so that the engine
+//! serves others meanwhile.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::reply::Reply;
+
+/// What is done elsewhere; its answer is the statement's.
+pub type Work = Box<dyn FnOnce() -> Reply + Send>;
+
+/// Most orders that are under way at a time.
+const MOST: usize = 4;
+
+/// See the module.
+#[derive(Default)]
+pub struct Orders {
+    /// Of the statement at hand.
+    given: Option<Work>,
+    /// One count for each that is under way, and one for this.
+    under_way: Arc<()>,
+}
+
+impl Orders {
+    /// The statement at hand is answered by `work`, unless too many are under way.
+    pub fn give(&mut self, work: Work) -> Result<(), String> {
+        if Arc::strong_count(&self.under_way) > MOST {
+            return Err(format!("{MOST} orders are under way already: wait until one is done"));
+        }
+        self.given = Some(work);
+        Ok(())
+    }
+
+    /// Answers the statement at hand: with `reply`, or later with what was given.
+    pub fn answer(&mut self, reply: Reply, to: oneshot::Sender<Reply>) {
+        let Some(work) = self.given.take() else {
+            let _ = to.send(reply);
+            return;
+        };
+        let place = Arc::clone(&self.under_way);
+        let carry_out = move || {
+            // A fault of ours costs one order.
+            let reply = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Reply::refused("internal error; the log says more"));
+            drop(place);
+            let _ = to.send(reply);
+        };
+        if let Err(error) = std::thread::Builder::new().name("admin-order".to_owned()).spawn(carry_out) {
+            tracing::error!("no thread for an order: {error}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Runs a session's own SQL: within its rights, for a bounded time, with a bounded answer.
+
+use std::time::Duration;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode};
+
+use super::Engine;
+use crate::error::AdminError;
+use crate::reply::{Reply, Role, SessionInfo};
+use crate::store::Level;
+
+/// How long one statement may run: all sessions wait for it.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+/// How large an answer may be, in bytes of values.
+const MAX_ANSWER: usize = 256 << 20;
+
+const VARIABLE: &str = "mysql_variable('";
+
+/// Executes `sql` as `who`.
+pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Result<Reply, AdminError> {
+    let level = match who {
+        Role::Stats => Level::Stats,
+        Role::Admin if engine.is_read_only() => Level::ReadOnly,
+        Role::Admin => Level::Admin,
+    };
+    let has_variables = sql.contains("@@");
+    if has_variables {
+        engine.describe_variables(who)?;
+    }
+    let db = engine.connection(who);
+    engine.live.begin_statement();
+    engine.store.facts.enter(session);
+    engine.store.guard.enter(level, Some(TIME_LIMIT));
+    let outcome = match has_variables {
+        true => query(db, &with_variables(sql)),
+        false => query(db, sql),
+    };
+    engine.store.guard.leave();
+    engine.live.begin_statement();
+    if !db.is_autocommit() {
+        let _ = db.execute_batch("ROLLBACK");
+    }
+    outcome.map_err(|error| explain(error, level))
+}
+
+fn explain(error: rusqlite::Error, level: Level) -> AdminError {
+    let is = |code| error.sqlite_error_code() == Some(code);
+    match level {
+        Level::ReadOnly if is(ErrorCode::AuthorizationForStatementDenied) => {
+            AdminError::Sql("attempt to write a readonly database: admin-read_only is set".to_owned())
+        }
+        _ if is(ErrorCode::AuthorizationForStatementDenied) => AdminError::Sql(format!("Command not allowed: {}", AdminError::from(error))),
+        _ if is(ErrorCode::OperationInterrupted) => AdminError::Sql(format!("the statement ran longer than {} s", TIME_LIMIT.as_secs())),
+        _ => error.into(),
+    }
+}
+
+/// Runs one statement and collects what it gives.
+fn query(db: &Connection, sql: &str) -> rusqlite::Result<Reply> {
+    let mut statement = db.prepare(sql)?;
+    if statement.column_count() == 0 {
+        let affected = statement.execute([])?;
+        let affected = if statement.readonly() { 0 } else { u64::try_from(affected).unwrap_or(u64::MAX) };
+        return Ok(Reply::Ok { affected, info: String::new() });
+    }
+    let columns = statement.column_names().map(without_variables).collect::<Vec<_>>();
+    let (mut rows, mut size) = (Vec::new(), 0);
+    let mut found = statement.query([])?;
+    while let Some(row) = found.next()? {
+        let values = (0..columns.len()).map(|index| row.get_ref(index).map(text)).collect::<rusqlite::Result<Vec<_>>>()?;
+        size += values.iter().map(|value| value.as_ref().map_or(1, |value| value.len() + 24)).sum::<usize>();
+        if size > MAX_ANSWER {
+            return Err(rusqlite::Error::ModuleError(format!("the answer is larger than {} MiB", MAX_ANSWER >> 20)));
+        }
+        rows.push(values);
+    }
+    Ok(Reply::Rows { columns, rows })
+}
+
+fn text(value: ValueRef<'_>) -> Option<Vec<u8>> {
+    match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string().into_bytes()),
+        ValueRef::Real(number) => Some(real(number).into_bytes()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes.to_vec()),
+    }
+}
+
+/// A number as SQLite shows it: always with a point.
+fn real(number: f64) -> String {
+    format!("{number:?}")
+}
+
+/// `@@name` is no expression to SQLite: a function stands in for it.
+fn with_variables(sql: &str) -> String {
+    let mut out = String::with_capacity(sql.len() + 32);
+    let mut quote = None;
+    let mut rest = sql;
+    while let Some(letter) = rest.chars().next() {
+        let mut length = letter.len_utf8();
+        match quote {
+            Some(open) if open == letter => quote = None,
+            Some(_) => {}
+            None if matches!(letter, '\'' | '"' | '`') => quote = Some(letter),
+            None if rest.starts_with("@@") => {
+                length = variable_length(rest);
+                out.push_str(VARIABLE);
+                out.push_str(&rest[..length]);
+                out.push_str("')");
+                rest = &rest[length..];
+                continue;
+            }
+            None => {}
+        }
+        out.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    out
+}
+
+/// The length of the `@@name` that `text` begins with. Only our own modules' names have dashes.
+fn variable_length(text: &str) -> usize {
+    let name = &text[2..];
+    let bare = ["global.", "session.", "local."].iter().find_map(|scope| strip_ignoring_case(name, scope)).unwrap_or(name);
+    let is_ours = ["mysql-", "admin-"].iter().any(|module| strip_ignoring_case(bare, module).is_some());
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '$') || (is_ours && letter == '-');
+    2 + name.find(|letter| !is_part(letter)).unwrap_or(name.len())
+}
+
+fn strip_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let head = text.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix).then(|| &text[prefix.len()..])
+}
+
+/// The name of a column as its client wrote it.
+fn without_variables(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((before, after)) = rest.split_once(VARIABLE) {
+        let Some((variable, tail)) = after.split_once("')") else {
+            break;
+        };
+        out.push_str(before);
+        out.push_str(variable);
+        rest = tail;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_become_calls_and_names_stay() {
+        let sql = "SELECT @@session.a AS x, CONCAT(@@version, '@@b'), @@mysql-threads-1";
+        let rewritten = with_variables(sql);
+        assert_eq!(
+            rewritten,
+            "SELECT mysql_variable('@@session.a') AS x, CONCAT(mysql_variable('@@version'), '@@b'), mysql_variable('@@mysql-threads-1')"
+        );
+        assert_eq!(without_variables(&rewritten), sql);
+    }
+}

@@ -1,0 +1,45 @@
+//! Why the admin interface refused something.
+
+/// The ways in which a statement or a start can fail. Displays as the text after `ProxySQL Admin Error: `.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// SQLite's own words.
+    #[error("{0}")]
+    Sql(String),
+    /// A configuration was refused: how many faults, and the first few of them.
+    #[error("{}", faults(.0))]
+    Config(Vec<model::ConfigError>),
+    /// The command cannot be carried out.
+    #[error("{0}")]
+    Refused(String),
+    /// A file could not be read or written.
+    #[error("{file}: {reason}")]
+    File {
+        /// Its name.
+        file: String,
+        /// The system's words.
+        reason: String,
+    },
+}
+
+/// How many faults an error text names.
+const NAMED_FAULTS: usize = 5;
+
+fn faults(errors: &[model::ConfigError]) -> String {
+    let named: Vec<String> = errors.iter().take(NAMED_FAULTS).map(ToString::to_string).collect();
+    match errors.len() {
+        0 | 1 => named.join(""),
+        n if n <= NAMED_FAULTS => format!("{n} faults: {}", named.join("; ")),
+        n => format!("{n} faults, of which the first {NAMED_FAULTS}: {}", named.join("; ")),
+    }
+}
+
+impl From<rusqlite::Error> for AdminError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error {
+            rusqlite::Error::SqliteFailure(_, Some(text)) => Self::Sql(text),
+            rusqlite::Error::SqlInputError { msg, .. } => Self::Sql(msg),
+            other => Self::Sql(other.to_string()),
+        }
+    }
+}

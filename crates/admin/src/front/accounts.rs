@@ -1,0 +1,126 @@
+//! Who may log in to the admin port: `admin-admin_credentials`, `admin-stats_credentials` and the monitor's user.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use model::Secret;
+use model::snapshot::Password;
+use wire::auth::server::Stored;
+
+use crate::reply::Role;
+
+/// Names that may connect from this machine only, whatever their role.
+const LOCAL_NAMES: [&str; 3] = ["admin", "stats", "monitor"];
+
+/// Where a client comes from, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// This machine: loopback or a Unix socket.
+    Local,
+    /// Anywhere else.
+    Remote,
+}
+
+impl Origin {
+    /// The origin of a peer; `None` is a Unix socket.
+    pub fn of(peer: Option<IpAddr>) -> Self {
+        match peer.map(|ip| ip.to_canonical()) {
+            Some(ip) if !ip.is_loopback() => Self::Remote,
+            _ => Self::Local,
+        }
+    }
+}
+
+/// One login.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdminAccount {
+    /// What it may do.
+    pub role: Role,
+    /// What proves it.
+    pub password: Password,
+}
+
+impl AdminAccount {
+    /// The password as the authentication takes it.
+    pub fn stored(&self) -> Stored<'_> {
+        match &self.password {
+            Password::Empty => Stored::Empty,
+            Password::Clear(secret) => Stored::Clear(secret.expose()),
+            Password::NativeHash(hash) => Stored::NativeHash(hash.0),
+            // INVARIANT: `Password::read` takes only ASCII text that begins with `$A$`; anything else would not verify.
+            Password::CachingSha2Hash(text) => Stored::CachingSha2(std::str::from_utf8(text.expose()).unwrap_or_default()),
+        }
+    }
+}
+
+/// All logins, by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Accounts {
+    by_name: BTreeMap<Vec<u8>, AdminAccount>,
+}
+
+impl Accounts {
+    /// Reads `user:password;user2:password2` twice. A name in both lists is an admin's; the monitor's user reads, unless a
+    /// list has it. A password may be a hash, as in `mysql_users`.
+    pub fn read(admin: &Secret, stats: &Secret, monitor: (&str, &Secret)) -> Self {
+        let mut accounts = Self::default();
+        accounts.add(monitor.0.as_bytes(), monitor.1.expose(), Role::Stats);
+        accounts.add_list(stats.expose(), Role::Stats);
+        accounts.add_list(admin.expose(), Role::Admin);
+        accounts
+    }
+
+    /// The login called `name`.
+    pub fn get(&self, name: &[u8]) -> Option<&AdminAccount> {
+        self.by_name.get(name)
+    }
+
+    /// Whether some password can be proven only under RSA when the channel is not secure.
+    pub fn needs_key(&self) -> bool {
+        self.by_name.values().any(|account| matches!(account.password, Password::CachingSha2Hash(_)))
+    }
+
+    fn add_list(&mut self, list: &[u8], role: Role) {
+        for entry in list.split(|byte| *byte == b';') {
+            let colon = entry.iter().position(|byte| *byte == b':').unwrap_or(entry.len());
+            let (name, password) = entry.split_at(colon);
+            self.add(name.trim_ascii(), password.get(1..).unwrap_or_default(), role);
+        }
+    }
+
+    fn add(&mut self, name: &[u8], password: &[u8], role: Role) {
+        if !name.is_empty() {
+            self.by_name.insert(name.to_vec(), AdminAccount { role, password: Password::read(&Secret::new(password)) });
+        }
+    }
+}
+
+/// Whether `name` may come from there.
+pub fn may_connect(name: &[u8], origin: Origin) -> bool {
+    origin == Origin::Local || !LOCAL_NAMES.iter().any(|local| local.as_bytes() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_as_operators_write_them() {
+        let accounts = Accounts::read(&"admin:ad:min; root:r;;".into(), &"stats:stats;admin:no".into(), ("monitor", &"m".into()));
+        let role = |name: &str| accounts.get(name.as_bytes()).map(|a| a.role);
+        assert_eq!(role("admin"), Some(Role::Admin));
+        assert_eq!(accounts.get(b"admin").unwrap().stored(), Stored::Clear(b"ad:min"));
+        assert_eq!((role("root"), role("stats"), role("monitor")), (Some(Role::Admin), Some(Role::Stats), Some(Role::Stats)));
+        assert_eq!(role(""), None);
+        assert!(!accounts.needs_key());
+    }
+
+    #[test]
+    fn some_names_are_local() {
+        let v4_in_v6: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
+        assert_eq!((Origin::of(None), Origin::of(Some(v4_in_v6))), (Origin::Local, Origin::Local));
+        let remote = Origin::of(Some("192.0.2.1".parse().unwrap()));
+        assert!(!may_connect(b"admin", remote) && !may_connect(b"stats", remote) && may_connect(b"root", remote));
+        assert!(may_connect(b"admin", Origin::Local));
+    }
+}

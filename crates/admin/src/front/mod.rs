@@ -1,0 +1,217 @@
+//! The admin port: MySQL's protocol in front of the SQL engine.
+//!
+//! One task for each connection, so a slow client holds up nobody. Owns sockets, logins and packets; what SQL means is the
+//! engine's. Lives on the runtime that calls [`Front::apply`], once in a process.
+//!
+//! INVARIANT: every command is answered, or the connection is closed.
+
+mod accounts;
+mod answer;
+pub(crate) mod listen;
+mod literal;
+mod login;
+mod packets;
+mod prepared;
+mod seats;
+mod session;
+mod split;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use model::{Config, Listen};
+use rustls::ServerConfig;
+use wire::auth::rsa::RsaKey;
+use wire::auth::{Channel, Plugin};
+
+pub use accounts::{Accounts, AdminAccount, Origin};
+
+use crate::handle::EngineHandle;
+use listen::{Arrival, Listeners};
+use login::Login;
+use packets::Packets;
+use seats::Seats;
+use trace::Trace;
+
+/// What is announced when `mysql-server_version` is empty.
+const FALLBACK_VERSION: &str = "8.0.11";
+
+/// All that an operator can set about the admin port.
+#[derive(Debug, Clone)]
+pub struct FrontSettings {
+    /// Where to listen: `admin-mysql_ifaces`.
+    pub listen: Vec<Listen>,
+    /// Who may log in.
+    pub accounts: Accounts,
+    /// Most connections, less the reserve for this machine: `admin-max_connections`.
+    pub max_connections: usize,
+    /// How long a session may wait for its next command: `admin-wait_timeout`.
+    pub idle_timeout: Duration,
+    /// The version that clients are told: `mysql-server_version`.
+    pub server_version: String,
+    /// The plugin that clients are offered first: `mysql-default_authentication_plugin`.
+    pub plugin: Plugin,
+    /// TLS, when it is offered.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// The key for passwords that are kept as hashes; made when one is first needed.
+    pub rsa: Option<Arc<RsaKey>>,
+}
+
+impl FrontSettings {
+    /// Reads what the configuration says.
+    ///
+    /// # Errors
+    /// A sentence that names the variable.
+    pub fn read(config: &Config, tls: Option<Arc<ServerConfig>>) -> Result<Self, String> {
+        let (admin, mysql) = (&config.admin, &config.mysql);
+        let listen = Listen::parse_list(&admin.mysql_ifaces).map_err(|e| format!("admin-mysql_ifaces: {e}"))?;
+        let monitor = (mysql.monitor_username.as_str(), &mysql.monitor_password);
+        let version = if mysql.server_version.is_empty() { FALLBACK_VERSION } else { &mysql.server_version };
+        Ok(Self {
+            listen,
+            accounts: Accounts::read(&admin.admin_credentials, &admin.stats_credentials, monitor),
+            max_connections: usize::try_from(admin.max_connections).unwrap_or(usize::MAX),
+            idle_timeout: Duration::from_millis(admin.wait_timeout),
+            server_version: version.to_owned(),
+            plugin: Plugin::from_name(mysql.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native),
+            tls,
+            rsa: None,
+        })
+    }
+}
+
+/// What every session of the port sees.
+struct Shared {
+    engine: EngineHandle,
+    settings: RwLock<Arc<FrontSettings>>,
+    seats: Arc<Seats>,
+    started: Instant,
+    last_id: AtomicU32,
+}
+
+impl Shared {
+    fn settings(&self) -> Arc<FrontSettings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Why a session ended.
+#[derive(Debug)]
+enum End {
+    /// The client left.
+    Gone,
+    /// The client said goodbye.
+    Quit,
+    /// No command for too long.
+    Idle,
+    /// It gave its seat to a local client.
+    MadeRoom,
+    /// The login took too long.
+    LoginTimeout,
+    /// The client does not read what it asked for.
+    NotReading,
+    /// It was told an error, or spoke something else.
+    Refused(String),
+    /// The socket failed.
+    Lost(io::Error),
+}
+
+/// The admin port.
+pub struct Front {
+    shared: Arc<Shared>,
+    listeners: Listeners,
+}
+
+impl Front {
+    /// A port that does not listen yet; [`Front::apply`] opens it.
+    pub fn new(engine: EngineHandle, settings: FrontSettings) -> Self {
+        let shared = Shared {
+            engine,
+            settings: RwLock::new(Arc::new(settings)),
+            seats: Arc::default(),
+            started: Instant::now(),
+            last_id: AtomicU32::new(0),
+        };
+        Self { shared: Arc::new(shared), listeners: Listeners::default() }
+    }
+
+    /// Puts settings in force: listeners open and close, logins are judged anew, sessions stay.
+    ///
+    /// # Errors
+    /// The address that cannot be opened; nothing has changed then.
+    pub async fn apply(&mut self, mut settings: FrontSettings) -> Result<(), (Listen, io::Error)> {
+        let shared = Arc::clone(&self.shared);
+        self.listeners.apply(&settings.listen, move |arrival| arrive(&shared, arrival)).await?;
+        settings.rsa = match self.shared.settings().rsa.clone() {
+            None if settings.accounts.needs_key() => {
+                tokio::task::spawn_blocking(RsaKey::generate).await.ok().and_then(Result::ok).map(Arc::new)
+            }
+            key => key,
+        };
+        *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        Ok(())
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    pub fn addresses(&self) -> Vec<Listen> {
+        self.listeners.addresses()
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.shared.seats.count()
+    }
+
+    /// Stops listening; sessions stay as long as the runtime.
+    pub async fn close(&mut self) {
+        self.listeners.close_all().await;
+    }
+}
+
+/// Takes a client in, on a task of its own.
+fn arrive(shared: &Arc<Shared>, arrival: Arrival) {
+    let (packets, channel, peer) = match arrival {
+        Arrival::Tcp(stream, peer) => {
+            let _ = stream.set_nodelay(true);
+            (Packets::new(stream), Channel::Plain, Some(peer))
+        }
+        Arrival::Unix(stream) => (Packets::new(stream), Channel::Secure, None),
+    };
+    let origin = Origin::of(peer.map(|p| p.ip()));
+    let host = peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string());
+    let settings = shared.settings();
+    let id = shared.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let trace = Trace::new(shared.engine.clone(), id, peer);
+    let login = Login::new(packets, channel, origin, host, trace.clone());
+    let Some(seat) = shared.seats.take(u64::from(id), origin, settings.max_connections) else {
+        tracing::warn!("admin interface: too many connections");
+        trace.is_turned_away("Too many connections");
+        tokio::spawn(session::turn_away(login));
+        return;
+    };
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let end = session::serve(login, id, seat, shared).await;
+        trace.ends(&end);
+        note_end(peer, &end);
+    });
+}
+
+/// What an operator may want to know of a session's end.
+fn note_end(peer: Option<SocketAddr>, end: &End) {
+    let from = peer.map_or_else(|| "a local socket".to_owned(), |p| p.to_string());
+    match end {
+        End::Gone | End::Quit | End::Idle => tracing::debug!("admin session from {from} ended: {end:?}"),
+        End::MadeRoom => tracing::warn!("admin session from {from} had to make room for a local one"),
+        End::LoginTimeout => tracing::warn!("admin login from {from} took too long"),
+        End::NotReading => tracing::warn!("admin session from {from} does not read its results and is closed"),
+        End::Refused(why) => tracing::warn!("admin session from {from}: {why}"),
+        End::Lost(e) => tracing::debug!("admin session from {from} was lost: {e}"),
+    }
+}

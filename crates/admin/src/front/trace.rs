@@ -1,0 +1,108 @@
+//! What the audit log is told of a session: that it began or was refused, and how it ended.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use model::control::{AdminAction, AdminEvent};
+
+use super::End;
+use crate::handle::EngineHandle;
+
+/// One session's trace; clones are the same one.
+#[derive(Clone)]
+pub struct Trace {
+    engine: EngineHandle,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What is known by now.
+struct Known {
+    stage: Stage,
+    line: AdminEvent,
+}
+
+/// How far the session came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    LogsIn,
+    LoggedIn,
+}
+
+impl Trace {
+    /// Of a client that has just come.
+    pub fn new(engine: EngineHandle, id: u32, peer: Option<SocketAddr>) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let line = AdminEvent {
+            action: AdminAction::ConnectOk,
+            session_id: u64::from(id),
+            user: String::new(),
+            schema: String::new(),
+            client: peer.map(|peer| peer.to_string()).unwrap_or_default(),
+            connected_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            is_tls: false,
+            extra: None,
+        };
+        Self { engine, known: Arc::new(Mutex::new(Known { stage: Stage::LogsIn, line })) }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
+        act(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The client speaks TLS.
+    pub fn is_tls(&self) {
+        self.with(|known| known.line.is_tls = true);
+    }
+
+    /// The client claims to be `user`.
+    pub fn claims(&self, user: &[u8]) {
+        self.with(|known| known.line.user = String::from_utf8_lossy(user).into_owned());
+    }
+
+    /// The client logged in.
+    pub fn enters(&self, schema: Option<&str>) {
+        self.with(|known| {
+            known.stage = Stage::LoggedIn;
+            known.line.schema = schema.unwrap_or_default().to_owned();
+        });
+        self.tell(AdminAction::ConnectOk, None);
+    }
+
+    /// The session is over.
+    pub fn ends(&self, end: &End) {
+        let stage = self.with(|known| known.stage);
+        match (stage, end) {
+            // Probes of the port, which say nothing and leave, are no refusals.
+            (Stage::LogsIn, End::Gone) => return,
+            (Stage::LogsIn, end) => return self.tell(AdminAction::ConnectErr, Some(end.reason())),
+            (Stage::LoggedIn, End::Quit) => self.tell(AdminAction::Quit, None),
+            (Stage::LoggedIn, _) => {}
+        }
+        self.tell(AdminAction::Close, None);
+    }
+
+    /// The client was turned away before it could say anything.
+    pub fn is_turned_away(&self, why: &str) {
+        self.tell(AdminAction::ConnectErr, Some(why.to_owned()));
+    }
+
+    fn tell(&self, action: AdminAction, extra: Option<String>) {
+        let line = self.with(|known| known.line.clone());
+        self.engine.audit(AdminEvent { action, extra, ..line });
+    }
+}
+
+impl End {
+    /// Why, in words for the log.
+    fn reason(&self) -> String {
+        match self {
+            Self::Refused(why) => why.clone(),
+            Self::Lost(error) => error.to_string(),
+            Self::LoginTimeout => "the login took too long".to_owned(),
+            Self::MadeRoom => "made room for a local client".to_owned(),
+            Self::NotReading => "the client does not read".to_owned(),
+            Self::Gone | Self::Quit | Self::Idle => "the client left".to_owned(),
+        }
+    }
+}

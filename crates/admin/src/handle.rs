@@ -1,0 +1,149 @@
+//! The way to the engine from any thread: a bounded queue of statements, each with its place for an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Config;
+use model::control::{AdminEvent, DataPlane};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::reply::{Reply, Role, SessionInfo};
+
+/// Statements that may wait for the engine; one more waits in front of the queue.
+const QUEUE: usize = 64;
+
+/// One statement on its way.
+#[derive(Debug)]
+pub struct Job {
+    /// What the session may do.
+    pub who: Role,
+    /// Who asks.
+    pub session: SessionInfo,
+    /// The statement, without its packet.
+    pub sql: Vec<u8>,
+    /// Where the answer goes.
+    pub answer: oneshot::Sender<Reply>,
+}
+
+/// Why the engine wakes.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// A statement has come.
+    Statement(Job),
+    /// None has, for as long as it was to wait.
+    Time,
+    /// Every handle is gone.
+    End,
+}
+
+/// The engine's end of the queue.
+#[derive(Debug)]
+pub struct Jobs {
+    queue: mpsc::Receiver<Job>,
+    runtime: watch::Sender<Arc<Config>>,
+}
+
+/// Blocks until the next statement comes, and ends when every handle is gone: for a thread that is not a runtime's.
+impl Iterator for Jobs {
+    type Item = Job;
+
+    fn next(&mut self) -> Option<Job> {
+        self.queue.blocking_recv()
+    }
+}
+
+impl Jobs {
+    /// The next statement; `None` when every handle is gone.
+    pub async fn next_async(&mut self) -> Option<Job> {
+        self.queue.recv().await
+    }
+
+    /// The next statement, if one comes within `limit`. Blocks: for a thread that is not a runtime's; `clock` is its own.
+    pub(crate) fn next_within(&mut self, clock: &Runtime, limit: Duration) -> Wake {
+        match clock.block_on(async { tokio::time::timeout(limit, self.queue.recv()).await }) {
+            Ok(Some(job)) => Wake::Statement(job),
+            Ok(None) => Wake::End,
+            Err(_) => Wake::Time,
+        }
+    }
+
+    /// Tells every handle of the configuration that is now in force.
+    pub fn publish(&self, runtime: Arc<Config>) {
+        self.runtime.send_replace(runtime);
+    }
+}
+
+/// Speaks to the engine.
+#[derive(Clone)]
+pub struct EngineHandle {
+    queue: mpsc::Sender<Job>,
+    runtime: watch::Receiver<Arc<Config>>,
+    plane: Option<Arc<dyn DataPlane>>,
+}
+
+impl std::fmt::Debug for EngineHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EngineHandle({} places in the queue)", self.queue.capacity())
+    }
+}
+
+impl EngineHandle {
+    /// Executes one statement. Never fails otherwise than by a [`Reply::Err`].
+    pub async fn execute(&self, who: Role, session: &SessionInfo, sql: Vec<u8>) -> Reply {
+        let (answer, reply) = oneshot::channel();
+        let job = Job { who, session: session.clone(), sql, answer };
+        if self.queue.send(job).await.is_err() {
+            return Reply::refused("the admin engine has stopped");
+        }
+        reply.await.unwrap_or_else(|_| Reply::refused("the admin engine has stopped"))
+    }
+
+    /// The same, whose events go to the audit log of `plane`.
+    pub fn with_audit(self, plane: Arc<dyn DataPlane>) -> Self {
+        Self { plane: Some(plane), ..self }
+    }
+
+    /// Notes what a session of the admin port did in the audit log, if there is one. Does not block.
+    pub(crate) fn audit(&self, event: AdminEvent) {
+        if let Some(plane) = &self.plane {
+            plane.audit(event);
+        }
+    }
+
+    /// A way to the engine that does not keep it alive.
+    pub(crate) fn weak(&self) -> WeakHandle {
+        WeakHandle(self.queue.downgrade())
+    }
+
+    /// The configuration in force: admin variables, jobs of the scheduler, REST routes. Changes are announced.
+    pub fn runtime(&self) -> watch::Receiver<Arc<Config>> {
+        self.runtime.clone()
+    }
+}
+
+/// Speaks to the engine as long as others do.
+#[derive(Debug)]
+pub(crate) struct WeakHandle(mpsc::WeakSender<Job>);
+
+impl WeakHandle {
+    /// Executes one statement; `None` when every handle is gone. Blocks: for a thread that is not a runtime's.
+    pub(crate) fn execute(&self, who: Role, session: &SessionInfo, sql: &str) -> Option<Reply> {
+        let (answer, reply) = oneshot::channel();
+        let job = Job { who, session: session.clone(), sql: sql.as_bytes().to_vec(), answer };
+        self.0.upgrade()?.blocking_send(job).ok()?;
+        reply.blocking_recv().ok()
+    }
+
+    /// Whether somebody else still speaks to the engine.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.upgrade().is_some()
+    }
+}
+
+/// A handle and the engine's end, for the engine and for those who stand in for it in tests.
+pub fn channel(runtime: Arc<Config>) -> (EngineHandle, Jobs) {
+    let (queue_in, queue_out) = mpsc::channel(QUEUE);
+    let (runtime_in, runtime_out) = watch::channel(runtime);
+    (EngineHandle { queue: queue_in, runtime: runtime_out, plane: None }, Jobs { queue: queue_out, runtime: runtime_in })
+}

@@ -1,0 +1,137 @@
+use super::*;
+use model::stats::{Metric, MetricKind, Reading, Sample, StatsTable, Value};
+use std::io::{Read, Write};
+use std::net::TcpStream as StdStream;
+
+struct Source;
+
+impl StatsSource for Source {
+    fn tables(&self) -> Vec<&'static StatsTable> {
+        Vec::new()
+    }
+
+    fn rows(&self, _: &'static StatsTable, _: Reading) -> Vec<Vec<Value>> {
+        Vec::new()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let sample = |labels, value| vec![Sample { suffix: "", labels, value }];
+        let uptime = sample(Vec::new(), 2.0);
+        let status = sample(vec![("endpoint", "db\"1\\\n:3306".to_owned()), ("hostgroup", "1".to_owned())], -0.5);
+        vec![
+            Metric { name: "proxysql_uptime_seconds_total", help: "Up.", kind: MetricKind::Counter, samples: uptime },
+            Metric { name: "proxysql_connpool_conns_status", help: "Two\nlines.", kind: MetricKind::Gauge, samples: status },
+        ]
+    }
+}
+
+/// Sends a request and gives status, head and body.
+fn send(address: SocketAddr, request: &str) -> (u16, String, String) {
+    let mut stream = StdStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
+}
+
+fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
+    send(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+}
+
+fn post(address: SocketAddr, path: &str, body: &str) -> (u16, String, String) {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    send(address, &(head + body))
+}
+
+/// Runs `check` on another thread against a server with these routes.
+fn with_server(routes: Vec<Route>, check: impl FnOnce(SocketAddr) + Send + 'static) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut server = Server::new(vec![Arc::new(Source)], Arc::new(|| Err("no server answers".to_owned())));
+        let listen = Some("127.0.0.1:0".parse().unwrap());
+        server.apply(HttpSettings { listen, routes }).await.unwrap();
+        let address = server.address().unwrap();
+        tokio::task::spawn_blocking(move || check(address)).await.unwrap();
+        server.close().await;
+        assert!(StdStream::connect(address).is_err());
+    });
+}
+
+#[test]
+fn metrics_and_health() {
+    with_server(Vec::new(), |address| {
+        let (status, head, body) = get(address, "/metrics");
+        let page = concat!(
+            "# HELP proxysql_uptime_seconds_total Up.\n# TYPE proxysql_uptime_seconds_total counter\nproxysql_uptime_seconds_total 2\n",
+            "# HELP proxysql_connpool_conns_status Two\\nlines.\n# TYPE proxysql_connpool_conns_status gauge\n",
+            "proxysql_connpool_conns_status{endpoint=\"db\\\"1\\\\\\n:3306\",hostgroup=\"1\"} -0.5\n",
+        );
+        assert_eq!((status, body.as_str()), (200, page));
+        assert!(head.to_lowercase().contains("content-type: text/plain; version=0.0.4"));
+        assert_eq!(get(address, "/healthz").0, 200);
+        let (status, _, body) = get(address, "/readyz");
+        assert_eq!((status, body.as_str()), (503, "no server answers\n"));
+        assert_eq!((get(address, "/").0, post(address, "/metrics", "").0), (404, 405));
+    });
+}
+
+#[test]
+fn scripts() {
+    let dir = tempfile::tempdir().unwrap();
+    let route = |uri: &str, method: Method, text: &str| {
+        let path = dir.path().join(uri);
+        let mut file = std::fs::File::create(&path).unwrap();
+        write!(file, "#!/bin/sh\n{text}\n").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        file.set_permissions(mode).unwrap();
+        Route { method, uri: uri.to_owned(), script: path.to_str().unwrap().to_owned(), limit: Duration::from_millis(400) }
+    };
+    let routes = vec![
+        route("echo", Method::POST, r#"printf '{"got":%s}' "$1""#),
+        route("show", Method::GET, r#"printf '%s' "$1""#),
+        route("fail", Method::GET, "echo out; echo err >&2; exit 4"),
+        route("words", Method::GET, "echo words"),
+        route("empty", Method::GET, "true"),
+        route("slow", Method::GET, "exec sleep 100"),
+        Route { script: "/does/not/exist".into(), ..route("none", Method::GET, "") },
+    ];
+    with_server(routes, |address| {
+        let (status, head, body) = post(address, "/sync/echo", r#"{"a":[1]}"#);
+        assert_eq!((status, body.as_str()), (200, r#"{"got":{"a":[1]}}"#));
+        assert!(head.to_lowercase().contains("content-type: application/json"));
+        assert!(head.to_lowercase().contains("access-control-allow-origin: *"));
+        assert_eq!(get(address, "/sync/show?a=1&b=x%20y").2, r#"{"a":"1","b":"x y"}"#);
+        assert_eq!(get(address, "/sync/show").2, "{}");
+        for (path, body) in [("/sync/echo", ""), ("/sync/echo", "{"), ("/sync/nowhere", "{}"), ("/sync/show", "{}")] {
+            let (status, _, body) = post(address, path, body);
+            assert_eq!((status, body.contains(r#""type":"in""#)), (400, true), "{path}");
+        }
+        assert_eq!(post(address, "/sync/echo", &format!("\"{}\"", "x".repeat(200_000))).0, 400);
+        let (status, _, body) = get(address, "/sync/fail");
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, &body["type"], &body["error_code"]), (424, &"out".into(), &"4".into()));
+        assert_eq!((&body["script_stdout"], &body["script_stderr"]), (&"out\n".into(), &"err\n".into()));
+        for path in ["/sync/words", "/sync/empty", "/sync/slow", "/sync/none"] {
+            assert_eq!(get(address, path).0, 424, "{path}");
+        }
+    });
+}
+
+#[test]
+fn the_port_changes_live() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let settings = |listen: Option<SocketAddr>| HttpSettings { listen, routes: Vec::new() };
+        let mut server = Server::new(Vec::new(), Arc::new(|| Ok(())));
+        server.apply(settings(None)).await.unwrap();
+        assert_eq!(server.address(), None);
+        server.apply(settings("127.0.0.1:0".parse().ok())).await.unwrap();
+        let first = server.address().unwrap();
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(server.apply(settings(taken.local_addr().ok())).await.is_err());
+        assert_eq!(server.address(), Some(first), "the old one stays");
+        server.apply(settings(None)).await.unwrap();
+        assert!(StdStream::connect(first).is_err());
+    });
+}

@@ -1,0 +1,33 @@
+//! The operator's side: a SQL engine over the configuration, the commands that move it, and the ways in.
+//!
+//! [`bootstrap()`] finds the configuration that holds at the start; [`Bootstrap::start`] gives it to an engine, which lives
+//! on a thread of its own and is spoken to through [`EngineHandle`]. The engine knows the data plane by `model`'s traits
+//! alone and never imports `proxy`.
+//!
+//! [`outside`] keeps the ways in on a thread of their own: [`front`] speaks the MySQL protocol, [`http`] serves metrics and REST
+//! routes, [`scheduler`] runs scripts.
+//!
+//! INVARIANT: what is observed is never written back as configuration, and a refused command changes nothing.
+
+mod bootstrap;
+mod commands;
+mod engine;
+mod error;
+pub mod front;
+mod handle;
+mod history;
+pub mod http;
+mod live;
+pub mod metrics;
+pub mod outside;
+mod process;
+mod reply;
+pub mod scheduler;
+mod store;
+mod watch;
+
+pub use bootstrap::{Bootstrap, EngineOptions, Precedence, bootstrap};
+pub use error::AdminError;
+pub use handle::{EngineHandle, Job, Jobs, channel};
+pub use process::{Process, Stop};
+pub use reply::{Reply, Role, SessionInfo};

@@ -1,0 +1,85 @@
+//! Tables of statistics that ProxySQL has and that nobody publishes here: those of its cluster. They are there and empty, so that
+//! dashboards and scripts that name them go on.
+
+use model::stats::{StatsColumn, StatsSchema, StatsTable, stat};
+
+const fn table(name: &'static str, columns: &'static [StatsColumn], primary_key: &'static [&'static str]) -> StatsTable {
+    StatsTable { schema: StatsSchema::Stats, name, columns, primary_key, has_reset: false, help: "Part of ProxySQL's interface." }
+}
+
+/// All of them.
+pub(super) static TABLES: &[StatsTable] = &[
+    table(
+        "stats_proxysql_servers_clients_status",
+        &[
+            stat("uuid", "VARCHAR"),
+            stat("hostname", "VARCHAR"),
+            stat("port", "INT"),
+            stat("admin_mysql_ifaces", "VARCHAR"),
+            stat("last_seen_at", "INT"),
+        ],
+        &["uuid", "hostname", "port"],
+    ),
+    table(
+        "stats_proxysql_servers_status",
+        &[
+            stat("hostname", "VARCHAR"),
+            stat("port", "INT"),
+            stat("weight", "INT"),
+            stat("master", "VARCHAR"),
+            stat("global_version", "INT"),
+            stat("check_age_us", "INT"),
+            stat("ping_time_us", "INT"),
+            stat("checks_OK", "INT"),
+            stat("checks_ERR", "INT"),
+        ],
+        &["hostname", "port"],
+    ),
+    table(
+        "stats_proxysql_servers_metrics",
+        &[
+            stat("hostname", "VARCHAR"),
+            stat("port", "INT"),
+            stat("weight", "INT"),
+            stat("comment", "VARCHAR"),
+            stat("response_time_ms", "INT"),
+            stat("Uptime_s", "INT"),
+            stat("last_check_ms", "INT"),
+            stat("Queries", "INT"),
+            stat("Client_Connections_connected", "INT"),
+            stat("Client_Connections_created", "INT"),
+        ],
+        &["hostname", "port"],
+    ),
+    table(
+        "stats_proxysql_servers_checksums",
+        &[
+            stat("hostname", "VARCHAR"),
+            stat("port", "INT"),
+            stat("name", "VARCHAR"),
+            stat("version", "INT"),
+            stat("epoch", "INT"),
+            stat("checksum", "VARCHAR"),
+            stat("changed_at", "INT"),
+            stat("updated_at", "INT"),
+            stat("diff_check", "INT"),
+        ],
+        &["hostname", "port", "name"],
+    ),
+    StatsTable {
+        has_reset: true,
+        ..table(
+            "stats_proxysql_message_metrics",
+            &[
+                stat("message_id", "VARCHAR"),
+                stat("filename", "VARCHAR"),
+                stat("line", "INT"),
+                stat("func", "VARCHAR"),
+                stat("count_star", "INTEGER"),
+                stat("first_seen", "INTEGER"),
+                stat("last_seen", "INTEGER"),
+            ],
+            &["filename", "line", "func"],
+        )
+    },
+];

@@ -1,0 +1,301 @@
+//! Tables that are computed when they are read: `runtime_*`, `stats.*`, `monitor.*`, `information_schema.*`.
+//!
+//! Each is a virtual table of SQLite over one registry, so joins, views, aliases and any letter case work, and nothing is
+//! copied before a statement that may not need it. A statement sees each table once: rows are computed when it first
+//! asks and kept until it ends.
+//!
+//! INVARIANT: reading changes nothing, except that a `_reset` twin begins its counters anew, once for each statement; a
+//! table and its twin in one statement show the same rows.
+
+mod known;
+mod runtime;
+mod schema;
+mod vtab;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::config::Table;
+use model::control::DataPlane;
+use model::stats::{Reading, StatsSchema, StatsSource, StatsTable, Value};
+use rusqlite::Connection;
+
+use crate::error::AdminError;
+pub use runtime::{Checksum, Runtime};
+pub use schema::SCHEMAS;
+
+/// Rows of one table, one value a column.
+pub type Rows = Arc<Vec<Vec<Value>>>;
+
+/// One column of a live table.
+#[derive(Debug, Clone)]
+pub struct LiveColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type, as SQL shows it.
+    pub sql_type: String,
+    /// Whether it may be NULL.
+    pub is_nullable: bool,
+}
+
+/// One live table.
+#[derive(Debug)]
+pub struct LiveTable {
+    /// The schema it is in.
+    pub schema: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its columns, in order.
+    pub columns: Vec<LiveColumn>,
+    /// Columns of its primary key. Shown, not enforced.
+    pub key: Vec<String>,
+    content: Content,
+}
+
+/// Where rows come from.
+#[derive(Debug, Clone, Copy)]
+enum Content {
+    /// The configuration in force.
+    Config(&'static Table),
+    /// The variables in force.
+    Variables,
+    /// Checksums of the modules.
+    Checksums,
+    /// Whoever counts.
+    Stats(&'static StatsTable, Reading),
+    /// What there is: schemas, tables, columns.
+    Schema(schema::View),
+}
+
+impl LiveTable {
+    /// The table as SQL describes it.
+    pub fn ddl(&self) -> String {
+        let mut lines: Vec<String> = self.columns.iter().map(LiveColumn::line).collect();
+        if !self.key.is_empty() {
+            lines.push(format!("PRIMARY KEY ({})", self.key.join(", ")));
+        }
+        format!("CREATE TABLE {} (\n    {}\n)", self.name, lines.join(",\n    "))
+    }
+
+    fn reset_source(&self) -> Option<&'static StatsTable> {
+        match self.content {
+            Content::Stats(table, Reading::Reset) => Some(table),
+            _ => None,
+        }
+    }
+}
+
+impl LiveColumn {
+    fn line(&self) -> String {
+        let null = if self.is_nullable { "" } else { " NOT NULL" };
+        format!("{} {}{null}", model::config::ddl::quoted(&self.name), self.sql_type)
+    }
+}
+
+/// The registry, and what the statement at hand has seen.
+pub struct Live {
+    tables: Vec<LiveTable>,
+    sources: Vec<Arc<dyn StatsSource>>,
+    plane: Arc<dyn DataPlane>,
+    /// What is in force.
+    pub runtime: Mutex<Runtime>,
+    statement: Mutex<Statement>,
+    memory_bytes: AtomicU64,
+}
+
+/// What one statement has named and read.
+#[derive(Debug, Default)]
+struct Statement {
+    named: BTreeSet<usize>,
+    seen: BTreeMap<usize, Rows>,
+}
+
+impl Live {
+    /// The registry of everything that `plane` and `sources` publish, and of what is in force.
+    pub fn new(plane: Arc<dyn DataPlane>, mut sources: Vec<Arc<dyn StatsSource>>, runtime: Runtime) -> Self {
+        sources.insert(0, plane.clone());
+        let mut tables = runtime::tables();
+        tables.extend(stats_tables(&sources));
+        tables.extend(schema::tables());
+        Self {
+            tables,
+            sources,
+            plane,
+            runtime: Mutex::new(runtime),
+            statement: Mutex::new(Statement::default()),
+            memory_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Registers the module and makes the tables: all for an administrator; statistics alone, in `main` too, for a reader.
+    pub fn install(self: &Arc<Self>, db: &Connection, is_admin: bool) -> Result<(), AdminError> {
+        vtab::register(db, self.clone())?;
+        for (index, table) in self.tables.iter().enumerate() {
+            let is_stats = table.schema == "stats" || table.schema == "monitor";
+            let schemas = match (is_admin, table.schema) {
+                (true, schema) => vec![schema],
+                (false, "main") => vec![],
+                (false, "stats") => vec!["stats", "main"],
+                (false, schema) if is_stats || schema.ends_with("_schema") => vec![schema],
+                (false, _) => vec![],
+            };
+            for schema in schemas {
+                db.execute_batch(&format!("CREATE VIRTUAL TABLE {schema}.\"{}\" USING live({index})", table.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every table, in no order that matters.
+    pub fn tables(&self) -> &[LiveTable] {
+        &self.tables
+    }
+
+    /// A live table by name; letter case does not matter.
+    pub fn find(&self, schema: Option<&str>, name: &str) -> Option<&LiveTable> {
+        let is_it = |table: &&LiveTable| {
+            table.name.eq_ignore_ascii_case(name) && schema.is_none_or(|schema| schema.eq_ignore_ascii_case(table.schema))
+        };
+        self.tables.iter().find(is_it)
+    }
+
+    /// A new statement begins: it has seen nothing.
+    pub fn begin_statement(&self) {
+        *self.statement.lock().unwrap_or_else(PoisonError::into_inner) = Statement::default();
+    }
+
+    /// Begins the counters of a table anew. Answers how many rows it had; `None` when there is no such table.
+    pub fn reset(&self, name: &str) -> Option<usize> {
+        let table = self.find(None, name)?;
+        match table.content {
+            Content::Stats(table, _) => Some(self.stats_rows(table, Reading::Reset).len()),
+            _ => None,
+        }
+    }
+
+    /// The rows of a table of statistics now, outside of any statement.
+    pub fn read_stats(&self, name: &str, reading: Reading) -> Option<Vec<Vec<Value>>> {
+        match self.find(Some("stats"), name)?.content {
+            Content::Stats(table, _) => Some(self.stats_rows(table, reading)),
+            _ => None,
+        }
+    }
+
+    /// Metrics of everybody who counts.
+    pub fn metrics(&self) -> Vec<model::stats::Metric> {
+        self.sources.iter().flat_map(|source| source.metrics()).collect()
+    }
+
+    /// How much memory the databases take, bytes.
+    pub fn note_memory(&self, bytes: u64) {
+        self.memory_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What the engine adds to `stats_mysql_global`.
+    fn own_numbers(&self) -> Vec<Vec<Value>> {
+        let version = {
+            let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+            runtime.checksums.iter().find(|line| line.name == "mysql_servers").map_or(0, |line| line.version)
+        };
+        let memory = self.memory_bytes.load(Ordering::Relaxed);
+        vec![
+            vec!["SQLite3_memory_bytes".into(), memory.to_string().into()],
+            vec!["Servers_table_version".into(), version.to_string().into()],
+        ]
+    }
+
+    /// The statement at hand names this table.
+    fn name(&self, index: usize) {
+        self.statement.lock().unwrap_or_else(PoisonError::into_inner).named.insert(index);
+    }
+
+    /// The rows of a table for the statement at hand.
+    fn rows(&self, index: usize) -> Rows {
+        let mut statement = self.statement.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rows) = statement.seen.get(&index) {
+            return rows.clone();
+        }
+        let rows = Arc::new(self.compute(index, &statement.named));
+        for twin in self.twins(index) {
+            statement.seen.insert(twin, rows.clone());
+        }
+        rows
+    }
+
+    fn compute(&self, index: usize, named: &BTreeSet<usize>) -> Vec<Vec<Value>> {
+        let runtime = || self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.tables[index].content {
+            Content::Config(table) => runtime::rows(table, &runtime().config, &self.plane.placements()),
+            Content::Variables => runtime().variables(),
+            Content::Checksums => runtime().checksums(),
+            Content::Schema(view) => schema::rows(view, &self.tables),
+            Content::Stats(table, _) => {
+                let is_reset = self.twins(index).any(|twin| named.contains(&twin) && self.tables[twin].reset_source().is_some());
+                self.stats_rows(table, if is_reset { Reading::Reset } else { Reading::Keep })
+            }
+        }
+    }
+
+    /// The table and its `_reset` twin or its original.
+    fn twins(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+        let source = |table: &LiveTable| match table.content {
+            Content::Stats(source, _) => Some(source.name),
+            _ => None,
+        };
+        let own = source(&self.tables[index]);
+        let is_twin = move |other: &LiveTable| own.is_some() && source(other) == own;
+        (0..self.tables.len()).filter(move |other| *other == index || is_twin(&self.tables[*other]))
+    }
+
+    fn stats_rows(&self, table: &'static StatsTable, reading: Reading) -> Vec<Vec<Value>> {
+        let gives = |source: &&Arc<dyn StatsSource>| source.tables().iter().any(|other| other.name == table.name);
+        let mut rows: Vec<Vec<Value>> = Vec::new();
+        for source in self.sources.iter().filter(gives) {
+            let own = source.tables().into_iter().find(|other| other.name == table.name).unwrap_or(table);
+            rows.extend(source.rows(own, reading));
+        }
+        if table.name == "stats_mysql_global" {
+            rows.extend(self.own_numbers());
+        }
+        rows
+    }
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Live({} tables)", self.tables.len())
+    }
+}
+
+/// What is published, then what ProxySQL has and nobody publishes: those are there and empty.
+fn stats_tables(sources: &[Arc<dyn StatsSource>]) -> Vec<LiveTable> {
+    let mut tables: Vec<LiveTable> = Vec::new();
+    let published = sources.iter().flat_map(|source| source.tables());
+    for table in published.chain(known::TABLES.iter()) {
+        if tables.iter().any(|other| other.name == table.name) {
+            continue;
+        }
+        tables.push(stats_table(table, Reading::Keep));
+        if table.has_reset {
+            tables.push(stats_table(table, Reading::Reset));
+        }
+    }
+    tables
+}
+
+fn stats_table(table: &'static StatsTable, reading: Reading) -> LiveTable {
+    let column = |column: &model::stats::StatsColumn| LiveColumn {
+        name: column.name.to_owned(),
+        sql_type: column.sql_type.to_owned(),
+        is_nullable: column.is_nullable,
+    };
+    let suffix = if reading == Reading::Reset { "_reset" } else { "" };
+    LiveTable {
+        schema: if table.schema == StatsSchema::Monitor { "monitor" } else { "stats" },
+        name: format!("{}{suffix}", table.name),
+        columns: table.columns.iter().map(column).collect(),
+        key: table.primary_key.iter().map(|name| (*name).to_owned()).collect(),
+        content: Content::Stats(table, reading),
+    }
+}

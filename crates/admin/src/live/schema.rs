@@ -1,0 +1,182 @@
+//! `information_schema` and a little of `performance_schema`, for tools that look before they ask.
+
+use model::config::{TABLES, ddl};
+use model::stats::Value;
+
+use super::{Content, LiveColumn, LiveTable};
+
+/// Which table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// `SCHEMATA`.
+    Schemata,
+    /// `TABLES`.
+    Tables,
+    /// `COLUMNS`.
+    Columns,
+    /// A table that is always empty.
+    Empty,
+}
+
+/// The schemas that an administrator sees.
+pub const SCHEMAS: &[&str] = &["main", "disk", "stats", "monitor", "stats_history", "information_schema", "performance_schema"];
+
+/// Schema, table, columns, and what is in it.
+const VIEWS: &[(&str, &str, &str, View)] = &[
+    (
+        "information_schema",
+        "SCHEMATA",
+        "CATALOG_NAME SCHEMA_NAME DEFAULT_CHARACTER_SET_NAME DEFAULT_COLLATION_NAME SQL_PATH",
+        View::Schemata,
+    ),
+    (
+        "information_schema",
+        "TABLES",
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_TYPE ENGINE VERSION ROW_FORMAT TABLE_ROWS AVG_ROW_LENGTH DATA_LENGTH MAX_DATA_LENGTH \
+         INDEX_LENGTH DATA_FREE AUTO_INCREMENT CREATE_TIME UPDATE_TIME CHECK_TIME TABLE_COLLATION CHECKSUM CREATE_OPTIONS TABLE_COMMENT",
+        View::Tables,
+    ),
+    (
+        "information_schema",
+        "COLUMNS",
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME ORDINAL_POSITION COLUMN_DEFAULT IS_NULLABLE DATA_TYPE CHARACTER_MAXIMUM_LENGTH \
+         CHARACTER_OCTET_LENGTH NUMERIC_PRECISION NUMERIC_SCALE DATETIME_PRECISION CHARACTER_SET_NAME COLLATION_NAME COLUMN_TYPE COLUMN_KEY \
+         EXTRA PRIVILEGES COLUMN_COMMENT GENERATION_EXPRESSION",
+        View::Columns,
+    ),
+    (
+        "information_schema",
+        "KEY_COLUMN_USAGE",
+        "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME ORDINAL_POSITION \
+         POSITION_IN_UNIQUE_CONSTRAINT REFERENCED_TABLE_SCHEMA REFERENCED_TABLE_NAME REFERENCED_COLUMN_NAME",
+        View::Empty,
+    ),
+    (
+        "information_schema",
+        "REFERENTIAL_CONSTRAINTS",
+        "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME UNIQUE_CONSTRAINT_SCHEMA UNIQUE_CONSTRAINT_NAME MATCH_OPTION UPDATE_RULE \
+         DELETE_RULE TABLE_NAME REFERENCED_TABLE_NAME",
+        View::Empty,
+    ),
+    (
+        "information_schema",
+        "TABLE_CONSTRAINTS",
+        "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_SCHEMA TABLE_NAME CONSTRAINT_TYPE",
+        View::Empty,
+    ),
+    (
+        "information_schema",
+        "STATISTICS",
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME NON_UNIQUE INDEX_SCHEMA INDEX_NAME SEQ_IN_INDEX COLUMN_NAME COLLATION CARDINALITY SUB_PART \
+         PACKED NULLABLE INDEX_TYPE COMMENT INDEX_COMMENT",
+        View::Empty,
+    ),
+    (
+        "information_schema",
+        "ROUTINES",
+        "SPECIFIC_NAME ROUTINE_CATALOG ROUTINE_SCHEMA ROUTINE_NAME ROUTINE_TYPE DATA_TYPE ROUTINE_BODY ROUTINE_DEFINITION CREATED LAST_ALTERED \
+         ROUTINE_COMMENT DEFINER",
+        View::Empty,
+    ),
+    (
+        "information_schema",
+        "PARAMETERS",
+        "SPECIFIC_CATALOG SPECIFIC_SCHEMA SPECIFIC_NAME ORDINAL_POSITION PARAMETER_MODE PARAMETER_NAME DATA_TYPE",
+        View::Empty,
+    ),
+    ("information_schema", "VIEWS", "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME VIEW_DEFINITION CHECK_OPTION IS_UPDATABLE DEFINER", View::Empty),
+    (
+        "information_schema",
+        "TRIGGERS",
+        "TRIGGER_CATALOG TRIGGER_SCHEMA TRIGGER_NAME EVENT_MANIPULATION EVENT_OBJECT_SCHEMA EVENT_OBJECT_TABLE ACTION_STATEMENT ACTION_TIMING",
+        View::Empty,
+    ),
+    ("information_schema", "EVENTS", "EVENT_CATALOG EVENT_SCHEMA EVENT_NAME DEFINER STATUS", View::Empty),
+    ("information_schema", "PARTITIONS", "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME PARTITION_NAME", View::Empty),
+    (
+        "information_schema",
+        "FILES",
+        "FILE_ID FILE_NAME FILE_TYPE TABLESPACE_NAME LOGFILE_GROUP_NAME ENGINE INITIAL_SIZE TOTAL_EXTENTS EXTENT_SIZE EXTRA",
+        View::Empty,
+    ),
+    ("information_schema", "ENGINES", "ENGINE SUPPORT COMMENT TRANSACTIONS XA SAVEPOINTS", View::Empty),
+    ("information_schema", "PLUGINS", "PLUGIN_NAME PLUGIN_VERSION PLUGIN_STATUS PLUGIN_TYPE", View::Empty),
+    ("information_schema", "COLLATIONS", "COLLATION_NAME CHARACTER_SET_NAME ID IS_DEFAULT IS_COMPILED SORTLEN", View::Empty),
+    ("information_schema", "CHARACTER_SETS", "CHARACTER_SET_NAME DEFAULT_COLLATE_NAME DESCRIPTION MAXLEN", View::Empty),
+    ("information_schema", "COLUMN_STATISTICS", "SCHEMA_NAME TABLE_NAME COLUMN_NAME HISTOGRAM", View::Empty),
+    ("information_schema", "USER_PRIVILEGES", "GRANTEE TABLE_CATALOG PRIVILEGE_TYPE IS_GRANTABLE", View::Empty),
+    ("performance_schema", "session_variables", "VARIABLE_NAME VARIABLE_VALUE", View::Empty),
+    ("performance_schema", "session_status", "VARIABLE_NAME VARIABLE_VALUE", View::Empty),
+    ("performance_schema", "global_variables", "VARIABLE_NAME VARIABLE_VALUE", View::Empty),
+];
+
+/// The descriptions.
+pub(super) fn tables() -> Vec<LiveTable> {
+    let column = |name: &str| LiveColumn { name: name.to_owned(), sql_type: "VARCHAR COLLATE NOCASE".to_owned(), is_nullable: true };
+    let table = |(schema, name, columns, view): &(&'static str, &'static str, &'static str, View)| LiveTable {
+        schema,
+        name: (*name).to_owned(),
+        columns: columns.split_whitespace().map(column).collect(),
+        key: Vec::new(),
+        content: Content::Schema(*view),
+    };
+    VIEWS.iter().map(table).collect()
+}
+
+/// The rows of one of them.
+pub(super) fn rows(view: View, live: &[LiveTable]) -> Vec<Vec<Value>> {
+    match view {
+        View::Empty => Vec::new(),
+        View::Schemata => SCHEMAS.iter().map(|name| texts(&["def", name, "utf8mb4", "utf8mb4_general_ci", ""])).collect(),
+        View::Tables => {
+            let ours =
+                ["main", "disk"].into_iter().flat_map(|schema| TABLES.iter().map(move |table| table_row(schema, table.name, "BASE TABLE")));
+            ours.chain(live.iter().map(|table| table_row(table.schema, &table.name, "SYSTEM VIEW"))).collect()
+        }
+        View::Columns => {
+            let mut rows = Vec::new();
+            for (schema, table) in ["main", "disk"].into_iter().flat_map(|schema| TABLES.iter().map(move |table| (schema, table))) {
+                for (at, column) in table.columns.iter().enumerate() {
+                    let is_key = table.keys.first().is_some_and(|key| key.contains(&column.name));
+                    rows.push(column_row(
+                        [schema, table.name, column.name],
+                        at,
+                        ddl::sql_type(column),
+                        ddl::is_nullable(table, column),
+                        is_key,
+                    ));
+                }
+            }
+            for table in live {
+                for (at, column) in table.columns.iter().enumerate() {
+                    let sql_type = column.sql_type.split(' ').next().unwrap_or_default();
+                    let is_key = table.key.contains(&column.name);
+                    rows.push(column_row([table.schema, &table.name, &column.name], at, sql_type, column.is_nullable, is_key));
+                }
+            }
+            rows
+        }
+    }
+}
+
+fn texts(values: &[&str]) -> Vec<Value> {
+    values.iter().map(|value| Value::from(*value)).collect()
+}
+
+fn table_row(schema: &str, name: &str, kind: &str) -> Vec<Value> {
+    let mut row = texts(&["def", schema, name, kind, "SQLite"]);
+    row.resize(20, Value::Null);
+    row.push("".into());
+    row
+}
+
+fn column_row([schema, table, column]: [&str; 3], at: usize, sql_type: &str, is_nullable: bool, is_key: bool) -> Vec<Value> {
+    let (data_type, column_type) = if sql_type.starts_with("INT") { ("bigint", "bigint") } else { ("varchar", "varchar(255)") };
+    let mut row = texts(&["def", schema, table, column]);
+    row.push(Value::Integer(i64::try_from(at + 1).unwrap_or(i64::MAX)));
+    row.push(Value::Null);
+    row.extend(texts(&[if is_nullable { "YES" } else { "NO" }, data_type]));
+    row.resize(15, Value::Null);
+    row.extend(texts(&[column_type, if is_key { "PRI" } else { "" }, "", "select", "", ""]));
+    row
+}

@@ -1,0 +1,223 @@
+//! The thread of the admin interface's outside: MySQL port, HTTP port and scheduler on a runtime of their own, so that an
+//! operator gets in however busy the workers are.
+//!
+//! Follows the configuration in force by itself: what LOAD ... TO RUNTIME publishes is put in force here. What cannot be
+//! (an address that somebody else has) is an error in the log, and the old state stays.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use model::stats::StatsSource;
+use model::{Config, Listen};
+use rustls::ServerConfig;
+use tokio::sync::{oneshot, watch};
+
+use crate::error::AdminError;
+use crate::front::{Front, FrontSettings};
+use crate::handle::EngineHandle;
+use crate::http::{HttpSettings, Readiness, Server};
+use crate::scheduler::{Board, Job, Scheduler};
+
+/// Threads for what blocks: hashing passwords, gathering metrics.
+const BLOCKING_THREADS: usize = 4;
+
+/// What the outside is made of.
+pub struct OutsideParts {
+    /// Who executes SQL and publishes the configuration in force.
+    pub engine: EngineHandle,
+    /// Whose metrics `/metrics` shows.
+    pub sources: Vec<Arc<dyn StatsSource>>,
+    /// Where the scheduler shows its runs; give it to the engine as a source too.
+    pub board: Arc<Board>,
+    /// TLS for clients of the MySQL port, as the data plane offers it; a reload sends a new one.
+    pub tls: watch::Receiver<Option<Arc<ServerConfig>>>,
+    /// What `/readyz` says.
+    pub is_ready: Readiness,
+}
+
+/// Where the ports are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    /// The MySQL port's listeners, with the ports that the system chose.
+    pub mysql: Vec<Listen>,
+    /// The HTTP port, when it is enabled.
+    pub http: Option<SocketAddr>,
+}
+
+/// The running outside.
+pub struct Outside {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    addresses: Addresses,
+}
+
+impl Outside {
+    /// Opens the ports and starts the scheduler. Blocks until that is done.
+    ///
+    /// # Errors
+    /// The address that cannot be opened or the setting that is wrong; nothing keeps running then.
+    pub fn start(parts: OutsideParts) -> Result<Self, AdminError> {
+        let (stop, stopped) = oneshot::channel();
+        let (tell, told) = mpsc::channel();
+        let failed = |e: std::io::Error| AdminError::Refused(format!("the admin interface's thread: {e}"));
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().max_blocking_threads(BLOCKING_THREADS).build().map_err(failed)?;
+        let body = move || {
+            runtime.block_on(live(parts, tell, stopped));
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(body).map_err(failed)?;
+        let addresses =
+            told.recv().unwrap_or_else(|_| Err("the admin interface's thread ended".to_owned())).map_err(AdminError::Refused)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread), addresses })
+    }
+
+    /// Where the ports are, as of the start.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Closes the ports and ends sessions and scripts; blocks until the scripts are gone, some seconds at most.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The three of them.
+struct Parts {
+    front: Front,
+    http: Server,
+    scheduler: Scheduler,
+}
+
+async fn live(parts: OutsideParts, tell: mpsc::Sender<Result<Addresses, String>>, mut stopped: oneshot::Receiver<()>) {
+    let OutsideParts { engine, sources, board, mut tls, is_ready } = parts;
+    let mut runtime = engine.runtime();
+    let config = Arc::clone(&runtime.borrow_and_update());
+    let offered = tls.borrow_and_update().clone();
+    let settings = match FrontSettings::read(&config, offered.clone()) {
+        Ok(settings) => settings,
+        Err(e) => return drop(tell.send(Err(e))),
+    };
+    let (front, http) = (Front::new(engine, settings), Server::new(sources, is_ready));
+    let mut parts = Parts { front, http, scheduler: Scheduler::new(board) };
+    let faults = parts.apply(&config, offered).await;
+    let addresses = Addresses { mysql: parts.front.addresses(), http: parts.http.address() };
+    if faults.is_empty() {
+        let _ = tell.send(Ok(addresses));
+        parts.follow(&mut runtime, &mut tls, &mut stopped).await;
+    } else {
+        let _ = tell.send(Err(faults.join("; ")));
+    }
+    parts.front.close().await;
+    tokio::join!(parts.http.close(), parts.scheduler.stop());
+}
+
+impl Parts {
+    /// Puts in force whatever is published, until told to stop.
+    async fn follow(
+        &mut self,
+        runtime: &mut watch::Receiver<Arc<Config>>,
+        tls: &mut watch::Receiver<Option<Arc<ServerConfig>>>,
+        stopped: &mut oneshot::Receiver<()>,
+    ) {
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut *stopped => return,
+                Ok(()) = runtime.changed() => {}
+                Ok(()) = tls.changed() => {}
+            }
+            let (config, offered) = (Arc::clone(&runtime.borrow_and_update()), tls.borrow_and_update().clone());
+            for fault in self.apply(&config, offered).await {
+                tracing::error!("{fault}; what was in force stays");
+            }
+        }
+    }
+
+    /// Puts a configuration in force; what could not be, one line each.
+    async fn apply(&mut self, config: &Config, tls: Option<Arc<ServerConfig>>) -> Vec<String> {
+        let mut faults = Vec::new();
+        match FrontSettings::read(config, tls) {
+            Ok(settings) => {
+                let applied = self.front.apply(settings).await;
+                faults.extend(applied.err().map(|(listen, e)| format!("admin-mysql_ifaces: cannot listen on {listen}: {e}")));
+            }
+            Err(e) => faults.push(e),
+        }
+        match HttpSettings::read(config) {
+            Ok(settings) => {
+                let applied = self.http.apply(settings).await;
+                faults.extend(applied.err().map(|(address, e)| format!("admin-restapi_port: cannot listen on {address}: {e}")));
+            }
+            Err(e) => faults.push(e),
+        }
+        self.scheduler.apply(Job::read(config));
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::{Jobs, channel};
+    use lab::client::{Client, ConnectOptions};
+    use std::time::{Duration, Instant};
+
+    fn config(change: impl FnOnce(&mut Config)) -> Arc<Config> {
+        let mut config = Config::default();
+        config.admin.set("mysql_ifaces", "127.0.0.1:0").unwrap();
+        change(&mut config);
+        Arc::new(config)
+    }
+
+    fn start(config: Arc<Config>) -> (Result<Outside, AdminError>, Jobs) {
+        let (engine, jobs) = channel(config);
+        let (_, tls) = watch::channel(None);
+        let parts = OutsideParts { engine, sources: Vec::new(), board: Arc::default(), tls, is_ready: Arc::new(|| Ok(())) };
+        (Outside::start(parts), jobs)
+    }
+
+    #[test]
+    fn follows_the_configuration_in_force() {
+        let (outside, jobs) = start(config(|_| ()));
+        let outside = outside.unwrap();
+        let Listen::Tcp(address) = outside.addresses().mysql[0].clone() else { panic!() };
+        let log_in = |password: &str| Client::connect(&ConnectOptions::tcp(address.to_string(), "admin", password));
+        log_in("admin").unwrap();
+        jobs.publish(config(|c| c.admin.set("admin_credentials", "admin:changed").unwrap()));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while log_in("changed").is_err() {
+            assert!(Instant::now() < deadline, "the new password never holds");
+        }
+        assert!(log_in("admin").is_err());
+        outside.stop();
+        assert!(log_in("changed").is_err());
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_named() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let (outside, _jobs) = start(config(|c| {
+            c.admin.set("restapi_enabled", "true").unwrap();
+            c.admin.set("restapi_port", &port.to_string()).unwrap();
+        }));
+        let error = outside.err().unwrap().to_string();
+        assert!(error.starts_with(&format!("admin-restapi_port: cannot listen on 127.0.0.1:{port}")), "{error}");
+    }
+}

@@ -1,0 +1,63 @@
+//! What a session says to the engine and what it is told.
+
+/// What a session may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Read statistics and monitor tables.
+    Stats,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The name that was used at the login.
+    pub user: String,
+    /// The client's address, or `localhost` for a Unix socket.
+    pub peer: String,
+    /// The id that the greeting gave it.
+    pub connection_id: u32,
+    /// The schema it chose, if any.
+    pub schema: Option<String>,
+}
+
+/// The answer to one statement. All values are text, as ProxySQL sends them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// A result set, perhaps empty.
+    Rows {
+        /// Names of the columns.
+        columns: Vec<String>,
+        /// One value a column; `None` is NULL.
+        rows: Vec<Vec<Option<Vec<u8>>>>,
+    },
+    /// It is done.
+    Ok {
+        /// Rows that were changed.
+        affected: u64,
+        /// Text for people, often empty.
+        info: String,
+    },
+    /// It was refused, and nothing changed.
+    Err {
+        /// MySQL's error number.
+        code: u16,
+        /// Five characters.
+        sqlstate: &'static str,
+        /// The reason.
+        text: String,
+    },
+}
+
+impl Reply {
+    /// Done, and nothing to say.
+    pub fn done() -> Self {
+        Self::Ok { affected: 0, info: String::new() }
+    }
+
+    /// An error as the admin interface sends it: 1045 / 28000, as ProxySQL does for everything.
+    pub fn refused(text: impl std::fmt::Display) -> Self {
+        Self::Err { code: 1045, sqlstate: "28000", text: format!("ProxySQL Admin Error: {text}") }
+    }
+}

@@ -1,0 +1,113 @@
+//! MySQL's functions that SQLite lacks and that clients and ProxySQL's users call.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::types::Value;
+
+use crate::error::AdminError;
+use crate::reply::SessionInfo;
+
+/// What the functions answer for the session at hand.
+#[derive(Debug, Default)]
+pub struct Facts(Mutex<Known>);
+
+#[derive(Debug, Default, Clone)]
+struct Known {
+    session: SessionInfo,
+    version: String,
+    variables: Vec<(String, String)>,
+}
+
+impl Facts {
+    /// From now on statements are `session`'s.
+    pub fn enter(&self, session: &SessionInfo) {
+        self.with(|known| known.session = session.clone());
+    }
+
+    /// What VERSION() says, and `@@name` by name in lower case.
+    pub fn describe(&self, version: String, variables: Vec<(String, String)>) {
+        self.with(|known| (known.version, known.variables) = (version, variables));
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+type Answer = fn(&Known) -> Value;
+
+/// Functions without arguments.
+const FACTS: &[(&str, Answer)] = &[
+    ("version", |known| Value::Text(known.version.clone())),
+    ("user", |known| Value::Text(account(known))),
+    ("current_user", |known| Value::Text(account(known))),
+    ("session_user", |known| Value::Text(account(known))),
+    ("system_user", |known| Value::Text(account(known))),
+    ("connection_id", |known| Value::Integer(i64::from(known.session.connection_id))),
+    ("database", |known| schema(known)),
+    ("schema", |known| schema(known)),
+];
+
+/// Functions that are another expression of SQLite's.
+const TIMES: &[(&str, &str)] = &[
+    ("now", "SELECT datetime('now')"),
+    ("sysdate", "SELECT datetime('now')"),
+    ("utc_timestamp", "SELECT datetime('now')"),
+    ("curdate", "SELECT date('now')"),
+    ("curtime", "SELECT time('now')"),
+    ("unix_timestamp", "SELECT unixepoch()"),
+];
+
+fn account(known: &Known) -> String {
+    match known.session.peer.is_empty() {
+        true => known.session.user.clone(),
+        false => format!("{}@{}", known.session.user, known.session.peer),
+    }
+}
+
+fn schema(known: &Known) -> Value {
+    Value::Text(known.session.schema.clone().unwrap_or_else(|| "main".to_owned()))
+}
+
+pub(super) fn register(db: &Connection, facts: &Arc<Facts>) -> Result<(), AdminError> {
+    let flags = FunctionFlags::SQLITE_UTF8;
+    for (name, answer) in FACTS {
+        let facts = facts.clone();
+        db.create_scalar_function(*name, 0, flags, move |_| Ok(facts.with(|known| answer(known))))?;
+    }
+    for (name, sql) in TIMES {
+        // A scratch database of its own: a function may not use the connection that calls it.
+        let clock = Mutex::new(Connection::open_in_memory()?);
+        db.create_scalar_function(*name, 0, flags, move |_| {
+            let clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+            clock.query_row(sql, [], |row| row.get::<_, Value>(0))
+        })?;
+    }
+    let scratch = Mutex::new(Connection::open_in_memory()?);
+    db.create_scalar_function("from_unixtime", 1, flags | FunctionFlags::SQLITE_DETERMINISTIC, move |context: &Context<'_>| {
+        let scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        scratch.query_row("SELECT datetime(?1, 'unixepoch')", [context.get::<Value>(0)?], |row| row.get::<_, Value>(0))
+    })?;
+    db.create_scalar_function("timediff", 2, flags, |_| Ok("00:00:00"))?;
+    let known = facts.clone();
+    db.create_scalar_function("mysql_variable", 1, flags, move |context: &Context<'_>| {
+        let name = context.get::<String>(0)?;
+        let value = known.with(|known| variable(known, &name));
+        value.ok_or_else(|| rusqlite::Error::UserFunctionError(format!("Unknown system variable '{}'", bare(&name)).into()))
+    })?;
+    Ok(())
+}
+
+/// `@@session.Name` without what stands before the name, in lower case.
+fn bare(name: &str) -> String {
+    let name = name.trim_start_matches('@').to_ascii_lowercase();
+    let scopes = ["global.", "session.", "local."];
+    scopes.iter().find_map(|scope| name.strip_prefix(scope)).unwrap_or(&name).trim_matches('`').to_owned()
+}
+
+fn variable(known: &Known, name: &str) -> Option<Value> {
+    let name = bare(name);
+    known.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| Value::Text(value.clone()))
+}

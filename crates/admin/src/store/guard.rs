@@ -1,0 +1,134 @@
+//! What a statement may do, asked by SQLite while it is prepared, and for how long it may run.
+//!
+//! The engine sets the [`Level`] before it prepares a statement for a session. Its own statements run at
+//! [`Level::Internal`].
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use model::config::TABLES;
+use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+
+use crate::error::AdminError;
+
+/// Whose statement is prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// The engine's own.
+    Internal,
+    /// An administrator's.
+    Admin,
+    /// An administrator's while `admin-read_only` is set.
+    ReadOnly,
+    /// One of a login that may only read statistics.
+    Stats,
+}
+
+const LEVELS: [Level; 4] = [Level::Internal, Level::Admin, Level::ReadOnly, Level::Stats];
+/// Steps of SQLite's machine between two looks at the clock.
+const STEPS: i32 = 10_000;
+/// PRAGMAs that only read.
+const PRAGMAS: &[&str] = &[
+    "collation_list",
+    "compile_options",
+    "database_list",
+    "foreign_key_list",
+    "freelist_count",
+    "function_list",
+    "index_info",
+    "index_list",
+    "index_xinfo",
+    "integrity_check",
+    "page_count",
+    "quick_check",
+    "table_info",
+    "table_list",
+    "table_xinfo",
+];
+
+/// The level and deadline of the statement at hand.
+#[derive(Debug, Default)]
+pub struct Guard {
+    level: AtomicU8,
+    /// Milliseconds after `start`; 0 is never.
+    deadline_ms: AtomicU64,
+    start: OnceLock<Instant>,
+}
+
+impl Guard {
+    /// From now on statements are `level`'s and may run for `limit`.
+    pub fn enter(&self, level: Level, limit: Option<Duration>) {
+        let index = LEVELS.iter().position(|other| *other == level).unwrap_or_default();
+        self.level.store(u8::try_from(index).unwrap_or_default(), Relaxed);
+        let deadline = limit.map_or(0, |limit| self.now_ms().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).max(1));
+        self.deadline_ms.store(deadline, Relaxed);
+    }
+
+    /// Back to the engine's own statements.
+    pub fn leave(&self) {
+        self.enter(Level::Internal, None);
+    }
+
+    fn level(&self) -> Level {
+        LEVELS.get(usize::from(self.level.load(Relaxed))).copied().unwrap_or(Level::Stats)
+    }
+
+    fn is_late(&self) -> bool {
+        let deadline = self.deadline_ms.load(Relaxed);
+        deadline != 0 && self.now_ms() > deadline
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Puts the guard before every statement of `db`.
+pub(super) fn install(db: &mut Connection, guard: &Arc<Guard>) -> Result<(), AdminError> {
+    let (asked, clock) = (guard.clone(), guard.clone());
+    db.authorizer(Some(move |context: AuthContext<'_>| decide(asked.level(), &context)))?;
+    db.progress_handler(STEPS, Some(move || clock.is_late()))?;
+    Ok(())
+}
+
+fn decide(level: Level, context: &AuthContext<'_>) -> Authorization {
+    let is_allowed = match level {
+        Level::Internal => true,
+        Level::Admin => reads(&context.action) || changes(&context.action),
+        Level::ReadOnly | Level::Stats => reads(&context.action),
+    };
+    if is_allowed { Authorization::Allow } else { Authorization::Deny }
+}
+
+fn reads(action: &AuthAction<'_>) -> bool {
+    match action {
+        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
+        AuthAction::Function { function_name } => !function_name.eq_ignore_ascii_case("load_extension"),
+        AuthAction::Pragma { pragma_name, .. } => PRAGMAS.iter().any(|name| name.eq_ignore_ascii_case(pragma_name)),
+        _ => false,
+    }
+}
+
+/// What an administrator may do besides. Tables of the configuration stay; files, modules and transactions are ours.
+fn changes(action: &AuthAction<'_>) -> bool {
+    match action {
+        AuthAction::Attach { .. }
+        | AuthAction::Detach { .. }
+        | AuthAction::CreateVtable { .. }
+        | AuthAction::DropVtable { .. }
+        | AuthAction::Pragma { .. }
+        | AuthAction::Function { .. }
+        | AuthAction::Transaction { .. }
+        | AuthAction::Savepoint { .. }
+        | AuthAction::Unknown { .. } => false,
+        AuthAction::DropTable { table_name } | AuthAction::AlterTable { table_name, .. } => !is_ours(table_name),
+        _ => true,
+    }
+}
+
+fn is_ours(table: &str) -> bool {
+    let own = ["global_variables", "global_settings", super::layout::HISTORY_TABLE];
+    TABLES.iter().map(|table| table.name).chain(own).any(|name| name.eq_ignore_ascii_case(table))
+}

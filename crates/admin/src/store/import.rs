@@ -1,0 +1,74 @@
+//! Takes over the configuration database of an older version or of ProxySQL, in place and in one transaction.
+//!
+//! A table whose description differs is rebuilt: columns that it lacks get their defaults, columns that are not known here
+//! are reported. A row that a table cannot hold is an error that names it; the file is then as it was.
+
+use model::config::{TABLES, Table, ddl};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::layout::stored_ddl;
+use super::rows::transaction;
+use crate::error::AdminError;
+
+/// Brings the tables of `disk` up to this version. Answers what its operator should know, one line each.
+pub fn upgrade(db: &Connection) -> Result<Vec<String>, AdminError> {
+    transaction(db, || {
+        let mut notices = Vec::new();
+        for table in TABLES {
+            match stored_ddl(db, "disk", table.name)? {
+                Some(old) if old != ddl::create_table(table, table.name) => rebuild(db, table, &mut notices)?,
+                Some(_) | None => {}
+            }
+        }
+        super::layout::create_disk(db)?;
+        Ok(notices)
+    })
+}
+
+fn rebuild(db: &Connection, table: &'static Table, notices: &mut Vec<String>) -> Result<(), AdminError> {
+    let old = format!("{}_before_tidegate", table.name);
+    db.execute_batch(&format!("DROP TABLE IF EXISTS disk.{old}; ALTER TABLE disk.{} RENAME TO {old}", table.name))?;
+    db.execute_batch(&ddl::create_table(table, &format!("disk.{}", table.name)))?;
+    let copied = copy(db, table, &old, notices)?;
+    db.execute_batch(&format!("DROP TABLE disk.{old}"))?;
+    notices.push(format!("proxysql.db: {}: {copied} rows taken over from another version's table", table.name));
+    Ok(())
+}
+
+/// Copies the rows of `old` by the columns that both know. Answers how many.
+fn copy(db: &Connection, table: &'static Table, old: &str, notices: &mut Vec<String>) -> Result<usize, AdminError> {
+    let mut found = db.prepare(&format!("SELECT * FROM disk.{old} ORDER BY rowid"))?;
+    let names: Vec<String> = found.column_names().map(str::to_owned).collect();
+    let known: Vec<(usize, &str)> =
+        names.iter().enumerate().filter_map(|(at, name)| Some((at, table.columns[table.column_index(name)?].name))).collect();
+    let unknown: Vec<&str> = names.iter().map(String::as_str).filter(|name| table.column_index(name).is_none()).collect();
+    if !unknown.is_empty() {
+        notices.push(format!("proxysql.db: {}: columns not known here, dropped: {}", table.name, unknown.join(", ")));
+    }
+    let columns: Vec<String> = known.iter().map(|(_, name)| ddl::quoted(name)).collect();
+    let marks = vec!["?"; known.len()].join(",");
+    let mut put = db.prepare(&format!("INSERT INTO disk.{} ({}) VALUES ({marks})", table.name, columns.join(", ")))?;
+    let mut rows = found.query([])?;
+    let mut copied = 0;
+    while let Some(row) = rows.next()? {
+        let values = known.iter().map(|(at, _)| row.get::<_, Value>(*at)).collect::<Result<Vec<_>, _>>()?;
+        put.execute(params_from_iter(&values)).map_err(|error| {
+            let shown: Vec<String> = known.iter().zip(&values).map(|((_, name), value)| format!("{name}={}", show(name, value))).collect();
+            AdminError::Sql(format!("proxysql.db: {}, {}: {}", table.name, shown.join(", "), AdminError::from(error)))
+        })?;
+        copied += 1;
+    }
+    Ok(copied)
+}
+
+fn show(name: &str, value: &Value) -> String {
+    match value {
+        _ if name == "password" => "***".to_owned(),
+        Value::Null => "NULL".to_owned(),
+        Value::Integer(number) => number.to_string(),
+        Value::Real(number) => number.to_string(),
+        Value::Text(text) => text.clone(),
+        Value::Blob(_) => "a blob".to_owned(),
+    }
+}

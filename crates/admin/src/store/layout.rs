@@ -1,0 +1,76 @@
+//! The tables that are there: the configuration's in `main` and `disk`, and those of the statistics' history.
+
+use model::config::{TABLES, ddl};
+use rusqlite::Connection;
+
+use crate::error::AdminError;
+use crate::history::{POOL_COLUMNS, series};
+
+/// The table in `disk` that keeps configurations which were in force.
+pub const HISTORY_TABLE: &str = "tidegate_config_history";
+
+/// `global_variables`, which has no description in `model`: its rows are the registry's.
+pub const VARIABLES_DDL: &str =
+    "CREATE TABLE {} (\n    variable_name VARCHAR NOT NULL PRIMARY KEY,\n    variable_value VARCHAR NOT NULL\n)";
+
+const DIGEST: &str = "hostgroup INT, schemaname VARCHAR NOT NULL, username VARCHAR NOT NULL, client_address VARCHAR NOT NULL, \
+     digest VARCHAR NOT NULL, digest_text VARCHAR NOT NULL, count_star INTEGER NOT NULL, first_seen INTEGER NOT NULL, \
+     last_seen INTEGER NOT NULL, sum_time INTEGER NOT NULL, min_time INTEGER NOT NULL, max_time INTEGER NOT NULL, \
+     sum_rows_affected INTEGER NOT NULL, sum_rows_sent INTEGER NOT NULL";
+
+/// Makes what is missing in `main` or `disk`.
+pub fn create_config(db: &Connection, schema: &str) -> Result<(), AdminError> {
+    for table in TABLES {
+        create_missing(db, schema, table.name, &ddl::create_table(table, &format!("{schema}.{}", table.name)))?;
+    }
+    create_missing(db, schema, "global_variables", &VARIABLES_DDL.replace("{}", &format!("{schema}.global_variables")))
+}
+
+/// Makes what only `disk` has.
+pub fn create_disk(db: &Connection) -> Result<(), AdminError> {
+    create_config(db, "disk")?;
+    create_missing(db, "disk", "global_settings", &VARIABLES_DDL.replace("{}", "disk.global_settings"))?;
+    db.execute_batch(&format!(
+        "CREATE TABLE IF NOT EXISTS disk.{HISTORY_TABLE} (id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, time INT NOT NULL, \
+         user VARCHAR NOT NULL, command VARCHAR NOT NULL, checksum VARCHAR NOT NULL, config BLOB NOT NULL)"
+    ))?;
+    Ok(())
+}
+
+/// Makes what is missing in `stats_history`.
+pub fn create_history(db: &Connection) -> Result<(), AdminError> {
+    for table in series::TABLES {
+        let columns: Vec<String> = table.columns.iter().map(|column| format!("{} INT NOT NULL", column.name)).collect();
+        for twin in ["", "_hour", "_day"] {
+            let name = format!("{}{twin}", table.name);
+            let body = format!("timestamp INT NOT NULL, {}, PRIMARY KEY (timestamp)", columns.join(", "));
+            create_missing(db, "stats_history", &name, &format!("CREATE TABLE stats_history.{name} ({body})"))?;
+        }
+    }
+    let pool = POOL_COLUMNS.iter().map(|(name, sql_type)| format!("{name} {sql_type}")).collect::<Vec<_>>().join(", ");
+    let key = "PRIMARY KEY (timestamp, hostgroup, srv_host, srv_port)";
+    db.execute_batch(&format!(
+        "CREATE TABLE IF NOT EXISTS stats_history.history_stats_mysql_connection_pool (timestamp INT NOT NULL, {pool}, {key});
+         CREATE TABLE IF NOT EXISTS stats_history.history_mysql_query_digest (dump_time INT, {DIGEST});
+         CREATE TABLE IF NOT EXISTS stats_history.history_mysql_status_variables (timestamp INT NOT NULL, variable_id INT NOT NULL, \
+             variable_value VARCHAR NOT NULL, PRIMARY KEY (timestamp, variable_id));
+         CREATE TABLE IF NOT EXISTS stats_history.history_mysql_status_variables_lookup (\
+             variable_id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, variable_name VARCHAR NOT NULL UNIQUE);"
+    ))?;
+    Ok(())
+}
+
+fn create_missing(db: &Connection, schema: &str, name: &str, ddl: &str) -> Result<(), AdminError> {
+    if stored_ddl(db, schema, name)?.is_none() {
+        db.execute_batch(ddl)?;
+    }
+    Ok(())
+}
+
+/// The statement that made a table, as SQLite keeps it; `None` when there is no such table.
+pub fn stored_ddl(db: &Connection, schema: &str, name: &str) -> Result<Option<String>, AdminError> {
+    let sql = format!("SELECT sql FROM {schema}.sqlite_master WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE");
+    let mut found = db.prepare(&sql)?;
+    let mut rows = found.query([name])?;
+    Ok(rows.next()?.map(|row| row.get(0)).transpose()?)
+}

@@ -1,0 +1,110 @@
+//! What drivers and tools send before their user does.
+
+use admin::Role;
+
+use crate::bed::Bed;
+
+/// Statements that are answered OK.
+const OK: &[&str] = &[
+    "BEGIN",
+    "START TRANSACTION",
+    "COMMIT",
+    "ROLLBACK",
+    "SET NAMES utf8mb4",
+    "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_general_ci'",
+    "SET AUTOCOMMIT=0",
+    "set autocommit = 1",
+    "SET character_set_results = NULL",
+    "SET SESSION character_set_results='utf8'",
+    "SET SQL_AUTO_IS_NULL = 0",
+    "SET SQL_SAFE_UPDATES=1,SQL_SELECT_LIMIT=500",
+    "SET SQL_QUOTE_SHOW_CREATE=1",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "SET @@session.sql_mode = 'STRICT_TRANS_TABLES'",
+    "SET @OLD=@@SQL_MODE, SQL_MODE=''",
+    "SET net_write_timeout=600",
+    "USE main",
+    "USE `stats`",
+    "LOCK TABLES `mysql_users` READ",
+    "UNLOCK TABLES",
+    "/*!40101 SET NAMES utf8 */",
+    "/*!40103 SET TIME_ZONE='+00:00' */;",
+    "/*!50717 SELECT COUNT(*) INTO @x FROM performance_schema.session_variables */",
+    "/*!40000 ALTER TABLE `x` DISABLE KEYS */",
+    "SAVEPOINT sp",
+    "RELEASE SAVEPOINT sp",
+];
+
+/// Statements with one row, and that row.
+const ROW: &[(&str, &str)] = &[
+    ("select @@version_comment limit 1", "(ProxySQL Admin Module)"),
+    ("SELECT DATABASE()", "main"),
+    ("select DATABASE(), USER() limit 1", "main|admin@127.0.0.1"),
+    ("SELECT current_user()", "admin@127.0.0.1"),
+    ("SELECT CONNECTION_ID()", "9"),
+    ("SELECT @@sql_mode", ""),
+    ("SELECT TIMEDIFF(NOW(), UTC_TIMESTAMP())", "00:00:00"),
+    ("SELECT @@max_allowed_packet,@@wait_timeout", "67108864|28800"),
+    ("SELECT @@lower_case_table_names", "0"),
+    ("SELECT @@transaction_isolation", "SERIALIZABLE"),
+    ("SELECT @@global.read_only", "0"),
+    ("SELECT CAST('test plain returns' AS CHAR(60)) AS anon_1", "test plain returns"),
+    ("select @@character_set_client, @@collation_database limit 1", "utf8mb4|utf8mb4_general_ci"),
+    (
+        "/* mysql-connector-j-9.0.0 (Revision: x) */SELECT  @@session.auto_increment_increment AS auto_increment_increment, \
+         @@character_set_client AS character_set_client, @@init_connect AS init_connect, @@net_write_timeout AS net_write_timeout, \
+         @@performance_schema AS performance_schema",
+        "1|utf8mb4||60|0",
+    ),
+    ("SHOW VARIABLES LIKE 'lower_case_table_names'", "lower_case_table_names|0"),
+    ("SHOW SESSION VARIABLES LIKE 'sql_mode'", "sql_mode|"),
+    ("SHOW GLOBAL VARIABLES LIKE 'read_only'", "read_only|0"),
+    ("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'main' AND table_name = 'MYSQL_USERS'", "1"),
+    (
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_NAME='mysql_users' AND TABLE_SCHEMA='disk' AND ORDINAL_POSITION=2",
+        "password",
+    ),
+    ("SELECT SCHEMA_NAME FROM INFORMATION_SCHEMA.SCHEMATA WHERE SCHEMA_NAME = 'stats'", "stats"),
+    ("SELECT COUNT(*) FROM performance_schema.session_variables", "0"),
+    ("SELECT 1 FROM DUAL", "1"),
+    ("SELECT FROM_UNIXTIME(0)", "1970-01-01 00:00:00"),
+    ("SELECT CONCAT(@@version, ' ', @@version_comment) = CONCAT(VERSION(), ' (ProxySQL Admin Module)')", "1"),
+];
+
+/// Statements with no row.
+const EMPTY: &[&str] = &[
+    "SHOW WARNINGS",
+    "SHOW PLUGINS",
+    "SHOW INDEX FROM mysql_users",
+    "SHOW VARIABLES LIKE 'aurora\\_version'",
+    "SHOW STATUS LIKE 'binlog_snapshot_gtid_executed'",
+    "SHOW VARIABLES LIKE 'ndbinfo\\_version'",
+    "SHOW FUNCTION STATUS WHERE Db='main'",
+    "SELECT * FROM information_schema.routines WHERE routine_schema='main'",
+    "SELECT * FROM information_schema.COLUMN_STATISTICS WHERE SCHEMA_NAME='main'",
+];
+
+#[test]
+fn they_go_on() {
+    let bed = Bed::new();
+    for sql in OK {
+        bed.ok(sql);
+    }
+    for (sql, row) in ROW {
+        assert_eq!(bed.rows(sql), [*row], "{sql}");
+    }
+    for sql in EMPTY {
+        assert!(bed.rows(sql).is_empty(), "{sql}");
+    }
+    assert!(bed.rows("SHOW COLLATION").len() > 200);
+    assert_eq!(bed.rows("SHOW COLLATION LIKE 'utf8mb4_0900_ai_ci'"), ["utf8mb4_0900_ai_ci|utf8mb4|255|Yes|Yes|1"]);
+    assert!(bed.rows("SHOW CHARSET").len() > 30);
+    assert!(bed.rows("SHOW CHARACTER SET LIKE 'utf8%'").len() >= 2);
+    assert!(bed.rows("SHOW FULL TABLES FROM `main` LIKE 'mysql_users'") == ["mysql_users|BASE TABLE"]);
+    assert_eq!(bed.columns("SELECT @@session.sql_mode, @@version_comment AS c"), ["@@session.sql_mode", "c"]);
+    assert!(bed.refused("SELECT @@nonsense").contains("Unknown system variable 'nonsense'"));
+    for sql in ["BEGIN", "SET NAMES utf8", "USE stats"] {
+        assert!(matches!(bed.reply(Role::Stats, sql), admin::Reply::Ok { .. }), "{sql}");
+    }
+    assert_eq!(bed.rows_as(Role::Stats, "select @@version_comment limit 1"), ["(ProxySQL Admin Module)"]);
+}

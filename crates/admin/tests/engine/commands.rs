@@ -1,0 +1,177 @@
+//! Commands that are neither LOAD nor SAVE.
+
+use admin::Role;
+
+use crate::bed::Bed;
+
+#[test]
+fn the_process() {
+    let bed = Bed::new();
+    for sql in ["PROXYSQL SHUTDOWN", "PROXYSQL SHUTDOWN SLOW", "PROXYSQL KILL", "PROXYSQL RESTART", "PROXYSQL STOP"] {
+        bed.ok(sql);
+    }
+    bed.rows("SELECT 1");
+    let calls = bed.process.0.lock().unwrap().clone();
+    assert_eq!(calls, ["shutdown Drain", "shutdown Slow", "shutdown Now", "restart", "stop"]);
+    assert_eq!(bed.refused("PROXYSQL START"), "ProxySQL already started");
+}
+
+#[test]
+fn the_data_plane() {
+    let bed = Bed::new();
+    bed.ok("proxysql pause");
+    assert_eq!(bed.refused("PROXYSQL RESUME"), "not paused");
+    for sql in ["PROXYSQL FLUSH LOGS", "PROXYSQL FLUSH QUERY CACHE", "PROXYSQL FLUSH MYSQL CLIENT HOSTS"] {
+        bed.ok(sql);
+    }
+    assert_eq!(*bed.plane.calls.lock().unwrap(), ["pause", "flush Logs", "flush QueryCache", "flush ClientHosts"]);
+    assert_eq!(bed.ok("PROXYSQL RELOAD TLS"), "reloaded");
+    bed.ok("KILL CONNECTION 5");
+    assert_eq!(bed.refused("KILL CONNECTION 6"), "Unknown thread id: 6");
+    assert_eq!(bed.refused("KILL CONNECTION six"), "Unknown thread id: six");
+    bed.ok("PROXYSQL FLUSH CONFIGDB");
+    bed.ok("SIGNAL MYSQL THREADS");
+    bed.ok("LOGENTRY it's 5 o'clock");
+    assert_eq!(bed.rows("PULL VERSION MYSQL SERVERS 0 100"), ["1"]);
+    let route = bed.rows("EXPLAIN ROUTE 'SELECT ''x''' USER app SCHEMA \"s\" FROM '10.0.0.1'");
+    for word in ["SELECT 'x'", "app", "\"s\"", "10.0.0.1"] {
+        assert!(route[0].contains(word), "{route:?}");
+    }
+    assert!(bed.refused("EXPLAIN ROUTE SELECT 1").contains("EXPLAIN ROUTE 'statement'"));
+    assert_eq!(bed.rows("SHOW EFFECTIVE SETTINGS FOR USER app HOSTGROUP 3"), ["multiplexing|true|app/3"]);
+    bed.refused("PROXYSQL NONSENSE");
+}
+
+#[test]
+fn checksums() {
+    let bed = Bed::new();
+    for subject in [
+        "SERVERS",
+        "USERS",
+        "QUERY RULES",
+        "VARIABLES",
+        "REPLICATION HOSTGROUPS",
+        "GROUP REPLICATION HOSTGROUPS",
+        "GALERA HOSTGROUPS",
+        "AURORA HOSTGROUPS",
+        "HOSTGROUP ATTRIBUTES",
+        "SERVERS SSL PARAMS",
+    ] {
+        let memory = bed.rows(&format!("CHECKSUM MYSQL {subject}"));
+        assert!(memory[0].starts_with(&format!("MYSQL {subject}|0x")), "{memory:?}");
+        for layer in ["MEMORY", "mem", "DISK"] {
+            assert_eq!(bed.rows(&format!("CHECKSUM {layer} MYSQL {subject}")), memory);
+        }
+    }
+    let before = bed.rows("SELECT GLOBAL_CHECKSUM()");
+    bed.ok("UPDATE mysql_servers SET weight=3");
+    assert_ne!(bed.rows("CHECKSUM MYSQL SERVERS"), bed.rows("CHECKSUM DISK MYSQL SERVERS"));
+    assert_eq!(bed.rows("select global_checksum( )"), before);
+    bed.ok("CONFIG APPLY");
+    assert_ne!(bed.rows("SELECT GLOBAL_CHECKSUM()"), before);
+}
+
+#[test]
+fn differences_history_and_rollback() {
+    let bed = Bed::new();
+    assert!(bed.rows("CONFIG DIFF").is_empty() && bed.rows("CONFIG DIFF DISK").is_empty());
+    assert!(bed.rows("CONFIG DIFF FILE").is_empty());
+    bed.ok("UPDATE mysql_servers SET weight=9 WHERE hostgroup_id=1");
+    bed.ok("DELETE FROM mysql_servers WHERE hostgroup_id=2");
+    bed.ok("UPDATE mysql_users SET password='other'");
+    bed.ok("SET mysql-threads=3");
+    let found = bed.rows("CONFIG DIFF");
+    let expected = [
+        "mysql_servers|hostgroup_id=1, hostname=db1, port=3306|weight|9|1",
+        "mysql_servers|hostgroup_id=2, hostname=db2, port=3306|NULL|NULL|present",
+        "mysql_users|username=app, backend=1|password|***|***",
+        "global_variables|variable_name=mysql-threads|variable_value|3|2",
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(bed.rows("CONFIG DIFF MEMORY RUNTIME"), expected);
+    assert_eq!(bed.rows("CONFIG DIFF RUNTIME"), expected);
+    assert_eq!(bed.columns("CONFIG DIFF"), ["table", "key", "column", "left", "right"]);
+    assert!(bed.refused("CONFIG DIFF MOON").contains("MOON"));
+
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    bed.ok("CONFIG APPLY");
+    assert!(bed.rows("CONFIG DIFF").is_empty());
+    let history = bed.rows("SELECT id, user, command FROM disk.tidegate_config_history ORDER BY id");
+    assert_eq!(history, ["1|admin|LOAD ADMIN VARIABLES TO RUNTIME", "2|admin|CONFIG APPLY"]);
+    assert_eq!(bed.rows("CONFIG HISTORY").len(), 2);
+    assert_eq!(bed.rows("CONFIG DIFF HISTORY 1"), expected);
+    bed.ok("CONFIG ROLLBACK 1");
+    assert!(bed.rows("CONFIG DIFF").is_empty());
+    assert_eq!(bed.rows("SELECT hostgroup_id, weight FROM runtime_mysql_servers ORDER BY 1"), ["1|1", "2|1"]);
+    assert_eq!(bed.rows("SELECT password FROM mysql_users"), ["secret"]);
+    assert!(bed.refused("CONFIG ROLLBACK 77").contains("77"));
+    assert!(bed.refused("CONFIG ROLLBACK x").contains("x"));
+}
+
+#[test]
+fn the_history_is_bounded() {
+    let bed = Bed::new();
+    bed.ok("SET admin-config_history_size=3");
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    for _ in 0..6 {
+        bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    }
+    let ids: Vec<String> = bed.rows("CONFIG HISTORY").iter().map(|line| line.split('|').next().unwrap().to_owned()).collect();
+    assert_eq!(ids, ["7", "6", "5"]);
+    bed.ok("SET admin-config_history_size=0");
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    assert!(bed.rows("CONFIG HISTORY").is_empty());
+}
+
+#[test]
+fn show() {
+    let bed = Bed::new();
+    let tables = bed.rows("SHOW TABLES");
+    for name in ["mysql_servers", "runtime_mysql_servers", "global_variables", "runtime_global_variables", "runtime_checksums_values"] {
+        assert!(tables.iter().any(|table| table == name), "{name}");
+    }
+    assert!(!tables.iter().any(|table| table.starts_with("sqlite_") || table.starts_with("stats_")));
+    assert!(bed.rows("SHOW TABLES FROM stats").contains(&"stats_mysql_global".to_owned()));
+    assert!(bed.rows("SHOW TABLES IN `monitor`").contains(&"mysql_server_ping_log".to_owned()));
+    assert_eq!(bed.rows("SHOW TABLES LIKE 'mysql\\_serv%'"), ["mysql_servers", "mysql_servers_ssl_params"]);
+    assert!(bed.refused("SHOW TABLES FROM moon").contains("Unknown database 'moon'"));
+    let ddl = bed.rows("SHOW CREATE TABLE mysql_servers")[0].clone();
+    for part in [
+        "mysql_servers|CREATE TABLE mysql_servers (",
+        "hostgroup_id INT CHECK (hostgroup_id >= 0) NOT NULL DEFAULT 0",
+        "PRIMARY KEY (hostgroup_id, hostname, port)",
+        "CHECK (UPPER(status) IN ('ONLINE','SHUNNED','OFFLINE_SOFT','OFFLINE_HARD'))",
+    ] {
+        assert!(ddl.contains(part), "{ddl}");
+    }
+    assert!(bed.rows("show create table `disk`.`mysql_query_rules`")[0].contains("rule_id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL"));
+    assert!(bed.rows("SHOW CREATE TABLE stats.stats_mysql_global")[0].contains("Variable_Name VARCHAR NOT NULL"));
+    assert!(bed.rows("SHOW CREATE TABLE runtime_mysql_users")[0].contains("CREATE TABLE runtime_mysql_users"));
+    assert!(bed.rows("SHOW FIELDS FROM mysql_servers").contains(&"status|varchar(255)|NO||ONLINE|".to_owned()));
+    assert_eq!(bed.rows("DESCRIBE `mysql_servers`"), bed.rows("SHOW COLUMNS FROM mysql_servers FROM main"));
+    assert_eq!(bed.rows("SHOW FULL COLUMNS FROM stats.stats_mysql_global").len(), 2);
+    assert_eq!(bed.rows("SHOW TABLE STATUS LIKE 'mysql_users'")[0].split('|').count(), 18);
+    let schemas = bed.rows("SHOW DATABASES");
+    assert!(schemas[0].starts_with("0|main|") && schemas.iter().any(|line| line.contains("proxysql.db")));
+    assert_eq!(bed.columns("SHOW PROCESSLIST"), ["SessionID", "user", "db", "hostgroup", "command", "time_ms", "info"]);
+    assert_eq!(bed.columns("SHOW FULL PROCESSLIST").len(), 8, "all columns of the table");
+    assert_eq!(bed.rows("SHOW MYSQL STATUS")[0], "Questions|7");
+    assert_eq!(bed.rows("SHOW GLOBAL STATUS LIKE 'quest%'"), ["Questions|7"]);
+    assert_eq!(bed.rows("SHOW MYSQL SERVERS").len(), 2);
+    assert_eq!(bed.rows("SHOW MYSQL USERS").len(), 1);
+    assert_eq!(bed.columns("SHOW PROMETHEUS METRICS"), ["Data"]);
+    let count = |sql: &str| bed.rows(sql).len();
+    assert_eq!(count("SHOW VARIABLES"), count("SHOW MYSQL VARIABLES") + count("SHOW ADMIN VARIABLES"));
+    assert_eq!(bed.rows("SHOW VARIABLES LIKE 'mysql-threads'"), ["mysql-threads|2"]);
+    assert_eq!(bed.rows("SHOW VARIABLES WHERE Variable_name IN ('mysql-threads', 'time_zone')"), ["mysql-threads|2", "time_zone|SYSTEM"]);
+    assert!(bed.refused("SHOW NONSENSE").contains("syntax error"));
+}
+
+#[test]
+fn digests_to_disk() {
+    let bed = Bed::new();
+    bed.ok("SAVE MYSQL DIGEST TO DISK");
+    bed.ok("TRUNCATE TABLE stats.stats_mysql_query_digest");
+    bed.ok("TRUNCATE stats_mysql_query_digest_reset");
+    bed.refused_as(Role::Stats, "SAVE MYSQL DIGEST TO DISK");
+}

@@ -1,0 +1,119 @@
+//! Samples of statistics, references at LOAD, and what scripts say.
+
+use std::time::{Duration, Instant};
+
+use crate::bed::{Bed, FILE};
+
+/// Until a query has rows.
+fn wait_for(bed: &Bed, sql: &str) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let rows = bed.rows(sql);
+        if !rows.is_empty() {
+            return rows;
+        }
+        assert!(Instant::now() < deadline, "{sql}: never a row");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn samples_are_taken_as_the_settings_say() {
+    let bed = Bed::new();
+    for name in ["connections", "connection_pool", "query_cache"] {
+        bed.ok(&format!("SET admin-stats_mysql_{name}=1"));
+    }
+    bed.ok("SET admin-stats_system_cpu=1");
+    bed.ok("SET admin-stats_system_memory=1");
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    assert_eq!(wait_for(&bed, "SELECT DISTINCT Questions, Slow_queries FROM stats_history.mysql_connections"), ["7|0"]);
+    let pool = "SELECT COUNT(*), MAX(Queries), MAX(ConnUsed) FROM stats_history.history_stats_mysql_connection_pool GROUP BY timestamp";
+    assert_eq!(wait_for(&bed, pool)[0], "100|3|NULL");
+    for table in ["myhgm_connections", "mysql_query_cache", "system_cpu"] {
+        wait_for(&bed, &format!("SELECT * FROM stats_history.{table}"));
+    }
+    wait_for(&bed, "SELECT 1 FROM stats_history.system_memory WHERE resident > 1000000 AND mapped > resident LIMIT 1");
+    let status = "SELECT DISTINCT variable_name, variable_value FROM stats_history.history_mysql_status_variables \
+                  JOIN stats_history.history_mysql_status_variables_lookup USING (variable_id) WHERE variable_name = 'Questions'";
+    assert_eq!(wait_for(&bed, status), ["Questions|7"]);
+    let read = *bed.plane.reads.lock().unwrap();
+    assert_eq!(bed.rows("SELECT 1"), ["1"]);
+    for name in ["connections", "connection_pool", "query_cache"] {
+        bed.ok(&format!("SET admin-stats_mysql_{name}=0"));
+    }
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    assert!(*bed.plane.reads.lock().unwrap() >= read);
+}
+
+#[test]
+fn the_engine_counts_for_itself() {
+    let bed = Bed::new();
+    let version = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name = 'Servers_table_version'";
+    let before: u64 = bed.rows(version)[0].parse().unwrap();
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    bed.ok("LOAD MYSQL USERS TO RUNTIME");
+    assert_eq!(bed.rows(version)[0].parse::<u64>().unwrap(), before + 1);
+    let memory = bed.rows("SELECT Variable_Value FROM stats.stats_mysql_global WHERE Variable_Name = 'SQLite3_memory_bytes'");
+    assert!(memory[0].parse::<u64>().unwrap() > 10_000, "{memory:?}");
+}
+
+#[test]
+fn a_hostgroup_of_two_clusters_is_refused() {
+    let bed = Bed::new();
+    bed.ok("INSERT INTO mysql_replication_hostgroups (writer_hostgroup, reader_hostgroup) VALUES (1, 2), (2, 3)");
+    let text = bed.refused("LOAD MYSQL SERVERS TO RUNTIME");
+    assert!(
+        text.contains("mysql_replication_hostgroups, writer_hostgroup=2, column writer_hostgroup: hostgroup 2 is reader_hostgroup"),
+        "{text}"
+    );
+    assert_eq!(bed.applied(), 0);
+    bed.refused("SAVE MYSQL SERVERS TO DISK");
+    bed.ok("DELETE FROM mysql_replication_hostgroups WHERE writer_hostgroup = 2");
+    bed.ok("INSERT INTO mysql_galera_hostgroups (writer_hostgroup, backup_writer_hostgroup, reader_hostgroup, offline_hostgroup, active, \
+         max_writers, writer_is_also_reader, max_transactions_behind) VALUES (10, 11, 2, 13, 1, 1, 0, 100)");
+    let text = bed.refused("LOAD MYSQL SERVERS TO RUNTIME");
+    assert!(text.contains("mysql_galera_hostgroups, writer_hostgroup=10, column reader_hostgroup: "), "{text}");
+    bed.ok("UPDATE mysql_galera_hostgroups SET active = 0");
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+}
+
+#[test]
+fn users_without_servers_are_named() {
+    let bed = Bed::new();
+    assert!(FILE.contains("default_hostgroup=1"));
+    assert_eq!(bed.ok("LOAD MYSQL USERS TO RUNTIME"), "");
+    bed.ok("INSERT INTO mysql_users (username, password, default_hostgroup) VALUES ('lost', 'x', 77)");
+    assert_eq!(bed.ok("LOAD MYSQL USERS TO RUNTIME"), "mysql_users, username=lost: default_hostgroup 77 has no servers");
+    assert_eq!(bed.ok("LOAD MYSQL VARIABLES TO RUNTIME"), "");
+}
+
+#[test]
+fn what_scripts_say() {
+    let bed = Bed::new();
+    for sql in [
+        "REPLACE INTO mysql_servers (hostgroup_id, hostname, port, weight) VALUES (1, 'db1', 3306, 7), (1, 'db3', 3306, 1)",
+        "INSERT OR REPLACE INTO mysql_users (username, password, default_hostgroup) VALUES ('app', 'secret2', 1)",
+        "INSERT INTO mysql_servers (hostgroup_id, hostname, port) VALUES (2, 'db2', 3306) ON CONFLICT DO UPDATE SET weight = 9",
+        "UPDATE global_variables SET variable_value='250' WHERE variable_name='mysql-max_connections'",
+        "UPDATE mysql_servers SET max_replication_lag = 30 WHERE hostgroup_id IN (SELECT 2)",
+        "DELETE FROM mysql_servers WHERE hostname = 'db3'",
+        "INSERT INTO mysql_servers (hostgroup_id, hostname, port) SELECT hostgroup_id + 10, hostname, port FROM mysql_servers",
+        "BEGIN",
+        "DELETE FROM mysql_query_rules",
+        "INSERT INTO mysql_query_rules (rule_id, active, match_digest, destination_hostgroup, apply) VALUES (1, 1, '^SELECT', 2, 1)",
+        "COMMIT",
+        "LOAD MYSQL SERVERS TO RUNTIME; ",
+        "LOAD MYSQL QUERY RULES TO RUNTIME",
+        "LOAD MYSQL VARIABLES TO RUNTIME",
+        "SAVE MYSQL SERVERS TO DISK",
+    ] {
+        bed.ok(sql);
+    }
+    let servers = "SELECT hostgroup_id, hostname, weight FROM runtime_mysql_servers ORDER BY 1, 2";
+    assert_eq!(bed.rows(servers), ["1|db1|7", "2|db2|9", "11|db1|1", "12|db2|1"]);
+    assert_eq!(
+        bed.rows("SELECT FROM_UNIXTIME(first_seen), UNIX_TIMESTAMP() > 0 FROM (SELECT 60 AS first_seen)"),
+        ["1970-01-01 00:01:00|1"]
+    );
+    assert!(bed.ok("ROLLBACK").contains("each statement stands alone"));
+}

@@ -1,0 +1,221 @@
+//! LOAD and SAVE: every form, and that a refused one changes nothing.
+
+use crate::bed::Bed;
+
+const MODULES: &[&str] = &[
+    "MYSQL USERS",
+    "MYSQL SERVERS",
+    "MYSQL QUERY RULES",
+    "MYSQL VARIABLES",
+    "ADMIN VARIABLES",
+    "MYSQL FIREWALL",
+    "SCHEDULER",
+    "RESTAPI",
+    "PROXYSQL SERVERS",
+    "COREDUMP",
+];
+
+#[test]
+fn every_form_of_every_module() {
+    let bed = Bed::new();
+    for module in MODULES {
+        for form in [
+            "SAVE {} TO DISK",
+            "SAVE {} FROM MEMORY",
+            "SAVE {} FROM MEM",
+            "LOAD {} FROM DISK",
+            "LOAD {} TO MEMORY",
+            "LOAD {} TO MEM",
+            "LOAD {} TO RUNTIME",
+            "LOAD {} TO RUN",
+            "LOAD {} FROM MEMORY",
+            "LOAD {} FROM MEM",
+            "SAVE {} TO MEMORY",
+            "SAVE {} TO MEM",
+            "SAVE {} FROM RUNTIME",
+            "SAVE {} FROM RUN",
+            "LOAD {} FROM CONFIG",
+        ] {
+            let command = form.replace("{}", module);
+            bed.ok(&command);
+            bed.ok(&format!("  {} ; ", command.to_lowercase().replace(' ', " \n ")));
+        }
+        bed.refused(&format!("LOAD {module} TO NOWHERE"));
+        bed.refused(&format!("SAVE {module} TO RUNTIME"));
+        bed.refused(&format!("LOAD {module} TO RUNTIME NOW"));
+    }
+    assert_eq!(bed.rows("SELECT COUNT(*) FROM mysql_servers"), ["2"]);
+    assert_eq!(bed.rows("SELECT COUNT(*) FROM mysql_users"), ["1"]);
+}
+
+#[test]
+fn a_change_goes_through_the_layers() {
+    let bed = Bed::new();
+    bed.ok("INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES (3, 'db3')");
+    let counts = || {
+        ["mysql_servers", "runtime_mysql_servers", "disk.mysql_servers"]
+            .map(|table| bed.rows(&format!("SELECT COUNT(*) FROM {table}"))[0].clone())
+    };
+    assert_eq!(counts(), ["3", "2", "2"]);
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    assert_eq!(counts(), ["3", "3", "2"]);
+    assert_eq!(bed.plane.snapshot.lock().unwrap().hostgroups.len(), 3);
+    bed.ok("DELETE FROM mysql_servers");
+    bed.ok("SAVE MYSQL SERVERS FROM RUNTIME");
+    bed.ok("SAVE MYSQL SERVERS TO DISK");
+    assert_eq!(counts(), ["3", "3", "3"]);
+    bed.ok("DELETE FROM mysql_servers");
+    bed.ok("LOAD MYSQL SERVERS FROM DISK");
+    assert_eq!(counts(), ["3", "3", "3"]);
+}
+
+/// A statement that makes memory bad, what loads it, and what the error names.
+const FAULTS: &[(&str, &str, &[&str])] = &[
+    (
+        "UPDATE mysql_servers SET hostname='' WHERE hostgroup_id=2",
+        "MYSQL SERVERS",
+        &["mysql_servers, hostgroup_id=2, hostname=, port=3306, column hostname", "must not be empty"],
+    ),
+    (
+        "UPDATE mysql_servers SET weight='heavy', max_connections=1.5 WHERE hostgroup_id=1",
+        "MYSQL SERVERS",
+        &["hostgroup_id=1, hostname=db1, port=3306, column max_connections: must be an integer"],
+    ),
+    (
+        "UPDATE mysql_servers SET max_connections=99999999999",
+        "MYSQL SERVERS",
+        &["2 faults", "column max_connections: 99999999999 is out of range"],
+    ),
+    (
+        "UPDATE mysql_users SET default_hostgroup='x'",
+        "MYSQL USERS",
+        &["mysql_users, username=app, backend=1, column default_hostgroup", "'x'"],
+    ),
+    (
+        "UPDATE mysql_users SET attributes='{\"spiffe_id\":\"x\"}'",
+        "MYSQL USERS",
+        &["mysql_users, username=app", "column attributes", "spiffe_id"],
+    ),
+    (
+        "INSERT INTO mysql_query_rules (rule_id, proxy_port, flagIN) VALUES (7, 5, 'a')",
+        "MYSQL QUERY RULES",
+        &["mysql_query_rules, rule_id=7, column flagIN: must be an integer, not 'a'"],
+    ),
+    (
+        "UPDATE global_variables SET variable_value='0' WHERE variable_name='mysql-threads'",
+        "MYSQL VARIABLES",
+        &["global_variables, variable_name=mysql-threads: 0 is out of range 1..255"],
+    ),
+    (
+        "INSERT INTO global_variables VALUES ('mysql-thread', '1')",
+        "MYSQL VARIABLES",
+        &["variable_name=mysql-thread: unknown variable; did you mean 'threads'"],
+    ),
+    (
+        "UPDATE global_variables SET variable_value='nonsense' WHERE variable_name='admin-admin_credentials'",
+        "ADMIN VARIABLES",
+        &["variable_name=admin-admin_credentials", "user:password"],
+    ),
+    (
+        "INSERT INTO scheduler (interval_ms, filename) VALUES (1000, CAST(x'ff' AS TEXT))",
+        "SCHEDULER",
+        &["scheduler, id=1, column filename", "UTF-8"],
+    ),
+];
+
+#[test]
+fn bad_rows_are_named_and_change_nothing() {
+    for (fault, module, words) in FAULTS {
+        let bed = Bed::new();
+        let before = (bed.rows("CONFIG DIFF RUNTIME DISK"), bed.rows("SELECT * FROM runtime_checksums_values"));
+        bed.reply(admin::Role::Admin, "PRAGMA ignore_check_constraints=1");
+        match bed.reply(admin::Role::Admin, fault) {
+            admin::Reply::Ok { .. } => {}
+            // SQLite's own CHECK refuses it already.
+            admin::Reply::Err { text, .. } if text.contains("CHECK constraint failed") => {
+                assert!(fault.contains("weight"), "{fault}: {text}");
+                bed.ok(&fault.replace("weight='heavy', ", ""));
+            }
+            other => panic!("{fault}: {other:?}"),
+        }
+        for command in ["LOAD {} TO RUNTIME", "SAVE {} TO DISK", "CONFIG APPLY", "CONFIG CHECK"] {
+            let text = bed.refused(&command.replace("{}", module));
+            for word in *words {
+                assert!(text.contains(word), "{fault}: {command}: {text}");
+            }
+        }
+        let after = (bed.rows("CONFIG DIFF RUNTIME DISK"), bed.rows("SELECT * FROM runtime_checksums_values"));
+        assert_eq!((before, bed.applied()), (after, 0), "{fault}");
+    }
+}
+
+#[test]
+fn a_refusal_of_the_data_plane_changes_nothing() {
+    let bed = Bed::new();
+    bed.ok("INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES (3, 'db3')");
+    let error = model::ConfigError { at: None, subject: "mysql_servers.hostname".to_owned(), kind: model::ErrorKind::Rule("is not liked") };
+    *bed.plane.refusal.lock().unwrap() = Some(error);
+    assert!(bed.refused("LOAD MYSQL SERVERS TO RUNTIME").contains("is not liked"));
+    assert_eq!(bed.rows("SELECT COUNT(*) FROM runtime_mysql_servers"), ["2"]);
+    assert!(bed.rows("CONFIG HISTORY").is_empty());
+}
+
+#[test]
+fn one_user() {
+    let bed = Bed::new();
+    bed.ok("INSERT INTO mysql_users (username, password) VALUES ('new', 'n'), ('other', 'o')");
+    bed.ok("LOAD MYSQL USER new TO RUNTIME");
+    assert_eq!(bed.rows("SELECT DISTINCT username FROM runtime_mysql_users ORDER BY 1"), ["app", "new"]);
+    assert_eq!(bed.refused("LOAD MYSQL USER `a b` TO RUNTIME"), "Invalid name a b");
+    assert!(bed.refused("LOAD MYSQL USER nobody FROM MEMORY").contains("nobody"));
+}
+
+#[test]
+fn variables() {
+    let bed = Bed::new();
+    bed.ok("SET mysql-max_connections=77, admin-refresh_interval = '3000'");
+    assert_eq!(bed.rows("SELECT @@mysql-max_connections, @@admin-refresh_interval"), ["77|3000"]);
+    assert_eq!(bed.rows("SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'"), ["10000"]);
+    bed.ok("LOAD MYSQL VARIABLES TO RUNTIME");
+    assert_eq!(bed.rows("SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'"), ["77"]);
+    assert_eq!(bed.runtime().admin.refresh_interval, 2000, "admin variables were not loaded");
+    bed.ok("SET mysql-threads=9");
+    assert_eq!(bed.ok("LOAD MYSQL VARIABLES TO RUNTIME"), "mysql-threads takes effect after a restart");
+    bed.ok("SET mysql-default_schema=shop");
+    bed.ok("set mysql-init_connect='SET @a=''x'';'");
+    assert_eq!(bed.rows("SELECT variable_value FROM global_variables WHERE variable_name='mysql-init_connect'"), ["SET @a='x';"]);
+    for (sql, word) in [
+        ("SET mysql-threadz=1", "Unknown global variable: 'mysql-threadz'. Did you mean 'mysql-threads'?"),
+        ("SET threads=1", "Did you mean 'mysql-threads'?"),
+        ("SET nonsense=1", "Unknown global variable: 'nonsense'"),
+        ("SET mysql-threads=0", "0 is out of range 1..255"),
+        ("SET mysql-max_connections=5, mysql-threads=many", "'many' is not an integer"),
+        ("SET mysql-threads", "name = value"),
+        ("SET admin-version='9'", "read only"),
+    ] {
+        let text = bed.refused(sql);
+        assert!(text.contains(word), "{sql}: {text}");
+    }
+    assert_eq!(bed.rows("SELECT @@mysql-max_connections"), ["77"], "a refused SET sets nothing");
+}
+
+#[test]
+fn a_saved_file_takes_the_place_of_files_only() {
+    let bed = Bed::new();
+    let dir = bed.datadir.path();
+    let (file, link, socket) = (dir.join("saved.cnf"), dir.join("link.cnf"), dir.join("socket"));
+    std::fs::write(&file, "old").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let names = || std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect::<std::collections::BTreeSet<_>>();
+    let before = names();
+    for other in [&socket, dir, std::path::Path::new("/dev/null")] {
+        let error = bed.refused(&format!("SAVE CONFIG TO FILE {}", other.display()));
+        assert!(error.contains("not a regular file"), "{error}");
+    }
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    bed.ok(&format!("SAVE CONFIG TO FILE {}", link.display()));
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), bed.rows("SELECT CONFIG FILE").concat());
+    assert_eq!(names(), before);
+}

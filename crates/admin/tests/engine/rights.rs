@@ -1,0 +1,103 @@
+//! Who may do what.
+
+use admin::{Reply, Role};
+
+use crate::bed::Bed;
+
+#[test]
+fn readers_change_nothing_and_see_no_password() {
+    let bed = Bed::new();
+    for sql in [
+        "LOAD MYSQL USERS TO RUNTIME",
+        "SAVE MYSQL USERS TO DISK",
+        "PROXYSQL SHUTDOWN",
+        "KILL CONNECTION 5",
+        "CONFIG APPLY",
+        "CONFIG HISTORY",
+        "SELECT CONFIG FILE",
+        "SELECT CONFIG INTO OUTFILE /tmp/never-written",
+        "SET mysql-threads=3",
+        "SHOW MYSQL USERS",
+        "SHOW MYSQL VARIABLES",
+        "SELECT * FROM mysql_users",
+        "SELECT * FROM main.global_variables",
+        "SELECT * FROM disk.mysql_users",
+        "SELECT * FROM runtime_mysql_users",
+        "SELECT @@mysql-monitor_password",
+        "DELETE FROM stats_mysql_global",
+        "CREATE TABLE t (a)",
+        "CREATE TEMP TABLE t (a)",
+        "INSERT INTO stats_history.system_cpu VALUES (1,2,3)",
+        "DROP TABLE stats_mysql_global",
+        "ATTACH 'x.db' AS x",
+        "PRAGMA query_only=0",
+        "PRAGMA writable_schema=1",
+        "VACUUM",
+        "TRUNCATE stats_mysql_query_digest",
+        "SELECT load_extension('x')",
+        "LOGENTRY x",
+    ] {
+        bed.refused_as(Role::Stats, sql);
+    }
+    for sql in ["SHOW CREATE TABLE disk.mysql_users", "SHOW CREATE TABLE mysql_users", "DESCRIBE mysql_users"] {
+        assert!(bed.refused_as(Role::Stats, sql).contains("no such table"), "{sql}");
+    }
+    assert!(!bed.rows_as(Role::Stats, "SHOW VARIABLES").iter().any(|row| row.contains("credentials")));
+    assert_eq!(bed.plane.calls.lock().unwrap().len() + bed.process.0.lock().unwrap().len(), 0);
+}
+
+#[test]
+fn administrators_stay_inside() {
+    let bed = Bed::new();
+    for sql in [
+        "ATTACH DATABASE '/tmp/x.db' AS x",
+        "DETACH DATABASE disk",
+        "SELECT load_extension('x')",
+        "PRAGMA writable_schema=1",
+        "PRAGMA disk.journal_mode=OFF",
+        "PRAGMA disk.synchronous=0",
+        "CREATE VIRTUAL TABLE z USING live(1)",
+        "DROP TABLE mysql_servers",
+        "DROP TABLE disk.mysql_servers",
+        "DROP TABLE runtime_mysql_servers",
+        "ALTER TABLE mysql_users ADD COLUMN x",
+        "VACUUM main INTO '/tmp/x.db'",
+        "END",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM nowhere",
+        "LOAD DATA INFILE '/etc/passwd' INTO TABLE t",
+    ] {
+        bed.refused(sql);
+    }
+    bed.ok("CREATE TABLE notes (a); ");
+    bed.ok("DROP TABLE notes");
+    assert_eq!(bed.rows("PRAGMA integrity_check"), ["ok"]);
+    bed.ok("VACUUM disk");
+}
+
+#[test]
+fn read_only() {
+    let bed = Bed::new();
+    bed.ok("SET admin-read_only=true");
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    assert!(bed.refused("DELETE FROM mysql_servers").contains("readonly"));
+    assert!(bed.refused("SET mysql-threads=3").contains("readonly"));
+    assert_eq!(bed.rows("SELECT @@global.read_only"), ["1"]);
+    bed.ok("PROXYSQL READWRITE");
+    bed.ok("DELETE FROM mysql_servers");
+    bed.ok("PROXYSQL READONLY");
+    assert!(bed.refused("DELETE FROM mysql_users").contains("readonly"));
+    bed.ok("SET admin-read_only=false");
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    bed.ok("DELETE FROM mysql_users");
+}
+
+#[test]
+fn odd_statements() {
+    let bed = Bed::new();
+    assert!(matches!(bed.reply(Role::Admin, " ;; "), Reply::Err { code: 1065, .. }));
+    bed.ok("/*!40101 SET NAMES utf8 */;");
+    assert_eq!(bed.rows("/* hello */ SELECT 1 -- there\n;"), ["1"]);
+    assert_eq!(bed.rows("SELECT 'a;b', NULL, 1.5, 2.0, x'41'"), ["a;b|NULL|1.5|2.0|A"]);
+    assert!(bed.refused("SELECT").contains("incomplete input"));
+}

@@ -1,0 +1,136 @@
+//! Which configuration holds at the start.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admin::{Precedence, bootstrap};
+use rusqlite::Connection;
+
+use crate::bed::{Bed, FILE, options};
+
+const OTHER: &str = r#"mysql_servers = ( { hostgroup=7, address="db7" } )
+mysql_variables = { threads=3 }"#;
+
+fn hosts(bed: &Bed) -> Vec<String> {
+    bed.rows("SELECT hostname FROM runtime_mysql_servers ORDER BY 1")
+}
+
+#[test]
+fn the_database_wins_and_says_so() {
+    let bed = Bed::new();
+    assert_eq!((hosts(&bed), bed.notices.len()), (vec!["db1".to_owned(), "db2".to_owned()], 0));
+    bed.ok("DELETE FROM mysql_servers WHERE hostname='db2'");
+    bed.ok("SAVE MYSQL SERVERS TO DISK");
+    let bed = Bed::open(bed.stop(), FILE, Precedence::Database);
+    assert_eq!(hosts(&bed), ["db1"]);
+    assert_eq!(bed.notices, Vec::<String>::new(), "the file says what it said");
+    let bed = Bed::open(bed.stop(), OTHER, Precedence::Database);
+    assert_eq!(hosts(&bed), ["db1"]);
+    assert!(bed.notices[0].contains("was edited"), "{:?}", bed.notices);
+    let bed = Bed::open(bed.stop(), OTHER, Precedence::Reload);
+    assert_eq!(hosts(&bed), ["db1", "db7"]);
+    assert_eq!(bed.rows("SELECT @@mysql-threads"), ["3"]);
+    assert_eq!(bed.rows("SELECT COUNT(*) FROM mysql_users"), ["1"]);
+    let bed = Bed::open(bed.stop(), OTHER, Precedence::Database);
+    assert_eq!((hosts(&bed), bed.notices.len()), (vec!["db1".to_owned(), "db7".to_owned()], 0));
+    let bed = Bed::open(bed.stop(), OTHER, Precedence::Initial);
+    assert_eq!(hosts(&bed), ["db7"]);
+    assert!(bed.datadir.path().join("proxysql.db.bak").exists());
+    let bed = Bed::open(bed.stop(), FILE, Precedence::Declarative);
+    assert_eq!(hosts(&bed), ["db1", "db2"]);
+}
+
+#[test]
+fn a_declared_file_is_followed() {
+    let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), FILE, Precedence::Declarative);
+    let included = bed.datadir.path().join("servers.cnf");
+    let file = bed.datadir.path().join("proxysql.cnf");
+    let until = |wanted: &[&str]| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while hosts(&bed) != wanted {
+            assert!(Instant::now() < deadline, "{:?} is not {wanted:?}", hosts(&bed));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    std::fs::write(&included, OTHER).unwrap();
+    std::fs::write(&file, format!("@include \"{}\"", included.display())).unwrap();
+    until(&["db7"]);
+    assert_eq!(bed.rows("SELECT COUNT(*) FROM disk.mysql_users"), ["0"], "what the file does not name is gone");
+    std::fs::write(&included, "mysql_servers = ( { address=\"db8\", port=70000 } )").unwrap();
+    std::fs::write(&included, "mysql_servers = ( { address=\"db9\" } )").unwrap();
+    until(&["db9"]);
+    assert!(bed.rows("CONFIG HISTORY").iter().all(|line| line.contains("declarative|CONFIG APPLY FILE")));
+    assert_eq!(bed.ok("CONFIG APPLY FILE"), "nothing differs from what is in force");
+    std::fs::write(&included, "mysql_servers = ( { address=\"db8\", port=70000 } )").unwrap();
+    let before = bed.rows("SELECT * FROM mysql_servers");
+    assert!(bed.refused("CONFIG APPLY FILE").contains("70000 is out of range"));
+    assert_eq!((hosts(&bed), bed.rows("SELECT * FROM mysql_servers")), (vec!["db9".to_owned()], before));
+}
+
+#[test]
+fn the_instance_keeps_its_name() {
+    let bed = Bed::new();
+    let name = || "SELECT variable_value FROM disk.global_settings WHERE variable_name='uuid'";
+    let first = bed.rows(name());
+    assert_eq!(first[0].len(), 36, "{first:?}");
+    let bed = Bed::open(bed.stop(), FILE, Precedence::Database);
+    assert_eq!(bed.rows(name()), first);
+    let bed = Bed::open(bed.stop(), "uuid=\"mine\"", Precedence::Database);
+    assert_eq!(bed.rows(name()), ["mine"]);
+}
+
+#[test]
+fn a_database_of_proxysql_is_taken_over() {
+    let datadir = Arc::new(tempfile::tempdir().unwrap());
+    let db = Connection::open(datadir.path().join("proxysql.db")).unwrap();
+    db.execute_batch(
+        "CREATE TABLE mysql_servers (hostgroup_id INT NOT NULL DEFAULT 0, hostname VARCHAR NOT NULL, port INT NOT NULL DEFAULT 3306, \
+             weight INT NOT NULL DEFAULT 1, gear VARCHAR, PRIMARY KEY (hostgroup_id, hostname, port));
+         INSERT INTO mysql_servers VALUES (4, 'old', 3307, 9, 'x');
+         CREATE TABLE global_variables (variable_name VARCHAR NOT NULL PRIMARY KEY, variable_value VARCHAR NOT NULL);
+         INSERT INTO global_variables VALUES ('mysql-max_connections', '2048'), ('ldap-x', '1'), ('admin-version', '2.7.1-12-g50b7f85'),
+             ('mysql-forward_autocommit', 'false');
+         CREATE TABLE unrelated (a); INSERT INTO unrelated VALUES (1);",
+    )
+    .unwrap();
+    drop(db);
+    let bed = Bed::open(datadir, FILE, Precedence::Database);
+    assert_eq!(
+        bed.rows("SELECT hostgroup_id, hostname, port, weight, status, max_connections FROM runtime_mysql_servers"),
+        ["4|old|3307|9|ONLINE|1000"]
+    );
+    assert_eq!(bed.rows("SELECT @@mysql-max_connections"), ["2048"]);
+    assert_eq!(bed.rows("SELECT a FROM disk.unrelated"), ["1"]);
+    assert_ne!(bed.rows("SELECT @@admin-version"), ["2.7.1-12-g50b7f85"]);
+    let notices = bed.notices.join("\n");
+    for word in ["columns not known here, dropped: gear", "variable_name=ldap-x", "1 rows taken over"] {
+        assert!(notices.contains(word), "{notices}");
+    }
+    let again = Bed::open(bed.stop(), FILE, Precedence::Database);
+    assert!(!again.notices.join("\n").contains("taken over"), "{:?}", again.notices);
+}
+
+#[test]
+fn a_row_that_cannot_be_taken_over_is_named() {
+    let datadir = tempfile::tempdir().unwrap();
+    let file = datadir.path().join("proxysql.db");
+    let db = Connection::open(&file).unwrap();
+    db.execute_batch(
+        "CREATE TABLE mysql_servers (hostgroup_id INT, hostname VARCHAR, port INT); INSERT INTO mysql_servers VALUES (4, 'old', 99999)",
+    )
+    .unwrap();
+    drop(db);
+    let before = std::fs::read(&file).unwrap();
+    let error = bootstrap(options(datadir.path(), FILE, Precedence::Database)).unwrap_err().to_string();
+    assert!(error.contains("mysql_servers, hostgroup_id=4, hostname=old, port=99999"), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+}
+
+#[test]
+fn a_bad_row_on_disk_stops_the_start() {
+    let bed = Bed::new();
+    bed.ok("UPDATE disk.mysql_servers SET hostname='' WHERE hostgroup_id=2");
+    let datadir = bed.stop();
+    let error = bootstrap(options(datadir.path(), FILE, Precedence::Database)).unwrap_err().to_string();
+    assert!(error.contains("mysql_servers, hostgroup_id=2"), "{error}");
+}

@@ -1,0 +1,161 @@
+//! Ways to configure Tidegate whose costs are compared: data, and what each adds to the configuration.
+//!
+//! All rule sets decide the same for the measured statement, whatever their size: one rule matches it, the last, and says the
+//! hostgroup that the user has anyway. So the statement's way through the proxy is the same and only deciding differs.
+
+use super::plan::Point;
+use super::work::Work;
+use crate::tidegate::{Builder, Setting};
+
+/// How long an answer may be given from the cache: longer than any run, in milliseconds.
+const CACHE_TTL_MS: i64 = 600_000;
+
+/// What a rule looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// `match_digest`: the statement without its values.
+    Digest,
+    /// `match_pattern`: the statement as it came.
+    Text,
+}
+
+impl Look {
+    fn column(self) -> &'static str {
+        match self {
+            Look::Digest => "match_digest",
+            Look::Text => "match_pattern",
+        }
+    }
+}
+
+/// What is switched on in one configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrangement {
+    /// Default settings, no rules.
+    NoRules,
+    /// So many rules, of which the last matches.
+    Rules(Look, u32),
+    /// No statistics by digest or by command, no query log.
+    NothingCounted,
+    /// Statistics by digest and by command: the default.
+    Counted,
+    /// The same, and each query in the query log, in this `eventslog_format`.
+    Logged(LogForm),
+    /// A rule with `cache_ttl` for what is measured.
+    Cached,
+}
+
+/// Values of `mysql-eventslog_format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogForm {
+    /// 1
+    Binary,
+    /// 2
+    Json,
+}
+
+impl Arrangement {
+    /// Its name in reports.
+    pub fn name(self) -> String {
+        match self {
+            Arrangement::NoRules => "no rules".to_owned(),
+            Arrangement::Rules(look, count) => format!("{count} rules, {}", look.column()),
+            Arrangement::NothingCounted => "nothing counted".to_owned(),
+            Arrangement::Counted => "digests and commands".to_owned(),
+            Arrangement::Logged(LogForm::Binary) => "and query log, binary".to_owned(),
+            Arrangement::Logged(LogForm::Json) => "and query log, JSON".to_owned(),
+            Arrangement::Cached => "cached".to_owned(),
+        }
+    }
+
+    /// Adds it to a configuration.
+    pub fn apply(self, to: Builder) -> Builder {
+        match self {
+            Arrangement::NoRules | Arrangement::Counted => to,
+            Arrangement::Rules(look, count) => rules(to, look, count),
+            Arrangement::NothingCounted => to.variable("query_digests", false).variable("commands_stats", false),
+            Arrangement::Logged(form) => {
+                let format = if form == LogForm::Binary { 1 } else { 2 };
+                to.variable("eventslog_filename", "queries").variable("eventslog_default_log", 1).variable("eventslog_format", format)
+            }
+            Arrangement::Cached => rule(to, 1, Look::Digest, MATCHING, &[("cache_ttl", CACHE_TTL_MS.into())]),
+        }
+    }
+}
+
+/// Matches the point select's text and its digest.
+const MATCHING: &str = "^SELECT c FROM sbtest1 WHERE";
+
+fn rules(to: Builder, look: Look, count: u32) -> Builder {
+    let others = (1..count).fold(to, |to, id| rule(to, id, look, &other_pattern(id), &[]));
+    rule(others, count, look, MATCHING, &[])
+}
+
+/// A pattern that does not match the point select, though it begins like it.
+pub fn other_pattern(id: u32) -> String {
+    format!("^SELECT .* FROM table_{id} WHERE")
+}
+
+fn rule(to: Builder, id: u32, look: Look, pattern: &str, more: &[(&str, Setting)]) -> Builder {
+    let mut fields: Vec<(&str, Setting)> = vec![("rule_id", i64::from(id).into()), ("active", 1.into()), (look.column(), pattern.into())];
+    fields.extend([("destination_hostgroup", 0.into()), ("apply", 1.into())]);
+    fields.extend(more.iter().cloned());
+    to.row("mysql_query_rules", &fields)
+}
+
+/// Configurations under the same load; the first is what the others are compared with.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The load, with the comparison's name.
+    pub point: Point,
+    /// What takes turns.
+    pub arrangements: Vec<Arrangement>,
+}
+
+/// The comparisons of a run; `point` makes a load.
+pub fn comparisons(point: impl Fn(&'static str, &Work, usize) -> Point) -> Vec<Comparison> {
+    let (digest, text) = (Look::Digest, Look::Text);
+    let mut rules = vec![Arrangement::NoRules];
+    rules.extend([100, 10_000].map(|count| Arrangement::Rules(digest, count)));
+    rules.extend([100, 10_000].map(|count| Arrangement::Rules(text, count)));
+    let statistics =
+        vec![Arrangement::NothingCounted, Arrangement::Counted, Arrangement::Logged(LogForm::Binary), Arrangement::Logged(LogForm::Json)];
+    let cache = vec![Arrangement::NoRules, Arrangement::Cached];
+    vec![
+        Comparison { point: point("query rules", &Work::PointText, 64), arrangements: rules },
+        Comparison { point: point("statistics", &Work::PointText, 64), arrangements: statistics },
+        Comparison { point: point("query cache, text", &Work::PointHot, 64), arrangements: cache.clone() },
+        Comparison { point: point("query cache, prepared", &Work::PointHotPrepared, 64), arrangements: cache },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::tidegate::Tidegate;
+
+    fn text(arrangement: Arrangement) -> String {
+        arrangement.apply(Tidegate::builder()).config(1, 2, Path::new("/d"))
+    }
+
+    #[test]
+    fn the_last_rule_alone_matches() {
+        let config = text(Arrangement::Rules(Look::Text, 100));
+        assert_eq!(config.matches("match_pattern=").count(), 100);
+        assert_eq!(config.matches(MATCHING).count(), 1);
+        assert!(config.contains(&format!("rule_id=100, active=1, match_pattern=\"{MATCHING}\"")));
+    }
+
+    #[test]
+    fn arrangements_of_a_comparison_differ() {
+        let point = |name, work: &Work, clients| Point::new(name, work, clients, std::time::Duration::ZERO, std::time::Duration::ZERO);
+        for comparison in comparisons(point) {
+            let mut configs: Vec<String> = comparison.arrangements.iter().map(|a| text(*a)).collect();
+            configs.sort();
+            configs.dedup();
+            assert_eq!(configs.len(), comparison.arrangements.len(), "{}", comparison.point.name);
+        }
+    }
+}

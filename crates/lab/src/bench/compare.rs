@@ -1,0 +1,91 @@
+//! Tidegate against Tidegate: what rules, statistics and the cache cost or save, by configurations that take turns.
+//!
+//! One proxy a configuration, all before the same server, all alive during the comparison; those whose turn it is not are
+//! idle. INVARIANT: as with the peers, a ratio pairs measurements of the same repeat.
+
+use super::arrangement::Comparison;
+use super::peer::Peer;
+use super::runner::measure;
+use super::summary::{Figures, Ratio};
+use super::usage;
+use crate::error::LabError;
+use crate::server::Server;
+
+/// What came of one comparison.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// What was compared.
+    pub comparison: Comparison,
+    /// For each arrangement, in order.
+    pub rows: Vec<Row>,
+    /// The machine's load averages when it was done.
+    pub load_average: String,
+}
+
+/// What came of one arrangement.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The arrangement's name.
+    pub name: String,
+    /// Medians, or what was wrong.
+    pub figures: Result<Figures, String>,
+    /// Its cost as a multiple of the first one's; `None` for the first.
+    pub ratio: Option<Ratio>,
+    /// The share of look-ups that the query cache answered, warm-ups included, 0 to 1; `None` when nothing was looked up.
+    pub cache_hits: Option<f64>,
+}
+
+/// Measures all arrangements, `repeats` times.
+pub fn compare(comparison: &Comparison, repeats: usize, server: &Server) -> Compared {
+    let mut runs: Vec<Run> = comparison.arrangements.iter().map(|arrangement| Run::start(*arrangement, server)).collect();
+    for _ in 0..repeats {
+        for run in &mut runs {
+            run.once(comparison);
+        }
+    }
+    let base = runs.first().and_then(|run| run.measured.as_ref().ok()).cloned();
+    let rows = runs.into_iter().enumerate().map(|(index, run)| run.row(base.as_deref().filter(|_| index > 0))).collect();
+    Compared { comparison: comparison.clone(), rows, load_average: usage::load_average() }
+}
+
+/// One arrangement's proxy and what was measured on it so far.
+struct Run {
+    name: String,
+    peer: Option<Peer>,
+    measured: Result<Vec<Figures>, String>,
+}
+
+impl Run {
+    fn start(arrangement: super::arrangement::Arrangement, server: &Server) -> Run {
+        let name = arrangement.name();
+        match Peer::tidegate(server, |builder| arrangement.apply(builder)) {
+            Ok(peer) => Run { name, peer: Some(peer), measured: Ok(Vec::new()) },
+            Err(error) => Run { name, peer: None, measured: Err(format!("did not start: {error}")) },
+        }
+    }
+
+    fn once(&mut self, comparison: &Comparison) {
+        let (Some(peer), Ok(figures)) = (&self.peer, &mut self.measured) else { return };
+        match measure(peer, &comparison.point) {
+            Ok(more) => figures.push(more),
+            Err(error) => self.measured = Err(format!("{error}\n{}", peer.log_tail(5))),
+        }
+    }
+
+    fn row(self, base: Option<&[Figures]>) -> Row {
+        let cache_hits = self.peer.as_ref().and_then(|peer| cache_hits(peer).ok().flatten());
+        let ratio = base.zip(self.measured.as_ref().ok()).and_then(|(base, ours)| Ratio::of_costs(ours, base));
+        Row { name: self.name, figures: self.measured.map(|all| Figures::median(&all)), ratio, cache_hits }
+    }
+}
+
+fn cache_hits(peer: &Peer) -> Result<Option<f64>, LabError> {
+    let Some(tidegate) = peer.as_tidegate() else { return Ok(None) };
+    let mut admin = tidegate.admin()?;
+    let mut count = |name: &str| -> Result<f64, LabError> {
+        let value = admin.scalar(format!("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='{name}'"))?;
+        Ok(value.and_then(|value| value.parse().ok()).unwrap_or(0.0))
+    };
+    let (asked, answered) = (count("Query_Cache_count_GET")?, count("Query_Cache_count_GET_OK")?);
+    Ok((asked > 0.0).then(|| answered / asked))
+}

@@ -1,0 +1,63 @@
+//! `lab failover`: the writer is killed, a script promotes a replica; side by side.
+
+use std::path::PathBuf;
+
+use lab::experiments::Extent;
+use lab::experiments::failover::{Contender, Plan};
+use lab::experiments::report::{Series, heading, ms};
+use lab::{Flavor, LabError};
+use serde_json::json;
+
+use super::output;
+
+/// Arguments of `lab failover`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// One round of Tidegate.
+    #[arg(long)]
+    short: bool,
+    /// Rounds for each.
+    #[arg(long)]
+    runs: Option<usize>,
+    /// MySQL instead of MariaDB.
+    #[arg(long)]
+    mysql: bool,
+    /// Only this one: direct, haproxy, tidegate, tidegate+replay. May be given again.
+    #[arg(long, value_parser = ["direct", "haproxy", "tidegate", "tidegate+replay"])]
+    only: Vec<String>,
+    /// Where to write the figures.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), LabError> {
+    let flavor = if args.mysql { Flavor::Mysql } else { Flavor::Mariadb };
+    let mut plan = Plan::new(flavor, if args.short { Extent::Short } else { Extent::Full });
+    plan.runs = args.runs.unwrap_or(plan.runs);
+    if !args.only.is_empty() {
+        plan.contenders = Contender::ALL.into_iter().filter(|contender| args.only.iter().any(|name| name == contender.name())).collect();
+    }
+    let series = plan.run(|contender, round| {
+        let (tally, first) = (&round.tally, ms(round.tally.first_write_us));
+        eprintln!(
+            "... {}: first write {first} ms, downtime {} ms, {} errors",
+            contender.name(),
+            ms(Some(tally.downtime_us)),
+            tally.error_count()
+        );
+    })?;
+    println!("{} kill -9 of the writer, semi-synchronous replication, a script promotes a replica\n{}", flavor.name(), heading());
+    for one in &series {
+        println!("{}", one.line());
+    }
+    for line in series.iter().flat_map(Series::error_lines) {
+        println!("  {line}");
+    }
+    let document =
+        json!({ "experiment": "failover", "flavor": flavor.name(), "series": series.iter().map(Series::json).collect::<Vec<_>>() });
+    output::write(args.json.as_deref(), &document)?;
+    match series.iter().all(|one| one.audit().is_clean()) {
+        true => Ok(()),
+        false => Err(LabError::Protocol("rows were lost or doubled: see above".to_owned())),
+    }
+}

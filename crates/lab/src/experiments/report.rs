@@ -1,0 +1,194 @@
+//! Rounds added up, as a table and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::round::Round;
+use crate::failover::{Audit, median};
+
+/// How sure a client can be of a statement that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A single write or a COMMIT was under way when its connection was lost, or when its server was cut off from its cluster:
+    /// nobody can know.
+    Unknown,
+    /// A transaction was open on a server that was lost or lost its role; only replay can hide that.
+    OpenTransaction,
+    /// Anything else: could have been held or done again.
+    Avoidable,
+}
+
+impl Class {
+    /// By MySQL's number and what the client did.
+    pub fn of(code: u16, during: &str) -> Class {
+        match (code, during) {
+            // 1180 (Galera) and 3100 (MySQL) are what a node says that was cut off while it waited for the others' decision.
+            (2013 | 1180 | 3100, "write" | "COMMIT") => Class::Unknown,
+            // Also one that its server refused to go on with: it was rolled back, and could only be done again whole.
+            (_, "write in a transaction" | "COMMIT") => Class::OpenTransaction,
+            _ => Class::Avoidable,
+        }
+    }
+}
+
+/// All rounds of one peer.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// The peer's name.
+    pub name: String,
+    /// Its rounds.
+    pub rounds: Vec<Round>,
+}
+
+/// Heading of [`Series::line`], two lines.
+pub fn heading() -> String {
+    format!(
+        "{:<26}{:>16}{:>16}{:>11}{:>29}{:>22}\n{:<22}{:>4}{:>8}{:>8}{:>8}{:>8}{:>11}{:>9}{:>13}{:>7}{:>7}{:>9}{:>6}",
+        "",
+        "first write, ms",
+        "downtime, ms",
+        "stall, ms",
+        "errors a run",
+        "rows",
+        "",
+        "runs",
+        "median",
+        "max",
+        "median",
+        "max",
+        "max",
+        "unknown",
+        "transaction",
+        "other",
+        "lost",
+        "doubled",
+        "torn"
+    )
+}
+
+impl Series {
+    /// Errors of all rounds in a class.
+    pub fn errors(&self, class: Class) -> u64 {
+        let all = self.rounds.iter().flat_map(|round| &round.tally.errors);
+        all.filter(|((code, during), _)| Class::of(*code, during) == class).map(|(_, (count, _))| count).sum()
+    }
+
+    /// Rows of all rounds.
+    pub fn audit(&self) -> Audit {
+        self.rounds.iter().map(|round| round.audit).fold(Audit::default(), Audit::plus)
+    }
+
+    /// Times from the new writer's first moment to the first write, us, of those rounds that had one.
+    pub fn first_writes_us(&self) -> Vec<u64> {
+        self.rounds.iter().filter_map(|round| round.tally.first_write_us).collect()
+    }
+
+    /// Times without a write, us.
+    pub fn downtimes_us(&self) -> Vec<u64> {
+        self.rounds.iter().map(|round| round.tally.downtime_us).collect()
+    }
+
+    /// The longest that a work took, us.
+    pub fn longest_stall_us(&self) -> u64 {
+        self.rounds.iter().map(|round| round.tally.longest_stall_us).max().unwrap_or(0)
+    }
+
+    /// Rounds after which writes did not flow again.
+    pub fn stuck(&self) -> usize {
+        self.rounds.iter().filter(|round| !round.is_flowing).count()
+    }
+
+    /// One line of the table.
+    pub fn line(&self) -> String {
+        let (first, down, audit) = (self.first_writes_us(), self.downtimes_us(), self.audit());
+        let a_run = |class| {
+            let runs = u32::try_from(self.rounds.len().max(1)).unwrap_or(u32::MAX);
+            f64::from(u32::try_from(self.errors(class)).unwrap_or(u32::MAX)) / f64::from(runs)
+        };
+        let mut line = format!(
+            "{:<22}{:>4}{:>8}{:>8}{:>8}{:>8}{:>11}{:>9.1}{:>13.1}{:>7.1}{:>7}{:>9}{:>6}",
+            self.name,
+            self.rounds.len(),
+            ms(median(&first)),
+            ms(first.iter().max().copied()),
+            ms(median(&down)),
+            ms(down.iter().max().copied()),
+            ms(Some(self.longest_stall_us())),
+            a_run(Class::Unknown),
+            a_run(Class::OpenTransaction),
+            a_run(Class::Avoidable),
+            audit.lost,
+            audit.doubled + audit.foreign,
+            audit.torn
+        );
+        if self.stuck() > 0 {
+            let _ = write!(line, "  ({} without a write in the end)", self.stuck());
+        }
+        line
+    }
+
+    /// Errors by number and place, with their count and an example, most first.
+    pub fn error_lines(&self) -> Vec<String> {
+        let mut sums: BTreeMap<(u16, &str), (u64, &str)> = BTreeMap::new();
+        for ((code, during), (count, text)) in self.rounds.iter().flat_map(|round| &round.tally.errors) {
+            sums.entry((*code, *during)).or_insert((0, text)).0 += count;
+        }
+        let mut all: Vec<_> = sums.into_iter().collect();
+        all.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+        all.iter().map(|((code, during), (count, text))| format!("{}: {count} x {code} at {during}: {text}", self.name)).collect()
+    }
+
+    /// Everything, for machines.
+    pub fn json(&self) -> Value {
+        json!({ "name": self.name, "rounds": self.rounds.iter().map(round_json).collect::<Vec<_>>() })
+    }
+}
+
+/// One round, for machines. Times in us.
+pub fn round_json(round: &Round) -> Value {
+    let error = |((code, during), (count, text)): (&(u16, &str), &(u64, String))| json!({ "code": code, "during": during, "count": count, "text": text });
+    json!({
+        "first_write_us": round.tally.first_write_us,
+        "downtime_us": round.tally.downtime_us,
+        "longest_stall_us": round.tally.longest_stall_us,
+        "is_flowing": round.is_flowing,
+        "successes": round.tally.successes,
+        "errors": round.tally.errors.iter().map(error).collect::<Vec<_>>(),
+        "rows": round.audit.rows,
+        "acknowledged": round.audit.acknowledged,
+        "lost": round.audit.lost,
+        "doubled": round.audit.doubled,
+        "torn": round.audit.torn,
+        "foreign": round.audit.foreign,
+    })
+}
+
+/// Microseconds as milliseconds with one decimal; `-` for what was not seen.
+pub fn ms(us: Option<u64>) -> String {
+    us.map_or("-".to_owned(), |us| format!("{}.{}", us / 1000, us % 1000 / 100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_writes_under_way_are_unknown() {
+        assert_eq!(Class::of(2013, "write"), Class::Unknown);
+        assert_eq!(Class::of(2013, "COMMIT"), Class::Unknown);
+        assert_eq!(Class::of(2013, "write in a transaction"), Class::OpenTransaction);
+        assert_eq!(Class::of(1290, "COMMIT"), Class::OpenTransaction);
+        assert_eq!(Class::of(2013, "write in a transaction"), Class::OpenTransaction);
+        for (code, during) in [(2013, "read"), (2013, "BEGIN"), (1290, "write"), (2003, "connect"), (9001, "write")] {
+            assert_eq!(Class::of(code, during), Class::Avoidable);
+        }
+    }
+
+    #[test]
+    fn milliseconds() {
+        assert_eq!(ms(Some(12_345)), "12.3");
+        assert_eq!(ms(None), "-");
+    }
+}

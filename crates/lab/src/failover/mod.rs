@@ -1,0 +1,18 @@
+//! Load that keeps an account of itself while servers change roles.
+//!
+//! Clients of four kinds work without a pause worth mentioning: autocommit writers, readers, clients with transactions, and
+//! clients that connect for each transaction. Every client notes when each of its works began and ended and with what
+//! error, and which row ids it was told are committed. Afterwards the rows on the writer are compared with that:
+//! an acknowledged id must be there exactly once, any other at most once, a transaction whole or not at all.
+
+mod audit;
+mod client;
+mod peer;
+mod record;
+mod tally;
+
+pub use audit::Audit;
+pub use client::{Clients, Load};
+pub use peer::{Peer, Route, Way};
+pub use record::{ClientKind, Clock, Event, Recording};
+pub use tally::{Tally, median};

@@ -1,0 +1,19 @@
+//! The operator's side through the real program: what is loaded holds for clients that are there already, what is saved
+//! holds after a restart, what is refused changes nothing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
+
+#[path = "admin/bed.rs"]
+mod bed;
+#[path = "admin/configuration.rs"]
+mod configuration;
+#[path = "admin/layers.rs"]
+mod layers;
+#[path = "admin/live.rs"]
+mod live;
+#[path = "admin/process.rs"]
+mod process;
+#[path = "admin/questions.rs"]
+mod questions;
+#[path = "admin/start.rs"]
+mod start;

@@ -1,0 +1,75 @@
+//! CONFIG: what differs, what was, and going back to it.
+
+use crate::bed::{Operator, WHO, before_a, code, get, insert_server, servers};
+
+#[test]
+fn differences_history_and_the_way_back() {
+    let [a, b, _] = servers();
+    let mut proxy = before_a().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    let mut client = proxy.connect_app().unwrap();
+    operator.ok("CONFIG APPLY");
+    operator.all(&[
+        &format!("DELETE FROM mysql_servers WHERE port={}", a.port()),
+        &insert_server(0, b),
+        "UPDATE mysql_users SET max_connections=17",
+        "SET mysql-default_query_timeout=12345",
+    ]);
+    let key = |port: u16| format!("mysql_servers|hostgroup_id=0, hostname=127.0.0.1, port={port}");
+    let mut expected = [
+        format!("{}|NULL|NULL|present", key(a.port())),
+        format!("{}|NULL|present|NULL", key(b.port())),
+        "mysql_users|username=app, backend=1|max_connections|17|10000".to_owned(),
+        "global_variables|variable_name=mysql-default_query_timeout|variable_value|12345|86400000".to_owned(),
+    ];
+    expected.sort();
+    for sql in ["CONFIG DIFF", "CONFIG DIFF MEMORY RUNTIME", "CONFIG DIFF DISK", "CONFIG DIFF FILE", "CONFIG DIFF HISTORY 1"] {
+        let mut found = operator.rows(sql);
+        found.sort();
+        assert_eq!(found, expected, "{sql}");
+    }
+    assert_eq!(get(&mut client, WHO), "a");
+    operator.ok("CONFIG APPLY");
+    assert_eq!(get(&mut client, WHO), "b");
+    assert_eq!(operator.rows("CONFIG DIFF"), Vec::<String>::new());
+    let history: Vec<String> = operator.rows("SELECT id, user, command FROM disk.tidegate_config_history ORDER BY id DESC");
+    assert_eq!(history, ["2|admin|CONFIG APPLY", "1|admin|CONFIG APPLY"]);
+    assert_eq!(operator.rows("CONFIG HISTORY").len(), 2);
+
+    operator.ok("CONFIG ROLLBACK 1");
+    assert_eq!(get(&mut client, WHO), "a");
+    assert_eq!(operator.row("SELECT @@mysql-default_query_timeout"), "86400000");
+    assert_eq!(operator.rows("CONFIG DIFF"), Vec::<String>::new());
+    operator.ok("CONFIG ROLLBACK 2");
+    assert_eq!(get(&mut client, WHO), "b");
+    drop(operator);
+
+    proxy.start_again(&[]).unwrap();
+    let mut operator = Operator::of(&proxy);
+    assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "a", "it was not saved");
+    assert_eq!(operator.rows("CONFIG HISTORY").len(), 4, "the history is on disk");
+    operator.ok("CONFIG ROLLBACK 2");
+    assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "b");
+}
+
+#[test]
+fn a_file_is_applied_whole() {
+    let [_, b, _] = servers();
+    let proxy = before_a().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    let copy = proxy.dir().join("copy.cnf");
+    operator.ok(&format!("SELECT CONFIG INTO OUTFILE '{}'", copy.display()));
+    assert_eq!(std::fs::read_to_string(&copy).unwrap(), operator.row("SELECT CONFIG FILE"));
+    operator.all(&[&insert_server(0, b), "INSERT INTO mysql_users (username, password) VALUES ('x', 'y')", "CONFIG APPLY"]);
+    operator.all(&["SAVE MYSQL SERVERS TO DISK", "SAVE MYSQL USERS TO DISK"]);
+    operator.ok(&format!("CONFIG APPLY FILE '{}'", copy.display()));
+    for table in ["mysql_servers", "runtime_mysql_servers", "disk.mysql_servers", "mysql_users", "disk.mysql_users"] {
+        assert_eq!(operator.row(&format!("SELECT COUNT(*) FROM {table}")), "1", "{table}");
+    }
+    assert_eq!(code(&lab::Client::connect(&proxy.options("x", "y"))), 1045);
+    let before = operator.row("SELECT GLOBAL_CHECKSUM()");
+    std::fs::write(&copy, "mysql_servers = ( { address=\"db8\", port=70000 } )").unwrap();
+    assert!(operator.refused(&format!("CONFIG APPLY FILE '{}'", copy.display())).contains("70000 is out of range"));
+    assert_eq!(operator.row("SELECT GLOBAL_CHECKSUM()"), before);
+    assert_eq!(operator.rows("CONFIG DIFF DISK"), Vec::<String>::new());
+}

@@ -1,0 +1,312 @@
+//! Causal reads: a session reads what it wrote, whether replicas follow, lag or stand still, and whoever serves.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+mod common;
+
+use common::Peer;
+use lab::client::Encoding;
+use lab::replication::{self, Replication};
+use lab::topology::{READER, Topology, WRITER};
+use lab::{Flavor, Options, Server, Tidegate};
+
+each!(
+    reads_see_what_the_session_wrote,
+    without_causal_reads_they_do_not,
+    a_commit_is_a_write_and_a_transaction_reads_too,
+    a_replica_is_asked_once_for_each_write,
+    clients_are_told_of_gtids_only_if_they_asked,
+    off_for_a_user_is_off,
+    a_comment_waits_for_what_another_session_wrote,
+    a_token_carries_writes_to_another_session,
+    a_rule_waits_for_what_the_session_wrote,
+);
+
+/// Pairs of a write and a read.
+const PAIRS: u32 = 50;
+
+/// A primary and its replica behind a proxy that splits reads from writes.
+struct Bed {
+    // Dropped first, so that it does not complain of lost servers.
+    proxy: Tidegate,
+    topology: Topology,
+}
+
+impl Bed {
+    fn new(flavor: Flavor, mode: &str, timeout_ms: i64) -> Bed {
+        let topology = Topology::Replication(Replication::start(flavor, 1, &Options::new()).unwrap().into_servers());
+        let split = r#"{"read_write_split": {"writer": 0, "reader": 1}, "comment_directives": true}"#;
+        let builder = topology.describe(Tidegate::builder()).user_with("app", "app-pass", WRITER, &[("attributes", split.into())]);
+        let builder = builder.variable("causal_reads", mode).variable("causal_reads_timeout_ms", timeout_ms);
+        let proxy = builder.variable("monitor_writer_is_also_reader", false).start().unwrap();
+        let bed = Bed { proxy, topology };
+        bed.primary().sql("CREATE TABLE test.seen(i INT PRIMARY KEY)").unwrap();
+        bed.catch_up();
+        bed
+    }
+
+    fn primary(&self) -> &Server {
+        self.topology.servers()[0]
+    }
+
+    fn replica(&self) -> &Server {
+        self.topology.servers()[1]
+    }
+
+    fn catch_up(&self) {
+        replication::wait_for(self.replica(), &replication::position(self.primary()).unwrap()).unwrap();
+    }
+
+    /// The replica receives, and applies nothing until [`Bed::go_on`].
+    fn stand_still(&self) {
+        self.replica().sql(&format!("STOP {}", self.applier())).unwrap();
+    }
+
+    fn go_on(&self) {
+        self.replica().sql(&format!("START {}", self.applier())).unwrap();
+        self.catch_up();
+    }
+
+    fn applier(&self) -> &'static str {
+        match self.replica().flavor() {
+            Flavor::Mariadb => "SLAVE SQL_THREAD",
+            Flavor::Mysql => "REPLICA SQL_THREAD",
+        }
+    }
+
+    fn set_timeout(&self, ms: u32) {
+        let mut admin = self.proxy.admin().unwrap();
+        admin.run(format!("SET mysql-causal_reads_timeout_ms={ms}")).unwrap();
+        admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    }
+
+    /// Has the admin port do this.
+    fn order(&self, statements: &[&str]) {
+        let mut admin = self.proxy.admin().unwrap();
+        for sql in statements {
+            admin.run(sql).unwrap();
+        }
+    }
+
+    fn peer(&self, encoding: Encoding) -> Peer {
+        Peer::through(&self.proxy, encoding)
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let sql = format!("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='{name}'");
+        self.proxy.admin().unwrap().scalar(sql).unwrap().unwrap_or_else(|| panic!("{name} is not there")).parse().unwrap()
+    }
+
+    /// Reads that this hostgroup served.
+    fn reads(&self, hostgroup: i64) -> u64 {
+        let sql = format!(
+            "SELECT IFNULL(SUM(count_star), 0) FROM stats_mysql_query_digest \
+             WHERE hostgroup={hostgroup} AND digest_text LIKE 'SELECT COUNT(*) FROM test.seen%'"
+        );
+        self.proxy.admin().unwrap().scalar(sql).unwrap().unwrap().parse().unwrap()
+    }
+}
+
+/// Writes and reads it back, so many times: how often the read did not see it.
+fn stale(peer: &mut Peer, from: u32, pairs: u32) -> u32 {
+    let missed = |i: &u32| {
+        peer.exec(&format!("INSERT INTO test.seen VALUES({i})"));
+        peer.get(&format!("SELECT COUNT(*) FROM test.seen WHERE i={i}")) != "1"
+    };
+    u32::try_from((from..from + pairs).filter(missed).count()).unwrap()
+}
+
+fn reads_see_what_the_session_wrote(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 10_000);
+    for (at, encoding) in [Encoding::Text, Encoding::Binary].into_iter().enumerate() {
+        let from = u32::try_from(at).unwrap() * 1_000;
+        let mut peer = bed.peer(encoding);
+        assert_eq!(stale(&mut peer, from, PAIRS), 0, "{encoding:?}, it follows");
+    }
+    assert_eq!((bed.reads(WRITER), bed.reads(READER)), (0, u64::from(2 * PAIRS)), "the replica served");
+    assert_eq!((bed.counter("tidegate_causal_waits"), bed.counter("tidegate_causal_timeouts")), (u64::from(2 * PAIRS), 0));
+    bed.set_timeout(20);
+    bed.stand_still();
+    for (at, encoding) in [Encoding::Text, Encoding::Binary].into_iter().enumerate() {
+        let from = 5_000 + u32::try_from(at).unwrap() * 1_000;
+        let mut peer = bed.peer(encoding);
+        assert_eq!(stale(&mut peer, from, PAIRS), 0, "{encoding:?}, it stands still");
+    }
+    assert_eq!((bed.reads(WRITER), bed.reads(READER)), (u64::from(2 * PAIRS), u64::from(2 * PAIRS)), "the writer served");
+    assert_eq!(bed.counter("tidegate_causal_timeouts"), u64::from(2 * PAIRS));
+    bed.go_on();
+    bed.set_timeout(10_000);
+    assert_eq!(stale(&mut bed.peer(Encoding::Text), 9_000, 1), 0);
+    assert_eq!(bed.reads(READER), u64::from(2 * PAIRS) + 1, "the replica serves again");
+}
+
+fn without_causal_reads_they_do_not(flavor: Flavor) {
+    let bed = Bed::new(flavor, "off", 20);
+    bed.stand_still();
+    for (at, encoding) in [Encoding::Text, Encoding::Binary].into_iter().enumerate() {
+        let from = u32::try_from(at).unwrap() * 1_000;
+        assert_eq!(stale(&mut bed.peer(encoding), from, 5), 5, "{encoding:?}");
+    }
+    assert_eq!(bed.counter("tidegate_causal_waits"), 0);
+}
+
+fn a_commit_is_a_write_and_a_transaction_reads_too(flavor: Flavor) {
+    let bed = Bed::new(flavor, "token", 20);
+    bed.stand_still();
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut peer = bed.peer(encoding);
+        let i = if encoding == Encoding::Text { 1 } else { 2 };
+        peer.exec_all(&["BEGIN", &format!("INSERT INTO test.seen VALUES({i})"), "COMMIT"]);
+        let read = format!("SELECT COUNT(*) FROM test.seen WHERE i={i}");
+        assert_eq!(peer.get(&read), "1", "{encoding:?}");
+        peer.exec("START TRANSACTION READ ONLY");
+        assert_eq!(peer.get(&read), "1", "{encoding:?}");
+        peer.exec("COMMIT");
+    }
+    // Another session wrote nothing.
+    assert_eq!(bed.peer(Encoding::Text).get("SELECT COUNT(*) FROM test.seen"), "0");
+}
+
+fn a_replica_is_asked_once_for_each_write(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 10_000);
+    let mut peer = bed.peer(Encoding::Text);
+    for i in 0..5 {
+        peer.exec(&format!("INSERT INTO test.seen VALUES({i})"));
+        for _ in 0..5 {
+            assert_eq!(peer.get(&format!("SELECT COUNT(*) FROM test.seen WHERE i={i}")), "1");
+        }
+    }
+    assert_eq!(bed.counter("tidegate_causal_waits"), 5);
+    assert_eq!(bed.reads(READER), 25);
+}
+
+fn clients_are_told_of_gtids_only_if_they_asked(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 20);
+    bed.stand_still();
+    let mut peer = bed.peer(Encoding::Text);
+    assert_eq!(stale(&mut peer, 0, 2), 0);
+    if flavor == Flavor::Mysql {
+        assert_eq!(peer.get("SELECT @@session_track_gtids"), "OFF");
+        peer.exec("INSERT INTO test.seen VALUES(100)");
+        assert_eq!(peer.get("SELECT COUNT(*) FROM test.seen WHERE i=100"), "1", "it is told again");
+        for setting in ["OWN_GTID", "OFF"] {
+            peer.exec(&format!("SET SESSION session_track_gtids={setting}"));
+            assert_eq!(peer.get("SELECT @@session_track_gtids"), setting);
+            assert_eq!(stale(&mut peer, if setting == "OFF" { 200 } else { 300 }, 2), 0, "{setting}");
+            assert_eq!(stale(&mut bed.peer(Encoding::Text), if setting == "OFF" { 400 } else { 500 }, 2), 0, "{setting}");
+        }
+    }
+}
+
+fn off_for_a_user_is_off(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 20);
+    let split = r#"{"read_write_split": {"writer": 0, "reader": 1}, "causal_reads": "off"}"#;
+    let mut admin = bed.proxy.admin().unwrap();
+    admin.run(format!("UPDATE mysql_users SET attributes='{split}'")).unwrap();
+    admin.run("LOAD MYSQL USERS TO RUNTIME").unwrap();
+    bed.stand_still();
+    assert_eq!(stale(&mut bed.peer(Encoding::Text), 0, 3), 3);
+    assert_eq!(bed.counter("tidegate_causal_waits"), 0);
+}
+
+const COUNT: &str = "SELECT COUNT(*) FROM test.seen";
+
+/// The scope is off: the statement alone asks.
+fn a_comment_waits_for_what_another_session_wrote(flavor: Flavor) {
+    let bed = Bed::new(flavor, "off", 20);
+    bed.stand_still();
+    bed.peer(Encoding::Text).exec("INSERT INTO test.seen VALUES(1)");
+    let gtid = replication::position(bed.primary()).unwrap();
+    let read = format!("/* min_gtid={gtid} */ {COUNT}");
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut peer = bed.peer(encoding);
+        assert_eq!((peer.get(COUNT), peer.get(&read), peer.get(COUNT)), ("0".into(), "1".into(), "0".into()), "{encoding:?}");
+        assert_eq!(peer.get(&format!("/* min_gtid=nonsense */ {COUNT}")), "0", "{encoding:?}, what is not understood is passed over");
+        peer.exec("START TRANSACTION READ ONLY");
+        assert_eq!((peer.get(COUNT), peer.get(&read)), ("0".into(), "0".into()), "{encoding:?}, a transaction stays where it began");
+        peer.exec("COMMIT");
+    }
+    assert_eq!(bed.counter("tidegate_causal_timeouts"), 2, "the writer served");
+    let (waits, reads) = (bed.counter("tidegate_causal_waits"), bed.reads(READER));
+    bed.set_timeout(10_000);
+    let late = std::thread::scope(|scope| {
+        let late = scope.spawn(|| bed.peer(Encoding::Text).get(&read));
+        lab::wait::until("the replica to be asked", std::time::Duration::from_secs(10), || {
+            (bed.counter("tidegate_causal_waits") > waits).then_some(())
+        })
+        .unwrap();
+        bed.go_on();
+        late.join().unwrap()
+    });
+    assert_eq!(late, "1");
+    assert_eq!((bed.counter("tidegate_causal_timeouts"), bed.reads(READER)), (2, reads + 1), "the replica served when it had it");
+    let mut peer = bed.peer(Encoding::Text);
+    (0..5).for_each(|_| assert_eq!(peer.get(&read), "1"));
+    assert_eq!(bed.counter("tidegate_causal_waits"), waits + 2, "who has it is asked once");
+    // Hostgroup 5 is of no cluster: nobody is known who has it for certain.
+    bed.order(&[
+        &format!("INSERT INTO mysql_servers(hostgroup_id, hostname, port) VALUES(5, '{}', {})", bed.replica().host(), bed.replica().port()),
+        "LOAD MYSQL SERVERS TO RUNTIME",
+    ]);
+    bed.set_timeout(20);
+    let elsewhere = format!("/* hostgroup=5; min_gtid={gtid} */ {COUNT}");
+    assert_eq!(peer.get(&elsewhere), "1");
+    bed.stand_still();
+    peer.exec("INSERT INTO test.seen VALUES(2)");
+    let later = elsewhere.replace(&gtid, &replication::position(bed.primary()).unwrap());
+    assert_eq!(peer.fails(&later), 9001);
+    assert_eq!(peer.get(&elsewhere), "1", "the session goes on");
+}
+
+fn a_token_carries_writes_to_another_session(flavor: Flavor) {
+    let bed = Bed::new(flavor, "token", 20);
+    bed.stand_still();
+    let mut writer = bed.peer(Encoding::Text);
+    assert_eq!(writer.table("SHOW TIDEGATE GTID").len(), 0, "it wrote nothing");
+    writer.exec("INSERT INTO test.seen VALUES(1)");
+    let rows = writer.table("SHOW TIDEGATE GTID");
+    let [hostgroup, token] = rows.first().unwrap().as_slice() else { panic!("{rows:?}") };
+    assert_eq!((rows.len(), hostgroup.as_str()), (1, "0"));
+    let order = format!("SET TIDEGATE GTID = '{token}'");
+    let mut reader = bed.peer(Encoding::Text);
+    assert_eq!(reader.get(COUNT), "0");
+    reader.exec(&order);
+    assert_eq!(reader.get(COUNT), "1", "the writer served");
+    assert_eq!(reader.table("SHOW TIDEGATE GTID"), rows, "it can be handed on");
+    assert_eq!(reader.fails("SET TIDEGATE GTID = '0-1-1) OR (1'"), 1231);
+    assert_eq!(reader.get(COUNT), "1", "what is no token changes nothing");
+    reader.exec("SET TIDEGATE GTID = ''");
+    assert_eq!(reader.get(COUNT), "0", "it waits no more");
+    reader.exec(&format!("{order} FOR HOSTGROUP 1"));
+    assert_eq!(reader.get(COUNT), "1");
+    assert_eq!(bed.peer(Encoding::Text).get(COUNT), "0", "another session was told nothing");
+    reader.reset_connection().unwrap();
+    assert_eq!(reader.get(COUNT), "0", "a reset forgets it");
+    reader.exec(&order);
+    bed.go_on();
+    let reads = bed.reads(READER);
+    assert_eq!((reader.get(COUNT), bed.reads(READER)), ("1".into(), reads + 1), "the replica has it");
+    bed.order(&["SET mysql-causal_reads='session'", "LOAD MYSQL VARIABLES TO RUNTIME"]);
+    assert_eq!(reader.fails(&order), 1235);
+    assert_eq!(reader.fails(&format!("{order} FOR HOSTGROUP 7")), 1235);
+}
+
+/// The scope is off: the rule alone asks.
+fn a_rule_waits_for_what_the_session_wrote(flavor: Flavor) {
+    let bed = Bed::new(flavor, "off", 20);
+    bed.order(&[
+        "INSERT INTO mysql_query_rules(rule_id, active, match_digest, destination_hostgroup, gtid_from_hostgroup, apply) \
+         VALUES(1, 1, '^SELECT COUNT.*test.seen', 1, 0, 1)",
+        "LOAD MYSQL QUERY RULES TO RUNTIME",
+    ]);
+    bed.stand_still();
+    for (at, encoding) in [Encoding::Text, Encoding::Binary].into_iter().enumerate() {
+        assert_eq!(stale(&mut bed.peer(encoding), u32::try_from(at).unwrap() * 100, 5), 0, "{encoding:?}");
+    }
+    assert_eq!(bed.peer(Encoding::Text).get(COUNT), "0", "another session wrote nothing");
+    assert_eq!(bed.counter("tidegate_causal_timeouts"), 10, "hostgroup 0 served");
+    bed.set_timeout(10_000);
+    bed.go_on();
+    let reads = bed.reads(READER);
+    assert_eq!((stale(&mut bed.peer(Encoding::Text), 300, 5), bed.reads(READER)), (0, reads + 5), "the replica served");
+}

@@ -1,0 +1,181 @@
+//! Two servers and a data plane inside this process, whose roles the test decides: nobody watches the servers.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use lab::port::Port;
+use lab::tidegate::Builder;
+use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
+use model::fleet::{Fleet, Layout, Placement, RoleKeeper, Signal, SignalKind, UnderWay};
+use model::snapshot::{ServerStatus, Snapshot};
+use model::{HostgroupId, ServerAddr, ServerKey};
+use proxy::Control;
+use tokio::sync::oneshot;
+
+/// Longest that anything may take on a machine that does other work too.
+pub const LIMIT: Duration = Duration::from_secs(60);
+/// Writes go here.
+pub const WRITER: HostgroupId = HostgroupId(0);
+
+/// Says of a configuration what the test said last; keeps signals.
+#[derive(Default)]
+pub struct Keeper {
+    layout: Mutex<Option<Layout>>,
+    signals: Mutex<Vec<Signal>>,
+}
+
+impl RoleKeeper for Keeper {
+    fn configure(&self, snapshot: &Arc<Snapshot>) -> Layout {
+        self.layout.lock().unwrap().clone().unwrap_or_else(|| Layout::as_configured(snapshot))
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.signals.lock().unwrap().push(signal);
+    }
+}
+
+/// How one server is placed.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub hostgroup: HostgroupId,
+    /// Which of the two servers.
+    pub server: usize,
+    pub status: ServerStatus,
+    pub under_way: UnderWay,
+}
+
+/// ONLINE in the writer hostgroup.
+pub fn writer(server: usize) -> Place {
+    Place { hostgroup: WRITER, server, status: ServerStatus::Online, under_way: UnderWay::MayFinish }
+}
+
+/// In the writer hostgroup with this status.
+pub fn writer_is(server: usize, status: ServerStatus) -> Place {
+    Place { status, ..writer(server) }
+}
+
+pub struct Bed {
+    pub servers: [Server; 2],
+    pub keeper: Arc<Keeper>,
+    pub control: Arc<Control>,
+    revision: AtomicU64,
+    address: String,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+    dir: PathBuf,
+    _port: Port,
+}
+
+impl Bed {
+    /// Server 0 is in the writer hostgroup, server 1 in the reader's; clients write.
+    pub fn new(more: impl FnOnce(Builder) -> Builder) -> Bed {
+        let servers = [0, 1].map(|_| Mariadb::start(&Options::new()).unwrap());
+        for server in &servers {
+            server.sql("CREATE TABLE test.t (n INT PRIMARY KEY, note VARCHAR(40))").unwrap();
+        }
+        let (dir, port) = (dirs::instance("fleet").unwrap(), Port::reserve().unwrap());
+        let builder = Tidegate::builder().backend(0, &servers[0]).backend(1, &servers[1]);
+        let obeyed = [("attributes", r#"{"comment_directives": true}"#.into())];
+        let builder = builder.user_with("app", "app-pass", 0, &obeyed);
+        let builder = builder.variable("threads", 2).variable("have_ssl", false);
+        let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+        let config = dir.join("proxysql.cnf");
+        fs::write(&config, more(builder).config(port.number(), 1, &dir)).unwrap();
+        let (config, _) = model::load(&config).unwrap();
+        let snapshot = Arc::new(Snapshot::compile(&config).unwrap());
+        let keeper = Arc::new(Keeper::default());
+        let (stop, stopped) = oneshot::channel();
+        let (tell, control) = mpsc::channel();
+        let (datadir, watcher) = (dir.clone(), Arc::clone(&keeper) as Arc<dyn RoleKeeper>);
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let proxy = proxy::Proxy::start(snapshot, &datadir, Some(watcher)).await.unwrap();
+                tell.send(proxy.control()).unwrap();
+                let _ = stopped.await;
+                proxy.stop(Duration::from_secs(10)).await;
+            });
+        });
+        let (control, address) = (control.recv().unwrap(), format!("127.0.0.1:{}", port.number()));
+        let (revision, stop) = (AtomicU64::new(1), Some(stop));
+        Bed { servers, keeper, control, revision, address, stop, thread: Some(thread), dir, _port: port }
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(&ConnectOptions::tcp(&self.address, "app", "app-pass").database("test").timeout(LIMIT)).unwrap()
+    }
+
+    /// A layout that is later than all before.
+    pub fn layout(&self, places: &[Place]) -> Layout {
+        let mut layout = Layout { revision: self.revision.fetch_add(1, Ordering::AcqRel) + 1, ..Layout::default() };
+        let snapshot = model::control::DataPlane::snapshot(&*self.control);
+        for place in places {
+            let port = self.servers[place.server].port();
+            let known = snapshot.hostgroups.values().flat_map(|h| &h.servers).find(|s| s.key.port == port).unwrap();
+            let key = ServerKey { hostgroup: place.hostgroup, ..known.key.clone() };
+            let server = Arc::new(model::Server { key, ..model::Server::clone(known) });
+            let placement = Placement { server, status: place.status, under_way: place.under_way, why: "the test says so".into() };
+            layout.hostgroups.entry(place.hostgroup).or_default().push(placement);
+        }
+        layout
+    }
+
+    pub fn arrange(&self, places: &[Place]) {
+        let layout = self.layout(places);
+        *self.keeper.layout.lock().unwrap() = Some(layout.clone());
+        self.control.arrange(layout);
+    }
+
+    pub fn addr(&self, server: usize) -> ServerAddr {
+        ServerAddr { host: self.servers[server].host().into(), port: self.servers[server].port() }
+    }
+
+    /// What the server answers, past the proxy.
+    pub fn ask(&self, server: usize, sql: &str) -> String {
+        self.servers[server].scalar(sql).unwrap().unwrap_or_default()
+    }
+
+    /// Waits until the server answers so.
+    pub fn until(&self, server: usize, sql: &str, wanted: &str) {
+        wait::until(&format!("{sql}: {wanted}"), LIMIT, || (self.ask(server, sql) == wanted).then_some(())).unwrap();
+    }
+
+    /// Waits for a signal of this kind about the server.
+    pub fn until_signal(&self, server: usize, kind: SignalKind) {
+        let addr = self.addr(server);
+        let told = || self.keeper.signals.lock().unwrap().iter().any(|s| s.server == addr && s.kind == kind).then_some(());
+        wait::until(&format!("the signal {kind:?}"), LIMIT, told).unwrap();
+    }
+
+    /// Waits until so many sessions wait for the writer.
+    pub fn until_waiting(&self, count: u32) {
+        wait::until("sessions to wait", LIMIT, || (self.control.load(WRITER).waiting == count).then_some(())).unwrap();
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.stop.take().map(|stop| stop.send(()));
+        let ended = self.thread.take().map(thread::JoinHandle::join);
+        let _ = fs::remove_dir_all(&self.dir);
+        assert!(thread::panicking() || ended.is_none_or(|r| r.is_ok()), "the proxy panicked");
+    }
+}
+
+/// Which server answers, by its port.
+pub const WHO: &str = "SELECT @@port";
+
+pub fn get(client: &mut Client, sql: &str) -> String {
+    client.scalar(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).unwrap_or_default()
+}
+
+/// The error that a statement is answered with: number and text.
+pub fn error(client: &mut Client, sql: &str) -> (u16, String) {
+    let reply = client.query(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let told = reply.err().unwrap_or_else(|| panic!("{sql} succeeded"));
+    (told.code, told.message.clone())
+}

@@ -1,0 +1,70 @@
+//! Clusters that come up, lose nodes, take them back, and survive the loss of all.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+use std::time::Duration;
+
+use lab::{Galera, Network, Options, wait};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[test]
+fn comes_up_loses_a_node_and_takes_it_back() {
+    let cluster = Galera::start(3, &Options::new()).unwrap();
+    cluster.server(0).sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    cluster.server(1).sql("INSERT INTO test.t VALUES(1)").unwrap();
+    cluster.server(2).kill9();
+    cluster.wait_size(0, 2).unwrap();
+    cluster.server(0).sql("INSERT INTO test.t VALUES(2)").unwrap();
+
+    cluster.hold_donor(true).unwrap();
+    cluster.bring_back(2).unwrap();
+    let donor = cluster.wait_donor().unwrap();
+    assert_ne!(donor, 2);
+    cluster.hold_donor(false).unwrap();
+    cluster.wait_synced().unwrap();
+    assert_eq!(cluster.server(2).scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"));
+}
+
+#[test]
+fn states_are_seen() {
+    let cluster = Galera::start(3, &Options::new()).unwrap();
+    let node = &cluster.nodes[1];
+    node.desync(true).unwrap();
+    assert_eq!(node.state().unwrap().local_state, lab::galera::NodeState::DONOR);
+    node.desync(false).unwrap();
+    node.wait_synced(Some(3)).unwrap();
+    node.isolate(true).unwrap();
+    cluster.wait_size(0, 2).unwrap();
+    wait::until("a node alone", LIMIT, || node.state().ok().filter(|state| !state.is_primary())).unwrap();
+    node.isolate(false).unwrap();
+    cluster.wait_synced().unwrap();
+    node.reject_queries(true).unwrap();
+    assert_eq!(node.server.sql("SELECT 1 FROM mysql.user").unwrap_err().code(), Some(1047));
+    node.reject_queries(false).unwrap();
+}
+
+#[test]
+fn is_founded_again_after_all_have_crashed() {
+    let cluster = Galera::start(3, &Options::new()).unwrap();
+    cluster.server(0).sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    cluster.crash_all();
+    cluster.found_again().unwrap();
+    for node in &cluster.nodes {
+        node.server.sql("SELECT * FROM test.t").unwrap();
+    }
+}
+
+#[test]
+fn a_cut_node_is_alone() {
+    if !Network::possible() {
+        eprintln!("not tested: networks need root and the program ip");
+        return;
+    }
+    let cluster = Galera::start_apart(3, &Options::new()).unwrap();
+    let site = &cluster.network().unwrap().sites[2];
+    site.cut_from_group(true).unwrap();
+    cluster.wait_size(0, 2).unwrap();
+    site.cut_from_group(false).unwrap();
+    cluster.wait_synced().unwrap();
+}

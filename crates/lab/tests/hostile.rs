@@ -1,0 +1,165 @@
+//! Clients that are logged in and misbehave, or use commands that few know: others must not notice, and nothing of them may
+//! stay.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+mod common;
+
+use std::io::ErrorKind;
+
+use common::{LIMIT, proxy_with, server};
+use lab::client::Param;
+use lab::{Client, ConnectOptions, Flavor, LabError, Tidegate, wait};
+use wire::command::Command;
+
+fn app(proxy: &Tidegate) -> ConnectOptions {
+    proxy.options("app", "app-pass").timeout(LIMIT)
+}
+
+fn connect(proxy: &Tidegate) -> Client {
+    Client::connect(&app(proxy)).unwrap()
+}
+
+/// Long data for a parameter that does not exist: the server's statement is bad until it is reset, and sessions share it.
+fn long_data_for_no_parameter(flavor: Flavor) {
+    let proxy = proxy_with(server(flavor), 1, |builder| builder);
+    let (mut a, mut b) = (connect(&proxy), connect(&proxy));
+    let sql = "SELECT LENGTH(?), ?";
+    let (spoiled, other) = (a.prepare(sql).unwrap(), b.prepare(sql).unwrap());
+    let params = [Param::Text("abc".to_owned()), Param::Int(5)];
+    b.execute(&other, &params).unwrap().rows().unwrap();
+    a.send_long_data(&spoiled, 7, b"of none").unwrap();
+    assert_eq!(a.execute(&spoiled, &params).unwrap().err().unwrap().code, 1210);
+    let reply = b.execute(&other, &params).unwrap();
+    assert_eq!(reply.table().unwrap(), [[Some("3".to_owned()), Some("5".to_owned())]]);
+}
+
+#[test]
+fn long_data_for_no_parameter_mariadb() {
+    long_data_for_no_parameter(Flavor::Mariadb);
+}
+
+#[test]
+fn long_data_for_no_parameter_mysql() {
+    long_data_for_no_parameter(Flavor::Mysql);
+}
+
+/// A session is counted with the user that it has, whatever becomes of a COM_CHANGE_USER.
+#[test]
+fn a_changed_user_is_counted() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 2, |builder| builder.user_with("empty", "", 0, &[("max_connections", 1.into())]));
+    let empty = proxy.options("empty", "").timeout(LIMIT);
+    let nowhere = proxy.options("app", "app-pass").database("not_for_app");
+    for _ in 0..2 {
+        let mut leaves = Client::connect(&empty).unwrap();
+        assert_eq!(leaves.change_user(&nowhere).unwrap_err().code(), Some(1044));
+        wait::until("the session's end", LIMIT, || Client::connect(&empty).ok()).unwrap();
+    }
+    let held = wait::until("the session's end", LIMIT, || Client::connect(&empty).ok()).unwrap();
+    let mut other = connect(&proxy);
+    assert_eq!(other.change_user(&empty).unwrap_err().code(), Some(1226), "one more than may be");
+    drop(held);
+    wait::until("the session's end", LIMIT, || Client::connect(&empty).ok()).unwrap();
+    let mut same = wait::until("the session's end", LIMIT, || Client::connect(&empty).ok()).unwrap();
+    same.change_user(&empty).unwrap();
+    same.change_user(&app(&proxy)).unwrap();
+    Client::connect(&empty).unwrap();
+}
+
+/// A user for whom TLS is required cannot be reached by COM_CHANGE_USER without it.
+#[test]
+fn a_changed_user_needs_tls_too() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 2, |builder| builder.user_with("empty", "", 0, &[("use_ssl", 1.into())]));
+    let empty = proxy.options("empty", "").timeout(LIMIT);
+    assert_eq!(connect(&proxy).change_user(&empty).unwrap_err().code(), Some(1045));
+    let mut secure = Client::connect(&app(&proxy).tls()).unwrap();
+    secure.change_user(&empty).unwrap();
+}
+
+/// Begins something that only the client can go on with.
+type Begin = fn(&mut Client);
+
+fn half_of_long_data(client: &mut Client) {
+    let statement = client.prepare("SELECT LENGTH(?)").unwrap();
+    let mut packet = [&200_007_u32.to_le_bytes()[..3], &[0, Command::StmtSendLongData as u8]].concat();
+    packet.extend_from_slice(&statement.id.to_le_bytes());
+    packet.extend_from_slice(&[0; 100_000]);
+    client.send_bytes(&packet).unwrap();
+}
+
+fn half_of_a_new_login(client: &mut Client) {
+    let named = b"app\0\0\0\x2d\0unknown_plugin\0";
+    client.send_command(Command::ChangeUser, named).unwrap();
+    // Asked to use another plugin, it says nothing.
+    assert_eq!(client.recv_packet().unwrap().first(), Some(&0xfe));
+}
+
+fn half_of_a_command(client: &mut Client) {
+    client.send_bytes(b"\x20\0\0\0\x03SELECT").unwrap();
+}
+
+const HALVES: [(&str, Begin); 3] =
+    [("long data", half_of_long_data), ("a new login", half_of_a_new_login), ("a command", half_of_a_command)];
+
+/// Reads what there still is. False when the connection is silent instead of closed.
+fn is_closed(client: &mut Client) -> bool {
+    loop {
+        if let Err(LabError::Io { source, .. }) = client.recv_packet() {
+            return !matches!(source.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+        }
+    }
+}
+
+/// KILL ends a session that waits for the rest of what its client sends, and its backend serves others.
+#[test]
+fn kill_ends_what_was_half_sent() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder);
+    let mut other = connect(&proxy);
+    for (name, begin) in HALVES {
+        let mut client = connect(&proxy);
+        begin(&mut client);
+        other.command(Command::ProcessKill, &client.connection_id().to_le_bytes()).unwrap().ok().unwrap();
+        assert!(is_closed(&mut client), "{name}");
+        assert_eq!(other.scalar("SELECT 1").unwrap().as_deref(), Some("1"), "{name}");
+    }
+}
+
+/// A login has its time, and so has one that COM_CHANGE_USER began.
+#[test]
+fn a_new_login_that_is_never_finished() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("connect_timeout_client", 500));
+    let mut client = connect(&proxy);
+    half_of_a_new_login(&mut client);
+    assert!(is_closed(&mut client));
+    wait::until("the reason", LIMIT, || proxy.log().contains("login not finished").then_some(())).unwrap();
+}
+
+/// ROW_COUNT() after commands that are no statements, as the servers have it.
+fn row_counts(flavor: Flavor) {
+    let server = server(flavor);
+    let proxy = proxy_with(server, 1, |builder| builder);
+    for options in [ConnectOptions::app(server), app(&proxy)] {
+        let mut client = Client::connect(&options).unwrap();
+        let row_count = |client: &mut Client| client.scalar("SELECT ROW_COUNT()").unwrap().unwrap();
+        let statement = client.prepare("SELECT 1").unwrap();
+        client.run("SELECT 1").unwrap();
+        client.reset_statement(&statement).unwrap();
+        assert_eq!(row_count(&mut client), "0", "COM_STMT_RESET");
+        client.run("DO 1").unwrap();
+        client.set_option(0).unwrap();
+        assert_eq!(row_count(&mut client), "-1", "COM_SET_OPTION");
+        client.run("SELECT 1").unwrap();
+        client.statistics().unwrap();
+        assert_eq!(row_count(&mut client), "-1", "COM_STATISTICS leaves it as it was");
+    }
+}
+
+#[test]
+fn row_counts_mariadb() {
+    row_counts(Flavor::Mariadb);
+}
+
+#[test]
+fn row_counts_mysql() {
+    row_counts(Flavor::Mysql);
+}

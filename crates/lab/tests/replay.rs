@@ -1,0 +1,290 @@
+//! With `transaction_replay` a transaction outlives its server, if every answer is the same again: nothing is lost, nothing
+//! is done twice, and a client that cannot be given the same is told.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+mod common;
+
+use std::thread;
+
+use common::{LIMIT, Peer};
+use lab::client::{Encoding, Param};
+use lab::fault::Relay;
+use lab::replication::set_read_only;
+use lab::tidegate::{Builder, Setting};
+use lab::{Client, Flavor, Options, Server, Tidegate, wait};
+
+each!(
+    a_transaction_goes_on_when_its_connection_is_lost,
+    executions_are_replayed_with_their_parameters,
+    a_statement_that_waits_is_sent_again,
+    other_answers_end_the_transaction,
+    a_commit_that_is_refused_happens_elsewhere,
+    a_commit_without_an_answer_is_never_sent_twice,
+    what_is_too_large_is_not_kept,
+    generated_ids_stay,
+    a_deadlock_is_made_good_where_that_is_wanted,
+    without_autocommit_too,
+    what_cannot_be_repeated_is_not,
+);
+
+const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
+
+struct Bed {
+    // Dropped first, so that it does not complain of lost servers.
+    proxy: Tidegate,
+    relay: Relay,
+    servers: Vec<Server>,
+}
+
+impl Bed {
+    fn new(flavor: Flavor, servers: usize, settings: &[(&str, Setting)]) -> Bed {
+        let servers: Vec<Server> = (0..servers).map(|_| Server::start(flavor, &Options::new()).unwrap()).collect();
+        for server in &servers {
+            server.sql("CREATE TABLE test.t(i INT PRIMARY KEY, v INT DEFAULT 0) ENGINE=InnoDB").unwrap();
+            server.sql("CREATE TABLE test.a(id INT PRIMARY KEY AUTO_INCREMENT, v INT) ENGINE=InnoDB").unwrap();
+        }
+        // The first server is behind a network that can fail.
+        let relay = Relay::to(&servers[0].address()).unwrap();
+        let builder = Tidegate::builder()
+            .app_user()
+            .variable("threads", 1)
+            .variable("monitor_enabled", false)
+            .variable("transaction_replay", true)
+            .row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())])
+            .server_with(0, "127.0.0.1", relay.port(), &[("weight", 10_000_000.into())]);
+        let with = |builder: Builder, server: &Server| builder.server(0, "127.0.0.1", server.port());
+        let builder = servers.iter().skip(1).fold(builder, with);
+        let set = |builder: Builder, (name, value): &(&str, Setting)| builder.variable(name, value.clone());
+        Bed { proxy: settings.iter().fold(builder, set).start().unwrap(), relay, servers }
+    }
+
+    fn peer(&self, encoding: Encoding) -> Peer {
+        Peer::through(&self.proxy, encoding)
+    }
+
+    fn root(&self) -> Client {
+        self.servers[0].root().unwrap()
+    }
+
+    fn value(&self, server: usize, sql: &str) -> String {
+        self.servers[server].scalar(sql).unwrap().unwrap()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let sql = format!("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='{name}'");
+        self.proxy.admin().unwrap().scalar(sql).unwrap().unwrap_or_else(|| panic!("{name} is not there")).parse().unwrap()
+    }
+
+    fn replays(&self) -> (u64, u64) {
+        (self.counter("tidegate_transaction_replays_ok"), self.counter("tidegate_transaction_replays_failed"))
+    }
+
+    /// Cuts the connections, and waits until the server has rolled back what was open on them.
+    fn cut(&self) {
+        self.relay.cut();
+        let gone = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
+        let mut root = self.root();
+        wait::until("the connections to end", LIMIT, || (root.scalar(gone).unwrap().as_deref() == Some("0")).then_some(())).unwrap();
+    }
+}
+
+fn a_transaction_goes_on_when_its_connection_is_lost(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    for (turn, encoding) in BOTH.into_iter().enumerate() {
+        let mut peer = bed.peer(encoding);
+        let n = turn * 100;
+        peer.exec("SET @base = 7");
+        peer.exec("START TRANSACTION");
+        peer.exec(&format!("INSERT INTO t VALUES({n}, @base)"));
+        peer.exec("SET @base = 8");
+        peer.exec("SAVEPOINT a");
+        bed.cut();
+        peer.exec(&format!("INSERT INTO t VALUES({n} + 1, @base)"));
+        assert_eq!(peer.fails(&format!("INSERT INTO t VALUES({n}, 1)")), 1062, "errors of statements are answers too");
+        bed.cut();
+        peer.exec("ROLLBACK TO a");
+        bed.cut();
+        assert_eq!(peer.row(&format!("SELECT COUNT(*), SUM(v), @base FROM t WHERE i >= {n}")), "1 7 8");
+        bed.cut();
+        peer.exec("COMMIT");
+        assert_eq!(bed.value(0, "SELECT CONCAT(COUNT(*), ' ', SUM(v)) FROM test.t"), format!("{} {}", turn + 1, (turn + 1) * 7));
+        bed.cut();
+        assert_eq!(peer.get("SELECT 1"), "1");
+    }
+    assert_eq!(bed.replays(), (8, 0));
+}
+
+fn executions_are_replayed_with_their_parameters(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    let mut client = bed.peer(Encoding::Binary).into_client();
+    let insert = client.prepare("INSERT INTO t VALUES(?, ?)").unwrap();
+    let select = client.prepare("SELECT v FROM t WHERE i = ?").unwrap();
+    client.run("BEGIN").unwrap();
+    for n in 0..5_i64 {
+        client.execute(&insert, &[Param::Int(n), Param::Int(n * n)]).unwrap().check().unwrap();
+        assert_eq!(client.execute(&select, &[Param::Int(n)]).unwrap().scalar().unwrap(), Some((n * n).to_string()));
+        bed.cut();
+    }
+    client.run("COMMIT").unwrap();
+    assert_eq!(bed.value(0, "SELECT CONCAT(COUNT(*), ' ', SUM(v)) FROM test.t"), "5 30");
+    assert_eq!(bed.replays(), (5, 0));
+}
+
+fn a_statement_that_waits_is_sent_again(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.servers[0].sql("INSERT INTO test.t VALUES(1, 0)").unwrap();
+    for (turn, encoding) in BOTH.into_iter().enumerate() {
+        let mut peer = bed.peer(encoding);
+        peer.exec_all(&["BEGIN", &format!("INSERT INTO t VALUES({turn} + 10, 0)")]);
+        let mut root = bed.root();
+        root.run("BEGIN").unwrap();
+        root.run("UPDATE test.t SET v = v + 1 WHERE i = 1").unwrap();
+        let waiting = thread::spawn(move || {
+            peer.exec("UPDATE t SET v = v + 10 WHERE i = 1");
+            peer.exec("COMMIT");
+        });
+        let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND (info LIKE 'UPDATE t%' OR command='Execute')";
+        let mut other = bed.root();
+        wait::until("the statement to wait", LIMIT, || (other.scalar(waits).unwrap().as_deref() == Some("1")).then_some(())).unwrap();
+        bed.relay.cut();
+        // It is sent again: only then the lock is free.
+        wait::until("the replay", LIMIT, || (bed.replays().0 == turn as u64 + 1).then_some(())).unwrap();
+        root.run("COMMIT").unwrap();
+        waiting.join().unwrap();
+        assert_eq!(bed.value(0, "SELECT v FROM test.t WHERE i = 1"), ((turn + 1) * 11).to_string());
+    }
+}
+
+fn other_answers_end_the_transaction(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    for encoding in BOTH {
+        let mut peer = bed.peer(encoding);
+        peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 1)"]);
+        let before = peer.get("SELECT COUNT(*) FROM a");
+        bed.servers[0].sql("INSERT INTO test.a(v) VALUES(1)").unwrap();
+        assert_eq!(peer.get("SELECT COUNT(*) FROM a"), before, "the snapshot of the transaction");
+        bed.cut();
+        assert_eq!(peer.fails("INSERT INTO t VALUES(2, 2)"), 2013);
+        assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
+    }
+    assert_eq!(bed.replays(), (0, 2));
+}
+
+fn a_commit_that_is_refused_happens_elsewhere(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, &[]);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 1)", "UPDATE t SET v = 2"]);
+    assert_eq!(
+        bed.value(0, "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'"),
+        "1",
+        "the first server is asked first"
+    );
+    set_read_only(&bed.servers[0], true).unwrap();
+    peer.exec("COMMIT");
+    assert_eq!((bed.value(0, "SELECT COUNT(*) FROM test.t").as_str(), bed.value(1, "SELECT v FROM test.t").as_str()), ("0", "2"));
+    assert_eq!(bed.replays(), (1, 0));
+}
+
+fn a_commit_without_an_answer_is_never_sent_twice(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec_all(&["BEGIN", "INSERT INTO a(v) VALUES(1)"]);
+    // The answer is kept back: the commit takes a while, in which the network fails.
+    let mut root = bed.root();
+    root.run("FLUSH TABLES WITH READ LOCK").unwrap();
+    let committing = thread::spawn(move || peer.fails("COMMIT"));
+    let mut other = bed.root();
+    let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info='COMMIT'";
+    wait::until("the commit to wait", LIMIT, || (other.scalar(waits).unwrap().as_deref() == Some("1")).then_some(())).unwrap();
+    bed.relay.cut();
+    assert_eq!(committing.join().unwrap(), 2013);
+    root.run("UNLOCK TABLES").unwrap();
+    let gone = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
+    wait::until("the connection to end", LIMIT, || (other.scalar(gone).unwrap().as_deref() == Some("0")).then_some(())).unwrap();
+    assert!(bed.value(0, "SELECT COUNT(*) FROM test.a").parse::<u64>().unwrap() <= 1);
+    assert_eq!(bed.replays(), (0, 0));
+}
+
+fn what_is_too_large_is_not_kept(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[("transaction_replay_max_bytes", 1000.into())]);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec("BEGIN");
+    for n in 0..20 {
+        peer.exec(&format!("INSERT INTO t VALUES({n}, 0)"));
+    }
+    assert_eq!(bed.counter("tidegate_transaction_replays_too_large"), 1);
+    bed.cut();
+    assert_eq!(peer.fails("COMMIT"), 2013);
+    assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
+}
+
+/// The new server would give the next free ids; the client has seen others.
+fn generated_ids_stay(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec("BEGIN");
+    let id = peer.exec("INSERT INTO a(v) VALUES(1)").ok().unwrap().last_insert_id;
+    bed.servers[0].sql("INSERT INTO test.a(v) VALUES(2)").unwrap();
+    bed.cut();
+    assert_eq!(peer.get("SELECT LAST_INSERT_ID()"), id.to_string());
+    peer.exec("COMMIT");
+    let result = bed.replays();
+    println!("{}: {result:?}", flavor.name());
+    assert_eq!(result, (1, 0));
+    assert_eq!(bed.value(0, &format!("SELECT v FROM test.a WHERE id={id}")), "1");
+}
+
+fn a_deadlock_is_made_good_where_that_is_wanted(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[("transaction_replay_conflicts", true.into())]);
+    bed.servers[0].sql("INSERT INTO test.t VALUES(1, 0), (2, 0)").unwrap();
+    for round in 0..10 {
+        let both: Vec<_> = [(1, 2), (2, 1)]
+            .into_iter()
+            .map(|(first, second)| {
+                let mut peer = bed.peer(BOTH[round % 2]);
+                thread::spawn(move || {
+                    peer.exec("BEGIN");
+                    peer.exec(&format!("UPDATE t SET v = v + 1 WHERE i = {first}"));
+                    peer.exec("SELECT SLEEP(0.02)");
+                    peer.exec(&format!("UPDATE t SET v = v + 1 WHERE i = {second}"));
+                    peer.exec("COMMIT");
+                })
+            })
+            .collect();
+        both.into_iter().for_each(|one| one.join().unwrap());
+    }
+    assert_eq!(bed.value(0, "SELECT GROUP_CONCAT(v) FROM test.t"), "20,20");
+    assert!(bed.replays().0 > 0, "there was no deadlock");
+}
+
+fn without_autocommit_too(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    for (turn, encoding) in BOTH.into_iter().enumerate() {
+        let mut peer = bed.peer(encoding);
+        peer.exec("SET autocommit=0");
+        for n in 0..2 {
+            let n = turn * 10 + n;
+            peer.exec(&format!("INSERT INTO t VALUES({n}, 1)"));
+            bed.cut();
+            peer.exec(&format!("UPDATE t SET v = v + 1 WHERE i = {n}"));
+            bed.cut();
+            peer.exec("COMMIT");
+        }
+    }
+    assert_eq!(bed.value(0, "SELECT CONCAT(COUNT(*), ' ', SUM(v)) FROM test.t"), "4 8");
+    assert_eq!(bed.replays(), (8, 0));
+}
+
+fn what_cannot_be_repeated_is_not(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    for statement in ["CREATE TEMPORARY TABLE x(i INT)", "SELECT GET_LOCK('a', 1)", "SELECT COUNT(*) INTO @n FROM t", "DO 1; DO 2"] {
+        let mut peer = bed.peer(Encoding::Text);
+        peer.set_option(0).unwrap();
+        peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 1)", statement]);
+        bed.cut();
+        assert_eq!(peer.fails("INSERT INTO t VALUES(2, 2)"), 2013, "{statement}");
+        assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0", "{statement}");
+    }
+    assert_eq!(bed.replays(), (0, 0));
+}

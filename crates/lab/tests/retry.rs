@@ -1,0 +1,254 @@
+//! Statements that a server certainly has not applied go to another one, and the client does not notice; all others it is
+//! told of.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+mod common;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, Peer};
+use lab::client::Encoding;
+use lab::fault::Relay;
+use lab::replication::set_read_only;
+use lab::tidegate::Builder;
+use lab::{Client, Flavor, Options, Server, Tidegate, wait};
+
+each!(
+    refused_writes_go_to_the_other_server,
+    a_write_waits_until_its_server_takes_writes,
+    the_wait_ends_and_the_server_has_the_last_word,
+    a_rule_without_retries_passes_refusals_on,
+    elsewhere_refusals_are_the_clients,
+    a_transaction_in_which_nothing_ran_moves,
+    a_transaction_keeps_its_characteristics,
+    a_first_statement_that_is_refused_takes_its_transaction_along,
+    a_transaction_in_which_something_ran_ends,
+);
+
+const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
+
+/// Servers that do not know each other, all of them writers of one cluster, behind a proxy.
+struct Bed {
+    // Dropped first, so that it does not complain of lost servers.
+    proxy: Tidegate,
+    servers: Vec<Server>,
+}
+
+impl Bed {
+    fn new(flavor: Flavor, servers: usize, more: impl FnOnce(Builder) -> Builder) -> Bed {
+        let servers: Vec<Server> = (0..servers).map(|_| Server::start(flavor, &Options::new()).unwrap()).collect();
+        for server in &servers {
+            server.sql("CREATE TABLE test.t(i INT PRIMARY KEY) ENGINE=InnoDB").unwrap();
+        }
+        let addresses: Vec<u16> = servers.iter().map(Server::port).collect();
+        Bed { proxy: proxy(&addresses, more).start().unwrap(), servers }
+    }
+
+    fn peer(&self, encoding: Encoding) -> Peer {
+        Peer::through(&self.proxy, encoding)
+    }
+
+    fn rows(&self, server: usize) -> String {
+        self.servers[server].scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let mut admin = self.proxy.admin().unwrap();
+        let sql = format!("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='{name}'");
+        admin.scalar(sql).unwrap().unwrap_or_else(|| panic!("{name} is not there")).parse().unwrap()
+    }
+
+    fn wait_counter(&self, name: &str, least: u64) {
+        wait::until(name, LIMIT, || (self.counter(name) >= least).then_some(())).unwrap();
+    }
+
+    /// Ends the connections of the proxy at the servers.
+    fn kill_backends(&self) {
+        for server in &self.servers {
+            let mut root = server.root().unwrap();
+            let ids = root.query("SELECT id FROM information_schema.processlist WHERE user='app'").unwrap().table().unwrap();
+            for id in ids.into_iter().flatten().flatten() {
+                root.run(format!("KILL {id}")).unwrap();
+            }
+            let gone = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
+            wait::until("the connections to end", LIMIT, || (root.scalar(gone).unwrap().as_deref() == Some("0")).then_some(())).unwrap();
+        }
+    }
+}
+
+/// All servers are of the writer hostgroup of a cluster; the monitor leaves them alone.
+fn proxy(ports: &[u16], more: impl FnOnce(Builder) -> Builder) -> Builder {
+    let builder = Tidegate::builder()
+        .app_user()
+        .variable("threads", 1)
+        .variable("monitor_enabled", false)
+        .row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    // The first one is as good as always asked first.
+    let weights = std::iter::once(10_000_000).chain(std::iter::repeat(1));
+    let with = |builder: Builder, (port, weight): (&u16, i64)| builder.server_with(0, "127.0.0.1", *port, &[("weight", weight.into())]);
+    more(ports.iter().zip(weights).fold(builder, with))
+}
+
+fn refused_writes_go_to_the_other_server(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, |b| b);
+    set_read_only(&bed.servers[0], true).unwrap();
+    for (turn, encoding) in BOTH.into_iter().enumerate() {
+        for n in 0..20 {
+            // New sessions, so that both servers are asked.
+            bed.peer(encoding).exec(&format!("INSERT INTO t VALUES({})", turn * 20 + n));
+        }
+    }
+    assert_eq!((bed.rows(0), bed.rows(1)), ("0".into(), "40".into()));
+    assert!(bed.counter("tidegate_refusals_hidden") > 0, "the read-only server was never asked");
+}
+
+fn a_write_waits_until_its_server_takes_writes(flavor: Flavor) {
+    for encoding in BOTH {
+        let bed = Bed::new(flavor, 1, |b| b);
+        set_read_only(&bed.servers[0], true).unwrap();
+        let mut peer = bed.peer(encoding);
+        let writing = thread::spawn(move || peer.exec("INSERT INTO t VALUES(1)").ok().unwrap().affected_rows);
+        bed.wait_counter("tidegate_refusals_hidden", 1);
+        if flavor == Flavor::Mysql {
+            bed.servers[0].sql("SET GLOBAL super_read_only=0").unwrap();
+        }
+        set_read_only(&bed.servers[0], false).unwrap();
+        assert_eq!(writing.join().unwrap(), 1);
+        assert_eq!(bed.rows(0), "1");
+    }
+}
+
+fn the_wait_ends_and_the_server_has_the_last_word(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, |b| b.variable("connect_timeout_server_max", 400).variable("suspicion_ms", 100));
+    set_read_only(&bed.servers[0], true).unwrap();
+    for encoding in BOTH {
+        let mut peer = bed.peer(encoding);
+        let start = Instant::now();
+        let reply = peer.ask("INSERT INTO t VALUES(1)");
+        let error = reply.err().unwrap();
+        assert!(matches!(error.code, 1290 | 9001) && error.message.contains("read-only"), "{error:?}");
+        assert!(start.elapsed() >= Duration::from_millis(300), "it was not waited for");
+        assert_eq!(peer.get("SELECT COUNT(*) FROM t"), "0", "the session goes on");
+    }
+}
+
+fn a_rule_without_retries_passes_refusals_on(flavor: Flavor) {
+    let rule =
+        [("rule_id", 1.into()), ("active", 1.into()), ("match_digest", "^INSERT".into()), ("retries", 0.into()), ("apply", 1.into())];
+    let bed = Bed::new(flavor, 1, |b| b.row("mysql_query_rules", &rule));
+    set_read_only(&bed.servers[0], true).unwrap();
+    assert_eq!(bed.peer(Encoding::Text).fails("INSERT INTO t VALUES(1)"), 1290);
+    assert_eq!(bed.counter("tidegate_refusals_hidden"), 0);
+}
+
+fn elsewhere_refusals_are_the_clients(flavor: Flavor) {
+    let server = Server::start(flavor, &Options::new()).unwrap();
+    server.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    set_read_only(&server, true).unwrap();
+    let proxy = Tidegate::builder().backend(0, &server).app_user().variable("threads", 1).start().unwrap();
+    for encoding in BOTH {
+        assert_eq!(Peer::through(&proxy, encoding).fails("INSERT INTO t VALUES(1)"), 1290);
+    }
+}
+
+fn a_transaction_in_which_nothing_ran_moves(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, |b| b);
+    for (n, opening) in
+        [&["BEGIN"][..], &["START TRANSACTION"], &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN"]].into_iter().enumerate()
+    {
+        let mut peer = bed.peer(Encoding::Text);
+        peer.exec("SET @mine = 5");
+        peer.exec_all(opening);
+        bed.kill_backends();
+        // The state of the session comes along.
+        peer.exec(&format!("INSERT INTO t VALUES({n} * 10 + @mine)"));
+        assert!(peer.exec("DO 1").status().unwrap().in_transaction());
+        peer.exec("ROLLBACK");
+        assert_eq!(bed.rows(0), n.to_string(), "{opening:?}: it was no transaction");
+        peer.exec_all(opening);
+        bed.kill_backends();
+        peer.exec(&format!("INSERT INTO t VALUES({n})"));
+        peer.exec("COMMIT");
+    }
+    assert_eq!(bed.rows(0), "3");
+    assert!(bed.counter("tidegate_sessions_moved") >= 6);
+}
+
+fn a_transaction_keeps_its_characteristics(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, |b| b);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec("START TRANSACTION READ ONLY");
+    bed.kill_backends();
+    assert_eq!(peer.fails("INSERT INTO t VALUES(1)"), 1792, "the client's own wish, and no refusal");
+    peer.exec("ROLLBACK");
+    peer.exec_all(&["SET TRANSACTION READ ONLY", "BEGIN"]);
+    bed.kill_backends();
+    assert_eq!(peer.fails("INSERT INTO t VALUES(1)"), 1792);
+    assert_eq!(bed.counter("tidegate_refusals_hidden"), 0);
+    peer.exec("ROLLBACK");
+    peer.exec("INSERT INTO t VALUES(1)");
+}
+
+fn a_first_statement_that_is_refused_takes_its_transaction_along(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, |b| b);
+    set_read_only(&bed.servers[0], true).unwrap();
+    for n in 0..20 {
+        let mut peer = bed.peer(BOTH[n % 2]);
+        let opening: &[&str] = if n < 10 { &["BEGIN"] } else { &["SET autocommit=0"] };
+        peer.exec_all(opening);
+        peer.exec(&format!("INSERT INTO t VALUES({n})"));
+        peer.exec(&format!("UPDATE t SET i = i + 100 WHERE i = {n}"));
+        peer.exec(if n % 4 == 0 { "ROLLBACK" } else { "COMMIT" });
+    }
+    assert_eq!((bed.rows(0), bed.rows(1)), ("0".into(), "15".into()));
+    assert!(bed.counter("tidegate_refusals_hidden") > 0, "the read-only server was never asked");
+}
+
+/// Without `transaction_replay` what ran in a transaction is lost with its connection, and the client is told.
+fn a_transaction_in_which_something_ran_ends(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, |b| b);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1)"]);
+    bed.kill_backends();
+    assert_eq!(peer.fails("INSERT INTO t VALUES(2)"), 2013);
+    assert_eq!(bed.rows(0), "0");
+}
+
+/// The server closes an idle connection, and says why, while the statement is on its way. (MariaDB closes without a word.)
+#[test]
+fn an_error_that_is_older_than_the_statement_says_nothing_of_it() {
+    let server = Server::start(Flavor::Mysql, &Options::new()).unwrap();
+    server.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    let relay = Relay::to(&server.address()).unwrap();
+    // No role: what was never read may be sent again anywhere.
+    let proxy = Tidegate::builder().server(0, "127.0.0.1", relay.port()).app_user().variable("threads", 1).start().unwrap();
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    peer.exec("SET SESSION wait_timeout=1");
+    peer.exec("SELECT 1");
+    relay.silence_connections();
+    let mut root = server.root().unwrap();
+    let gone = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
+    wait::until("the server to close", LIMIT, || (root.scalar(gone).unwrap().as_deref() == Some("0")).then_some(())).unwrap();
+    let before = bytes_to_servers(&proxy);
+    let writing = thread::spawn(move || peer.exec("INSERT INTO t VALUES(1)").ok().unwrap().affected_rows);
+    wait::until("the statement to be sent", LIMIT, || (bytes_to_servers(&proxy) > before || is_running(&proxy)).then_some(())).unwrap();
+    relay.resume();
+    assert_eq!(writing.join().unwrap(), 1);
+    assert_eq!(server.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("1"));
+}
+
+fn admin(proxy: &Tidegate) -> Client {
+    proxy.admin().unwrap()
+}
+
+fn bytes_to_servers(proxy: &Tidegate) -> u64 {
+    admin(proxy).scalar("SELECT SUM(Bytes_data_sent) FROM stats_mysql_connection_pool").unwrap().unwrap().parse().unwrap()
+}
+
+/// The statement is with a server, as far as the proxy knows.
+fn is_running(proxy: &Tidegate) -> bool {
+    let sql = "SELECT COUNT(*) FROM stats_mysql_processlist WHERE info LIKE 'INSERT INTO t%' AND srv_host IS NOT NULL AND srv_host<>''";
+    admin(proxy).scalar(sql).unwrap().as_deref() == Some("1")
+}

@@ -1,0 +1,167 @@
+//! Query rules through the real proxy: two hostgroups of one server each, statements in text and prepared. What
+//! columns mean is in `rules/semantics.rs`, case by case.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
+
+#[path = "rules/bed.rs"]
+mod bed;
+mod common;
+#[path = "rules/semantics.rs"]
+mod semantics;
+
+use common::Peer;
+use lab::client::Encoding;
+use lab::tidegate::{Builder, Setting};
+use lab::{Flavor, Options, Server, Tidegate};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Hostgroup 1, the users' own, and hostgroup 2.
+fn servers() -> &'static [Server; 2] {
+    static SERVERS: OnceLock<[Server; 2]> = OnceLock::new();
+    SERVERS.get_or_init(|| [1, 2].map(|_| Server::start(Flavor::Mariadb, &Options::new()).unwrap()))
+}
+
+/// A proxy with these rules.
+fn proxy(rules: &[&[(&str, Setting)]]) -> Builder {
+    let [one, two] = servers();
+    let builder = Tidegate::builder().backend(1, one).backend(2, two).user("app", "app-pass", 1).variable("threads", 1);
+    rules.iter().enumerate().fold(builder, |builder, (i, rule)| {
+        let mut row: Vec<(&str, Setting)> = vec![("rule_id", (i as i64 + 1).into()), ("active", 1.into())];
+        row.extend(rule.iter().cloned());
+        builder.row("mysql_query_rules", &row)
+    })
+}
+
+/// A session for each protocol.
+fn sessions(proxy: &Tidegate) -> [Peer; 2] {
+    [Encoding::Text, Encoding::Binary].map(|encoding| Peer::through(proxy, encoding))
+}
+
+/// The hostgroup that answers `sql`, which must have `@@port` in its first column.
+fn hostgroup(peer: &mut Peer, sql: &str) -> usize {
+    let port = peer.get(sql);
+    let found = servers().iter().position(|server| server.port().to_string() == port);
+    found.unwrap_or_else(|| panic!("{sql} answered {port}")) + 1
+}
+
+#[test]
+fn the_rules_of_the_write_ups() {
+    let proxy = proxy(&[
+        &[("match_pattern", "^SELECT.*FOR UPDATE$".into()), ("destination_hostgroup", 1.into()), ("apply", 1.into())],
+        &[("match_pattern", "^SELECT".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())],
+    ])
+    .start()
+    .unwrap();
+    for mut peer in sessions(&proxy) {
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+        assert_eq!(hostgroup(&mut peer, "select @@port from dual for update"), 1);
+        assert_eq!(hostgroup(&mut peer, "(SELECT @@port)"), 1, "it does not begin with SELECT");
+        peer.exec("BEGIN");
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 1, "a transaction stays where it began");
+        peer.exec("COMMIT");
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+    }
+}
+
+#[test]
+fn digest_chain_and_rewriting() {
+    let proxy = proxy(&[
+        &[("match_digest", "^SELECT @@port AS marked".into()), ("flagOUT", 7.into())],
+        &[("match_digest", "^SELECT".into()), ("destination_hostgroup", 1.into()), ("apply", 1.into())],
+        &[("flagIN", 7.into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())],
+        &[("match_pattern", r"/\*old (\d+)\*/".into()), ("replace_pattern", r"+\1 /*new*/".into()), ("apply", 1.into())],
+    ])
+    .start()
+    .unwrap();
+    for mut peer in sessions(&proxy) {
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS marked"), 2);
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS other"), 1);
+        assert_eq!(peer.get("VALUES (1 /*old 41*/)"), "42");
+    }
+}
+
+#[test]
+fn messages_are_answered_without_a_server() {
+    let proxy = proxy(&[
+        &[("match_digest", "^DELETE".into()), ("error_msg", "no deletes".into()), ("apply", 1.into())],
+        &[("match_digest", "^INSERT".into()), ("OK_msg", "thank you".into()), ("apply", 1.into())],
+    ])
+    .start()
+    .unwrap();
+    for mut peer in sessions(&proxy) {
+        let reply = peer.ask("DELETE FROM t");
+        let error = reply.err().unwrap();
+        assert_eq!((error.code, error.message.as_str()), (1148, "no deletes"));
+    }
+    let [mut text, _] = sessions(&proxy);
+    text.exec("INSERT INTO nowhere VALUES (1)");
+}
+
+#[test]
+fn time_limits_and_delays() {
+    let proxy = proxy(&[
+        &[("match_digest", "SLEEP".into()), ("timeout", 300.into()), ("apply", 1.into())],
+        &[("match_digest", "^SELECT @@port AS late".into()), ("delay", 200.into()), ("apply", 1.into())],
+    ])
+    .start()
+    .unwrap();
+    for mut peer in sessions(&proxy) {
+        let began = Instant::now();
+        assert_eq!(peer.fails("SELECT SLEEP(20)"), 1907);
+        assert!(began.elapsed() < Duration::from_secs(10));
+        let began = Instant::now();
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS late"), 1);
+        assert!(began.elapsed() >= Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn multiplexing_off_and_on_again() {
+    let proxy = proxy(&[
+        &[("match_digest", "^SELECT @@port AS stay".into()), ("multiplex", 0.into()), ("apply", 1.into())],
+        &[("match_digest", "^SELECT @@port AS go".into()), ("multiplex", 1.into()), ("apply", 1.into())],
+        &[("match_digest", "^SELECT".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())],
+    ])
+    .start()
+    .unwrap();
+    let [mut peer, _] = sessions(&proxy);
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port AS stay"), 1);
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 1, "the rule's pin keeps it");
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port AS go"), 1);
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+}
+
+#[test]
+fn the_split_needs_no_rules() {
+    let [one, two] = servers();
+    let proxy = Tidegate::builder()
+        .backend(1, one)
+        .backend(2, two)
+        .user_with("app", "app-pass", 1, &[("attributes", r#"{"read_write_split": {"writer": 1, "reader": 2}}"#.into())])
+        .start()
+        .unwrap();
+    for (hostgroup, server) in (1..).zip(servers()) {
+        server.sql("CREATE OR REPLACE TABLE test.who (hg INT)").unwrap();
+        server.sql(&format!("INSERT INTO test.who VALUES ({hostgroup})")).unwrap();
+    }
+    for mut peer in sessions(&proxy) {
+        assert_eq!(peer.get("SELECT hg FROM who"), "2");
+        assert_eq!(peer.get("SELECT hg FROM who FOR UPDATE"), "1");
+        assert_eq!(peer.get("SELECT hg FROM who LOCK IN SHARE MODE"), "1");
+        assert_eq!(peer.get("SELECT hg FROM who WHERE GET_LOCK('x', 0)"), "1");
+        peer.exec("DO RELEASE_LOCK('x')");
+        peer.exec("BEGIN");
+        assert_eq!(peer.get("SELECT hg FROM who"), "1");
+        peer.exec("COMMIT");
+        peer.exec("SET autocommit=0");
+        assert_eq!(peer.get("SELECT hg FROM who"), "1");
+        peer.exec("COMMIT");
+        peer.exec("SET autocommit=1");
+        peer.exec("START TRANSACTION READ ONLY");
+        assert_eq!(peer.get("SELECT hg FROM who"), "2");
+        peer.exec("COMMIT");
+        assert_eq!(peer.get("SELECT hg FROM who"), "2");
+    }
+}

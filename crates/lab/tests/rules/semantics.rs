@@ -1,0 +1,259 @@
+//! Conditions, chains and actions of rules, one line a case, in both protocols.
+
+use super::bed::{Bed, own_port};
+use super::common::{LIMIT, Peer};
+use super::hostgroup;
+use lab::client::Encoding;
+use lab::{Client, wait};
+use std::time::{Duration, Instant};
+
+/// Rules, and to which hostgroup `SELECT @@port AS one` and `SELECT @@port AS two` go.
+type Case = (&'static [&'static str], usize, usize);
+
+const TO_TWO: &str = "destination_hostgroup=2; apply=1";
+
+const CASES: &[Case] = &[
+    (&[], 1, 1),
+    (&["username='app'; destination_hostgroup=2"], 2, 2),
+    (&["username='App'; destination_hostgroup=2"], 1, 1),
+    (&["schemaname='test'; destination_hostgroup=2"], 2, 2),
+    (&["schemaname='other'; destination_hostgroup=2"], 1, 1),
+    (&["client_addr='127.0.0.1'; destination_hostgroup=2"], 2, 2),
+    (&["client_addr='127.%'; destination_hostgroup=2"], 2, 2),
+    (&["client_addr='10.%'; destination_hostgroup=2"], 1, 1),
+    (&["client_addr='%'; destination_hostgroup=2"], 2, 2),
+    (&["proxy_addr='127.0.0.1'; destination_hostgroup=2"], 2, 2),
+    (&["proxy_addr='127.0.0.2'; destination_hostgroup=2"], 1, 1),
+    (&["proxy_port=1; destination_hostgroup=2"], 1, 1),
+    (&["match_digest='AS one'; destination_hostgroup=2"], 2, 1),
+    (&["match_digest='as ONE'; destination_hostgroup=2"], 2, 1),
+    (&["match_digest='as ONE'; re_modifiers=''; destination_hostgroup=2"], 1, 1),
+    (&["match_pattern='AS one$'; negate_match_pattern=1; destination_hostgroup=2"], 1, 2),
+    (&["match_digest='AS one'; negate_match_pattern=1; destination_hostgroup=2"], 1, 2),
+    (&["match_digest='AS one'; match_pattern='two'; destination_hostgroup=2"], 1, 1),
+    // Later rules replace earlier ones, until one applies.
+    (&["destination_hostgroup=1", "match_digest='one'; destination_hostgroup=2"], 2, 1),
+    (&["destination_hostgroup=1; apply=1", "match_digest='one'; destination_hostgroup=2"], 1, 1),
+    // Flags.
+    (&["flagIN=1; destination_hostgroup=2"], 1, 1),
+    (&["match_digest='one'; flagOUT=7", "flagIN=7; destination_hostgroup=2"], 2, 1),
+    (&["match_digest='one'; flagOUT=7", "destination_hostgroup=2"], 1, 2),
+    (&["match_digest='one'; flagOUT=7; apply=1", "flagIN=7; destination_hostgroup=2"], 1, 1),
+    (&["flagIN=7; destination_hostgroup=2", "flagOUT=7"], 1, 1),
+    // Weights of nothing are never chosen; flagOUT outweighs them.
+    (
+        &[
+            "match_digest='one'; attributes='{\"flagOUTs\":[{\"id\":5,\"weight\":0},{\"id\":6,\"weight\":4}]}'",
+            "flagIN=6; destination_hostgroup=2",
+        ],
+        2,
+        1,
+    ),
+    (&["flagOUT=8; attributes='{\"flagOUTs\":[{\"id\":6,\"weight\":4}]}'", "flagIN=8; match_digest='one'; destination_hostgroup=2"], 2, 1),
+];
+
+#[test]
+fn conditions_and_chains() {
+    let mut bed = Bed::start();
+    let mut sessions = bed.sessions();
+    for (rules, one, two) in CASES {
+        bed.load(rules);
+        for peer in &mut sessions {
+            let went = ["one", "two"].map(|name| hostgroup(peer, &format!("SELECT @@port AS {name}")));
+            assert_eq!(went, [*one, *two], "{:?} {rules:?}", peer.encoding);
+        }
+    }
+    let port = own_port(&bed);
+    bed.load(&[&format!("proxy_port={port}; {TO_TWO}")]);
+    assert!(sessions.iter_mut().all(|peer| hostgroup(peer, "SELECT @@port AS one") == 2));
+    let digest = bed.digest_of("SELECT @@port AS one");
+    bed.load(&[&format!("digest='{digest}'; {TO_TWO}")]);
+    for peer in &mut sessions {
+        assert_eq!(["one", "two"].map(|name| hostgroup(peer, &format!("SELECT @@port AS {name}"))), [2, 1]);
+    }
+}
+
+#[test]
+fn weighted_flags_share_statements_out() {
+    let mut bed = Bed::start();
+    let weights = r#"{"flagOUTs":[{"id":5,"weight":3},{"id":6,"weight":1}]}"#;
+    bed.load(&[&format!("attributes='{weights}'"), "flagIN=5; destination_hostgroup=2", "flagIN=6; destination_hostgroup=1"]);
+    for mut peer in bed.sessions() {
+        let went = (0..400).filter(|_| hostgroup(&mut peer, "SELECT @@port") == 2).count();
+        assert!((230..=360).contains(&went), "{went} of 400 for a weight of 3 in 4");
+    }
+}
+
+#[test]
+fn the_next_query_begins_where_a_rule_says() {
+    let mut bed = Bed::start();
+    bed.load(&[
+        "match_digest='AS first'; next_query_flagIN=4; apply=1",
+        "flagIN=4; match_digest='AS back'; next_query_flagIN=0; destination_hostgroup=2; apply=1",
+        "flagIN=4; destination_hostgroup=2; apply=1",
+    ]);
+    for mut peer in bed.sessions() {
+        let went =
+            ["AS a", "AS first", "AS a", "AS a", "AS back", "AS a"].map(|name| hostgroup(&mut peer, &format!("SELECT @@port {name}")));
+        assert_eq!(went, [1, 1, 2, 2, 2, 1], "{:?}", peer.encoding);
+    }
+}
+
+#[test]
+fn results_are_cached_and_prepared_statements_are_delayed_once() {
+    let mut bed = Bed::start();
+    super::servers()[0].sql("CREATE OR REPLACE TABLE test.cached (n INT) SELECT 1 AS n").unwrap();
+    bed.load(&["match_digest='FROM cached'; cache_ttl=600000; apply=1", "match_digest='AS late'; delay=300; apply=1"]);
+    for mut peer in bed.sessions() {
+        assert_eq!(peer.get("SELECT n FROM cached"), "1");
+        super::servers()[0].sql("UPDATE test.cached SET n=n+1").unwrap();
+        assert_eq!(peer.get("SELECT n FROM cached"), "1");
+        super::servers()[0].sql("UPDATE test.cached SET n=1").unwrap();
+    }
+    let mut peer = bed.session(Encoding::Binary);
+    let began = Instant::now();
+    let statement = peer.prepare("SELECT @@port AS late").unwrap();
+    let prepared = began.elapsed();
+    peer.execute(&statement, &[]).unwrap();
+    assert!(began.elapsed() - prepared >= Duration::from_millis(300));
+    assert!(prepared < Duration::from_millis(300), "{prepared:?}");
+}
+
+#[test]
+fn user_variables_pin_unless_a_rule_says_otherwise() {
+    let mut bed = Bed::start();
+    bed.load(&["match_digest='AS two'; destination_hostgroup=2; apply=1", "match_digest='free'; multiplex=2; apply=1"]);
+    for mut peer in bed.sessions() {
+        peer.exec("SELECT @free := 1+1");
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS two"), 2);
+        peer.exec("SELECT @a := 1+1");
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS two"), 1);
+    }
+}
+
+#[test]
+fn rules_choose_what_is_logged() {
+    let mut bed = Bed::start();
+    bed.change("VARIABLES", &["SET mysql-eventslog_filename='events'", "SET mysql-eventslog_format=2"]);
+    bed.load(&["match_digest='AS logged'; log=1; apply=1", "match_digest='AS secret'; log=0; apply=1"]);
+    for mut peer in bed.sessions() {
+        hostgroup(&mut peer, "SELECT @@port AS secret");
+        hostgroup(&mut peer, "SELECT @@port AS logged");
+        hostgroup(&mut peer, "SELECT @@port AS other");
+    }
+    let read = |bed: &mut Bed| {
+        bed.admin.run("PROXYSQL FLUSH LOGS").unwrap();
+        let files = std::fs::read_dir(bed.proxy.dir()).unwrap().map(|file| file.unwrap().path());
+        let logs = files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events.")));
+        logs.map(|path| std::fs::read_to_string(path).unwrap()).collect::<String>()
+    };
+    let log = wait::until("the log", LIMIT, || Some(read(&mut bed)).filter(|log| log.contains("COM_STMT_EXECUTE"))).unwrap();
+    assert!(log.contains("AS logged") && !log.contains("AS secret") && !log.contains("AS other"), "{log}");
+}
+
+#[test]
+fn comments_are_obeyed_for_those_who_may() {
+    let bed = Bed::start();
+    for mut peer in bed.sessions() {
+        assert_eq!(hostgroup(&mut peer, "SELECT /* hostgroup=2 */ @@port"), 1);
+    }
+    let mut free = Client::connect(&bed.proxy.options("empty", "")).unwrap();
+    let ports = ["SELECT @@port", "SELECT /* hostgroup=2 */ @@port"].map(|sql| free.scalar(sql).unwrap().unwrap());
+    assert_eq!(ports, super::servers().each_ref().map(|server| server.port().to_string()));
+}
+
+/// The server's own number of the connection that runs it. CONNECTION_ID() and @@pseudo_thread_id are the session's.
+const CONNECTION: &str = "SELECT id FROM information_schema.processlist WHERE info LIKE '%made for it%'";
+const ON_A_NEW_CONNECTION: &str =
+    "SELECT /* create_new_connection=1 */ id FROM information_schema.processlist WHERE info LIKE '%made for it%'";
+
+#[test]
+fn a_statement_has_a_connection_made_for_it() {
+    let mut bed = Bed::start();
+    let ids = |peer: &mut Peer| [CONNECTION, ON_A_NEW_CONNECTION, ON_A_NEW_CONNECTION].map(|sql| peer.get(sql).parse::<u64>().unwrap());
+    for mut peer in bed.sessions() {
+        let [pooled, same, still] = ids(&mut peer);
+        assert_eq!((same, still), (pooled, pooled), "those who may not get what is there");
+    }
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut free = Peer::with(&bed.proxy.options("empty", ""), encoding);
+        let [pooled, new, newer] = ids(&mut free);
+        assert!(pooled < new && new < newer, "{pooled} {new} {newer}");
+        free.exec("BEGIN");
+        let [held, same, still] = ids(&mut free);
+        assert_eq!((same, still), (held, held), "a transaction stays where it is");
+        free.exec("COMMIT");
+        assert!(free.get(CONNECTION).parse::<u64>().unwrap() <= newer, "it is used again later");
+    }
+    bed.change("SERVERS", &["UPDATE mysql_servers SET max_connections=1"]);
+    let mut free = Client::connect(&bed.proxy.options("empty", "")).unwrap();
+    let mut id = |sql| free.scalar(sql).unwrap().unwrap().parse::<u64>().unwrap();
+    let (pooled, new) = (id(CONNECTION), id(ON_A_NEW_CONNECTION));
+    assert!(new > pooled, "the idle one makes room for it");
+    assert_eq!(id(CONNECTION), new);
+}
+
+#[test]
+fn who_waits_for_a_new_connection_holds_nobody_up() {
+    let mut bed = Bed::start();
+    let [mut one, mut other] = [(); 2].map(|()| Client::connect(&bed.proxy.options("empty", "")).unwrap());
+    bed.change("SERVERS", &["INSERT INTO mysql_hostgroup_attributes (hostgroup_id, throttle_connections_per_sec) VALUES (1, 1)"]);
+    one.run("SELECT 1").unwrap();
+    // One a second: this takes the second's, the next one has to wait.
+    one.run("SELECT /* create_new_connection=1 */ 1").unwrap();
+    one.send_query("SELECT /* create_new_connection=1 */ 1").unwrap();
+    let waiters = |bed: &mut Bed| bed.admin.scalar("SELECT waiters FROM stats_tidegate_waits WHERE hostgroup=1").unwrap().unwrap();
+    wait::until("it waits", LIMIT, || (waiters(&mut bed) == "1").then_some(())).unwrap();
+    other.run("SELECT 1").unwrap();
+    assert_eq!(waiters(&mut bed), "1", "it waits still");
+    one.recv_reply(Encoding::Text).unwrap().check().unwrap();
+}
+
+#[test]
+fn fast_routing_is_for_what_no_rule_applied_to() {
+    let mut bed = Bed::start();
+    bed.admin.run("INSERT INTO mysql_query_rules_fast_routing VALUES ('app', 'test', 0, 2, ''), ('', 'test', 3, 2, '')").unwrap();
+    for (rules, one, two) in [
+        (&["match_digest='nothing'; destination_hostgroup=1; apply=1"][..], 2, 2),
+        (&["match_digest='one'; destination_hostgroup=1; apply=1"], 1, 2),
+        (&["match_digest='one'; destination_hostgroup=1"], 2, 2),
+        (&["flagOUT=5", "flagIN=5; match_digest='one'; flagOUT=3"], 2, 1),
+    ] {
+        bed.load(rules);
+        for mut peer in bed.sessions() {
+            let went = ["one", "two"].map(|name| hostgroup(&mut peer, &format!("SELECT @@port AS {name}")));
+            assert_eq!(went, [one, two], "{rules:?}");
+        }
+    }
+}
+
+#[test]
+fn the_firewall_lets_pass_what_is_listed() {
+    let mut bed = Bed::start();
+    for mut peer in bed.sessions() {
+        peer.get("SELECT @@port AS listed");
+    }
+    let digest = bed.digest_of("SELECT @@port AS listed");
+    bed.change(
+        "FIREWALL",
+        &[
+            "INSERT INTO mysql_firewall_whitelist_users (active, username, client_address, mode) VALUES (1, 'app', '', 'PROTECTING')",
+            &format!(
+                "INSERT INTO mysql_firewall_whitelist_rules (active, username, client_address, schemaname, flagIN, digest, comment) \
+                 VALUES (1, 'app', '', 'test', 0, '{digest}', '')"
+            ),
+        ],
+    );
+    bed.change("VARIABLES", &["SET mysql-firewall_whitelist_enabled=true", "SET mysql-firewall_whitelist_errormsg='not listed'"]);
+    for (mode, passes) in [("PROTECTING", false), ("DETECTING", true), ("OFF", true)] {
+        bed.change("FIREWALL", &[&format!("UPDATE mysql_firewall_whitelist_users SET mode='{mode}'")]);
+        for mut peer in bed.sessions() {
+            assert_eq!(hostgroup(&mut peer, "SELECT @@port AS listed"), 1);
+            let reply = peer.ask("SELECT @@port AS other");
+            let error = reply.err().map(|error| (error.code, error.message.clone()));
+            assert_eq!(error, (!passes).then(|| (1148, "not listed".to_owned())), "{mode}");
+        }
+    }
+    let log = bed.proxy.log();
+    assert!(log.contains("Firewall blocked unknown query") && log.contains("Firewall detected unknown query"));
+}

@@ -1,0 +1,206 @@
+//! What is counted while real clients talk to a real server, read inside the process: the proxy runs in this one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use lab::client::Param;
+use lab::port::Port;
+use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
+use model::control::{DataPlane, Flush};
+use model::stats::{Reading, StatsSource, Value};
+use tokio::sync::oneshot;
+
+/// The data plane with two workers, inside this process.
+struct InProcess {
+    address: String,
+    dir: PathBuf,
+    control: Arc<proxy::Control>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+    _port: Port,
+}
+
+impl InProcess {
+    fn start(server: &Server) -> Self {
+        let (dir, port) = (dirs::instance("statistics").unwrap(), Port::reserve().unwrap());
+        let builder = Tidegate::builder()
+            .backend(0, server)
+            .app_user()
+            .variable("threads", 2)
+            .variable("have_ssl", false)
+            .variable("long_query_time", 200)
+            .variable("show_processlist_extended", 1)
+            .variable("eventslog_filename", "queries")
+            .variable("eventslog_format", 2)
+            .variable("eventslog_default_log", 1)
+            .variable("auditlog_filename", "audit");
+        let config = dir.join("proxysql.cnf");
+        fs::write(&config, builder.config(port.number(), 2, &dir)).unwrap();
+        let (config, _) = model::load(&config).unwrap();
+        let snapshot = Arc::new(model::Snapshot::compile(&config).unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let (send, receive) = std::sync::mpsc::channel();
+        let datadir = dir.clone();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let proxy = proxy::Proxy::start(snapshot, &datadir, None).await.unwrap();
+                send.send(proxy.control()).unwrap();
+                let _ = stopped.await;
+                assert!(proxy.stop(Duration::from_secs(10)).await, "sessions did not end");
+            });
+        });
+        let control = receive.recv_timeout(Duration::from_secs(60)).unwrap();
+        let address = format!("127.0.0.1:{}", port.number());
+        Self { address, dir, control, stop: Some(stop), thread: Some(thread), _port: port }
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(&ConnectOptions::tcp(&self.address, "app", "app-pass").database("test")).unwrap()
+    }
+
+    /// Rows of a table, by their columns' names.
+    fn rows(&self, name: &str, reading: Reading) -> Vec<BTreeMap<&'static str, String>> {
+        let table = self.control.tables().into_iter().find(|t| t.name == name).unwrap();
+        let text = |value: Value| match value {
+            Value::Null => "NULL".to_owned(),
+            Value::Integer(n) => n.to_string(),
+            Value::Text(text) => text,
+        };
+        let named = |row: Vec<Value>| table.columns.iter().map(|c| c.name).zip(row.into_iter().map(text)).collect();
+        self.control.rows(table, reading).into_iter().map(named).collect()
+    }
+
+    /// The one row for which `fits`.
+    fn row(&self, name: &str, fits: impl Fn(&BTreeMap<&'static str, String>) -> bool) -> BTreeMap<&'static str, String> {
+        let rows = self.rows(name, Reading::Keep);
+        let found: Vec<_> = rows.iter().filter(|row| fits(row)).cloned().collect();
+        assert_eq!(found.len(), 1, "{name}: {rows:#?}");
+        found.into_iter().next().unwrap()
+    }
+
+    fn global(&self, name: &str) -> u64 {
+        self.row("stats_mysql_global", |row| row["Variable_Name"] == name)["Variable_Value"].parse().unwrap()
+    }
+
+    fn log(&self, name: &str) -> Vec<String> {
+        let files = fs::read_dir(&self.dir).unwrap().map(|e| e.unwrap().path());
+        let mut files: Vec<_> = files.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with(name)).collect();
+        files.sort();
+        files.iter().flat_map(|f| fs::read_to_string(f).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        self.stop.take().map(|stop| stop.send(()));
+        let ended = self.thread.take().map(thread::JoinHandle::join);
+        let _ = fs::remove_dir_all(&self.dir);
+        assert!(thread::panicking() || ended.is_none_or(|r| r.is_ok()), "the proxy panicked");
+    }
+}
+
+#[test]
+fn what_clients_do_is_counted_where_it_happens() {
+    let server = Mariadb::start(&Options::new()).unwrap();
+    server.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    let proxy = InProcess::start(&server);
+    let mut clients = [proxy.connect(), proxy.connect()];
+
+    // Text: two workers, one digest.
+    for n in 0..6_usize {
+        clients[n % 2].query(format!("INSERT INTO t VALUES ({n})")).unwrap();
+    }
+    let insert = proxy.row("stats_mysql_query_digest", |row| row["digest_text"].starts_with("INSERT"));
+    let shown =
+        ["hostgroup", "schemaname", "username", "digest_text", "count_star", "sum_rows_affected", "sum_rows_sent"].map(|c| &*insert[c]);
+    assert_eq!(shown, ["0", "test", "app", "INSERT INTO t VALUES (?)", "6", "6", "0"]);
+    let (least, most, sum): (u64, u64, u64) =
+        (insert["min_time"].parse().unwrap(), insert["max_time"].parse().unwrap(), insert["sum_time"].parse().unwrap());
+    assert!(0 < least && least <= most && most <= sum);
+
+    // Prepared: the same row for both clients, and the list of statements.
+    let statements = clients.each_mut().map(|client| client.prepare("SELECT id FROM t WHERE id < ?").unwrap());
+    for (client, statement) in clients.iter_mut().zip(&statements) {
+        client.execute(statement, &[Param::UInt(4)]).unwrap();
+    }
+    let select = proxy.row("stats_mysql_query_digest", |row| row["digest_text"].starts_with("SELECT id"));
+    assert_eq!((&*select["count_star"], &*select["sum_rows_sent"]), ("2", "8"));
+    let listed = proxy.rows("stats_mysql_prepared_statements_info", Reading::Keep);
+    let held: u64 = listed.iter().map(|row| row["ref_count_client"].parse::<u64>().unwrap()).sum();
+    assert!(
+        held == 2 && listed.iter().all(|row| row["digest"] == select["digest"] && row["num_params"] == "1" && row["num_columns"] == "1")
+    );
+    assert_eq!((proxy.global("Stmt_Client_Active_Total"), proxy.global("Stmt_Client_Active_Unique")), (2, 1));
+
+    // Errors, commands, slow statements.
+    assert!(clients[0].query("INSERT INTO t VALUES (0)").is_err() || proxy.rows("stats_mysql_errors", Reading::Keep).len() == 1);
+    let error = proxy.row("stats_mysql_errors", |row| row["errno"] == "1062");
+    assert!(error["username"] == "app" && error["last_error"].starts_with("Duplicate entry"), "{error:?}");
+    let inserts = proxy.row("stats_mysql_commands_counters", |row| row["Command"] == "INSERT");
+    assert_eq!(inserts["Total_cnt"], "7");
+    clients[0].query("SELECT SLEEP(0.3)").unwrap();
+    assert_eq!(proxy.global("Slow_queries"), 1);
+
+    // Servers.
+    let pool = proxy.row("stats_mysql_connection_pool", |_| true);
+    let number = |name: &str| pool[name].parse::<u64>().unwrap();
+    assert_eq!((number("Queries"), number("ConnERR"), &*pool["status"]), (10, 0, "ONLINE"));
+    assert!(number("ConnOK") >= 1 && number("ConnFree") >= 1 && number("ConnUsed") == 0 && number("MaxConnUsed") >= 1);
+    assert!(number("Bytes_data_sent") > 300 && number("Bytes_data_recv") > 100);
+    assert_eq!(proxy.rows("stats_mysql_free_connections", Reading::Keep).len() as u64, number("ConnFree"));
+    let latency = proxy.row("stats_tidegate_latency", |row| row["kind"] == "read");
+    assert!(latency["count"] == "3" && latency["max_us"].parse::<u64>().unwrap() >= 300_000, "{latency:?}");
+
+    // Pins: who, why, by which statement.
+    clients[1].query("BEGIN").unwrap();
+    let pin = proxy.row("stats_tidegate_pins", |_| true);
+    assert_eq!((&*pin["reason"], &*pin["user"], &*pin["digest_text"]), ("transaction", "app", "BEGIN"));
+    let summary = proxy.row("stats_tidegate_pins_summary", |row| row["reason"] == "transaction");
+    assert_eq!((&*summary["sessions"], &*summary["began_total"]), ("1", "1"));
+    assert_eq!(proxy.global("Active_Transactions"), 1);
+    clients[1].query("COMMIT").unwrap();
+    assert!(proxy.rows("stats_tidegate_pins", Reading::Keep).is_empty());
+
+    // The process list, while a statement runs.
+    let sessions = proxy.rows("stats_mysql_processlist", Reading::Keep);
+    assert!(sessions.len() == 2 && sessions.iter().all(|row| row["command"] == "Sleep" && row["db"] == "test"), "{sessions:#?}");
+    let [mut first, second] = clients;
+    let busy = thread::spawn(move || first.query("SELECT SLEEP(20) /* long */").map(|_| first));
+    let running = wait::until("the statement to be listed", Duration::from_secs(10), || {
+        proxy.rows("stats_mysql_processlist", Reading::Keep).into_iter().find(|row| row["info"].contains("SLEEP(20)"))
+    })
+    .unwrap();
+    assert_eq!((&*running["command"], &*running["hostgroup"], &*running["user"]), ("Query", "0", "app"));
+    assert!(running["srv_port"] != "NULL" || running["srv_host"].starts_with('/'));
+    assert!(running["extended_info"].contains("backend_thread_id"));
+    assert!(proxy.control.kill_session(running["SessionID"].parse().unwrap()));
+    let _ = busy.join().unwrap();
+
+    // Logs.
+    drop(second);
+    assert!(Client::connect(&ConnectOptions::tcp(&proxy.address, "app", "wrong")).is_err());
+    assert_eq!(proxy.global("Access_Denied_Wrong_Password"), 1);
+    wait::until("the sessions to be over", Duration::from_secs(10), || (proxy.global("Client_Connections_connected") == 0).then_some(()))
+        .unwrap();
+    proxy.control.flush(Flush::Logs).unwrap();
+    let queries: Vec<serde_json::Value> = proxy.log("queries.").iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let logged = |event: &str| queries.iter().filter(|q| q["event"] == event).count();
+    assert_eq!((logged("COM_QUERY"), logged("COM_STMT_PREPARE"), logged("COM_STMT_EXECUTE")), (11, 2, 2));
+    assert!(queries.iter().any(|q| q["digest"] == *insert["digest"] && q["rows_affected"] == 1 && q["hostgroup_id"] == 0));
+    let audit: Vec<serde_json::Value> = proxy.log("audit.").iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = |event: &str| audit.iter().filter(|a| a["event"] == event).count();
+    assert_eq!((events("MySQL_Client_Connect_OK"), events("MySQL_Client_Connect_ERR"), events("MySQL_Client_Close")), (2, 1, 2));
+    let refused = audit.iter().find(|a| a["event"] == "MySQL_Client_Connect_ERR").unwrap();
+    assert!(refused["username"] == "app" && refused["extra_info"].as_str().unwrap().contains("Access denied"));
+
+    // Reset.
+    assert!(!proxy.rows("stats_mysql_query_digest", Reading::Reset).is_empty());
+    assert!(proxy.rows("stats_mysql_query_digest", Reading::Keep).is_empty());
+}

@@ -1,0 +1,121 @@
+//! What differs between two configurations, row by row and column by column.
+//!
+//! Compared are [`Sheet`]s, which hold text only: the memory layer may hold rows that no [`Config`] would take, and their
+//! differences are wanted all the same.
+
+use std::collections::BTreeMap;
+
+use super::row::{Cell, Field};
+use super::tables::{ColumnKind, TABLES, Table};
+use super::{Config, operator_tables, text};
+use crate::settings::Setting;
+
+/// The rows of one table by key, one value a column that is no key.
+type Rows = BTreeMap<String, Vec<Option<Vec<u8>>>>;
+
+/// A configuration as text.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Sheet {
+    tables: BTreeMap<&'static str, Rows>,
+}
+
+/// The name of the table of variables.
+pub const VARIABLES: &str = "global_variables";
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The table.
+    pub table: &'static str,
+    /// The row: `rule_id=7`.
+    pub key: String,
+    /// The column; empty when the whole row is on one side only.
+    pub column: &'static str,
+    /// The value on the left; NULL may also mean that there is no such row. Secrets are shown as `***`.
+    pub left: Option<String>,
+    /// The value on the right.
+    pub right: Option<String>,
+}
+
+impl Sheet {
+    /// A checked configuration.
+    pub fn of(config: &Config) -> Self {
+        let mut sheet = Self::default();
+        for table in operator_tables() {
+            for row in config.rows(table.name) {
+                let fields: Vec<Field> = row.cells.iter().map(field).collect();
+                sheet.row(table, &fields);
+            }
+        }
+        let variables = config.mysql.iter().chain(config.admin.iter());
+        for (setting, value) in variables.filter(|(setting, _)| !text::is_read_only(setting)) {
+            sheet.variable(&setting.full_name(), value.as_bytes());
+        }
+        sheet
+    }
+
+    /// Adds a row, one field a column.
+    pub fn row(&mut self, table: &'static Table, fields: &[Field]) {
+        let values = fields.iter().map(Field::to_sql).collect();
+        self.tables.entry(table.name).or_default().insert(table.row_key(fields), values);
+    }
+
+    /// Adds a variable by its full name.
+    pub fn variable(&mut self, name: &str, value: &[u8]) {
+        let key = format!("variable_name={name}");
+        self.tables.entry(VARIABLES).or_default().insert(key, vec![Some(value.to_vec())]);
+    }
+}
+
+/// Everything that differs, ordered by table and key.
+pub fn diff(left: &Sheet, right: &Sheet) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let empty = Rows::new();
+    let names = operator_tables().map(|table| table.name).chain([VARIABLES]);
+    for name in names {
+        let (left, right) = (left.tables.get(name).unwrap_or(&empty), right.tables.get(name).unwrap_or(&empty));
+        for (key, row) in left {
+            match right.get(key) {
+                Some(other) => columns(name, key, row, other, &mut found),
+                None => found.push(whole(name, key, true)),
+            }
+        }
+        found.extend(right.keys().filter(|key| !left.contains_key(*key)).map(|key| whole(name, key, false)));
+    }
+    found
+}
+
+fn whole(table: &'static str, key: &str, is_left: bool) -> Difference {
+    let word = |is_here: bool| is_here.then(|| "present".to_owned());
+    Difference { table, key: key.to_owned(), column: "", left: word(is_left), right: word(!is_left) }
+}
+
+fn columns(table: &'static str, key: &str, left: &[Option<Vec<u8>>], right: &[Option<Vec<u8>>], found: &mut Vec<Difference>) {
+    for (index, (a, b)) in left.iter().zip(right).enumerate().filter(|(_, (a, b))| a != b) {
+        let (column, is_secret) = column(table, key, index);
+        let shown = |value: &Option<Vec<u8>>| {
+            let value = value.as_ref()?;
+            Some(if is_secret { "***".to_owned() } else { String::from_utf8_lossy(value).into_owned() })
+        };
+        found.push(Difference { table, key: key.to_owned(), column, left: shown(a), right: shown(b) });
+    }
+}
+
+/// A column's name, and whether its value may not be shown.
+fn column(table: &str, key: &str, index: usize) -> (&'static str, bool) {
+    if table == VARIABLES {
+        let name = key.strip_prefix("variable_name=").unwrap_or(key);
+        return ("variable_value", Setting::by_full_name(name).is_some_and(Setting::is_secret));
+    }
+    let columns = TABLES.iter().find(|other| other.name == table).map_or(&[][..], |table| table.columns);
+    columns.get(index).map_or(("", false), |column| (column.name, column.kind == ColumnKind::Secret))
+}
+
+fn field(cell: &Cell) -> Field {
+    match cell {
+        Cell::Null => Field::Null,
+        Cell::Integer(number) => Field::Integer(*number),
+        Cell::Text(text) => Field::Bytes(text.clone().into_bytes()),
+        Cell::Secret(secret) => Field::Bytes(secret.expose().to_vec()),
+    }
+}

@@ -1,0 +1,146 @@
+//! Why a server gave no answer, and what that says about it.
+
+use std::io;
+
+use topology::ProbeError;
+use wire::message::ErrPacket;
+use wire::{Capabilities, WireError};
+
+/// Why a command has no result.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The connection could not be made, or broke.
+    Io(io::Error),
+    /// The server answered with an error.
+    Server {
+        /// Its number.
+        code: u16,
+        /// Its text.
+        text: String,
+    },
+    /// The server said something that is not understood, or too much.
+    Protocol(String),
+    /// This login cannot be, whatever the server says: TLS, plugin.
+    Login(String),
+    /// It does not have what was asked for: a variable, a table, a plugin.
+    Unfit(String),
+}
+
+/// Errors that a server gives before and while it goes away; also to those who may log in.
+const GOING: [u16; 6] = [1053, 1077, 1079, 1927, 3032, 4031];
+
+/// Errors of the monitor's account: it may not log in (wrong password, host not allowed or blocked, expired, locked, TLS
+/// wanted, too many connections of its own) or not ask (privileges).
+const DENIED: [u16; 20] =
+    [1044, 1045, 1129, 1130, 1142, 1143, 1203, 1226, 1227, 1251, 1275, 1370, 1524, 1698, 1820, 1862, 3118, 3159, 3955, 4151];
+
+/// "Unknown system variable", "Unknown table", "No such table", "Unknown database", no Group Replication, ...
+const UNFIT: [u16; 7] = [1049, 1051, 1064, 1109, 1146, 1193, 1305];
+
+impl Fault {
+    /// From an ERR payload.
+    pub(crate) fn of_packet(payload: &[u8], caps: Capabilities) -> Self {
+        match ErrPacket::parse(payload, caps) {
+            Ok(error) => Self::Server { code: error.code, text: String::from_utf8_lossy(error.message).into_owned() },
+            Err(e) => e.into(),
+        }
+    }
+
+    /// Whether the connection is of no use any more.
+    pub(crate) fn breaks_connection(&self) -> bool {
+        match self {
+            Self::Io(_) | Self::Protocol(_) | Self::Login(_) => true,
+            Self::Server { code, .. } => GOING.contains(code),
+            Self::Unfit(_) => false,
+        }
+    }
+
+    /// The server's error number.
+    pub(crate) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Server { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The same error, with what would mend it if the monitor's user lacks a privilege.
+    pub(crate) fn with_hint(self, privilege: &str) -> Self {
+        match self {
+            Self::Server { code: code @ (1142 | 1143 | 1227 | 1370 | 1044), text } => {
+                Self::Server { code, text: format!("{text} (the monitor's user needs {privilege})") }
+            }
+            other => other,
+        }
+    }
+
+    /// What it says about the server.
+    pub(crate) fn into_probe_error(self) -> ProbeError {
+        let class = match &self {
+            Self::Io(_) => ProbeError::Unreachable,
+            Self::Login(_) => ProbeError::Denied,
+            Self::Protocol(_) | Self::Unfit(_) => ProbeError::Failed,
+            Self::Server { code, .. } if GOING.contains(code) => ProbeError::Unreachable,
+            Self::Server { code, .. } if DENIED.contains(code) => ProbeError::Denied,
+            Self::Server { .. } => ProbeError::Failed,
+        };
+        class(self.to_string())
+    }
+
+    /// Whether the server lacks what was asked for.
+    pub(crate) fn is_unfit(&self) -> bool {
+        matches!(self, Self::Unfit(_)) || self.code().is_some_and(|code| UNFIT.contains(&code))
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(e) => e.fmt(f),
+            // Access errors are found in ProxySQL's logs by how they begin.
+            Self::Server { code: 1044 | 1045, text } => f.write_str(text),
+            Self::Server { code, text } => write!(f, "{text} (error {code})"),
+            Self::Protocol(why) | Self::Login(why) | Self::Unfit(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+impl From<WireError> for Fault {
+    fn from(e: WireError) -> Self {
+        match e {
+            WireError::ClearTextNeeded | WireError::InsecureChannel | WireError::UnknownPlugin | WireError::UnexpectedAuth(_) => {
+                Self::Login(e.to_string())
+            }
+            e => Self::Protocol(e.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_apart() {
+        let server = |code| Fault::Server { code, text: "x".into() }.into_probe_error();
+        assert!(matches!(server(1045), ProbeError::Denied(_)));
+        assert!(matches!(server(1227), ProbeError::Denied(_)));
+        assert!(matches!(server(1053), ProbeError::Unreachable(_)));
+        assert!(matches!(server(1040), ProbeError::Failed(_)));
+        let refused = Fault::Io(io::ErrorKind::ConnectionRefused.into());
+        assert!(matches!(refused.into_probe_error(), ProbeError::Unreachable(_)));
+    }
+
+    #[test]
+    fn a_missing_privilege_is_named() {
+        let fault = Fault::Server { code: 1227, text: "Access denied".into() }.with_hint("REPLICATION CLIENT");
+        assert_eq!(fault.to_string(), "Access denied (the monitor's user needs REPLICATION CLIENT) (error 1227)");
+        let other = Fault::Server { code: 1193, text: "Unknown".into() }.with_hint("REPLICATION CLIENT");
+        assert_eq!(other.to_string(), "Unknown (error 1193)");
+    }
+}

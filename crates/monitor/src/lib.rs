@@ -1,0 +1,27 @@
+//! Looks at the servers and tells who serves what.
+//!
+//! One thread with a runtime of its own makes the checks that [`topology::Topology`] wants, over connections of its own, and
+//! hands what it saw to it; a changed layout goes to the data plane at once. Signals from traffic are looked into within
+//! milliseconds. Logs of the checks and the history of role changes are tables of the schemas `monitor` and `stats`.
+
+mod client;
+mod clock;
+mod counts;
+mod dns;
+mod error;
+mod inbox;
+mod lane;
+mod log;
+mod monitor;
+mod operator;
+mod probe;
+mod scheduler;
+mod stats;
+#[cfg(test)]
+mod testing;
+mod thread;
+mod timetable;
+
+pub use error::MonitorError;
+pub use monitor::Monitor;
+pub use thread::MonitorThread;

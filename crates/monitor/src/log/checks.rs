@@ -1,0 +1,167 @@
+//! The last results of every kind of check.
+//!
+//! Bounded in age by `monitor_history`, and in number, so that a fleet that is probed fast cannot fill the memory.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::ServerAddr;
+use topology::{CheckKind, ProbeError};
+
+use crate::clock::unix_us;
+use crate::lane::Checked;
+use crate::monitor::error_text;
+
+/// Most results of one kind that are kept, for all servers together.
+const RESULTS_MAX: usize = 20_000;
+/// `mysql-monitor_history` by default, ms.
+const HISTORY_MS: u64 = 7_200_000;
+
+/// How the checks of an Aurora instance went.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CheckStatus {
+    /// When the last one began, Unix us.
+    pub(crate) last_us: u64,
+    /// All.
+    pub(crate) total: u64,
+    /// Those that had an answer.
+    pub(crate) ok: u64,
+    /// Why the last one that failed did.
+    pub(crate) last_error: Option<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct CheckLog {
+    keep_us: u64,
+    results: BTreeMap<u8, VecDeque<Checked>>,
+    aurora: BTreeMap<ServerAddr, CheckStatus>,
+    /// Checks that failed last time, and how.
+    failing: BTreeMap<(ServerAddr, u8), u8>,
+}
+
+impl Default for CheckLog {
+    fn default() -> Self {
+        Self { keep_us: HISTORY_MS * 1_000, results: BTreeMap::new(), aurora: BTreeMap::new(), failing: BTreeMap::new() }
+    }
+}
+
+/// All checks of `read_only` have one table, whatever their expression.
+fn place(kind: CheckKind) -> u8 {
+    match kind {
+        CheckKind::Connect => 0,
+        CheckKind::Ping => 1,
+        CheckKind::ReadOnly(_) => 2,
+        CheckKind::Lag => 3,
+        CheckKind::Galera => 4,
+        CheckKind::Group => 5,
+        CheckKind::Aurora => 6,
+        CheckKind::BufferPool => 7,
+        CheckKind::Gtids => 8,
+    }
+}
+
+impl CheckLog {
+    /// How long results are kept, ms.
+    pub(crate) fn configure(&mut self, history_ms: u64) {
+        self.keep_us = history_ms.saturating_mul(1_000);
+    }
+
+    /// Keeps a result, and tells the program's log of a check that fails.
+    pub(crate) fn add(&mut self, checked: Checked) {
+        if checked.kind == CheckKind::Aurora {
+            self.count_aurora(&checked);
+        }
+        self.report(&checked);
+        let results = self.results.entry(place(checked.kind)).or_default();
+        let keep_us = self.keep_us;
+        let is_old = |oldest: &Checked| oldest.started_us.saturating_add(keep_us) < checked.started_us;
+        while results.len() >= RESULTS_MAX || results.front().is_some_and(is_old) {
+            results.pop_front();
+        }
+        results.push_back(checked);
+    }
+
+    /// The results of a kind that are not too old, oldest first.
+    pub(crate) fn results(&self, kind: CheckKind) -> impl Iterator<Item = &Checked> {
+        let oldest_us = unix_us().saturating_sub(self.keep_us);
+        self.results.get(&place(kind)).into_iter().flatten().filter(move |checked| checked.started_us >= oldest_us)
+    }
+
+    /// How the checks of each Aurora instance went.
+    pub(crate) fn aurora(&self) -> &BTreeMap<ServerAddr, CheckStatus> {
+        &self.aurora
+    }
+
+    /// One line when a check begins to fail or fails in another way, and one when it is well again: not one for each.
+    fn report(&mut self, checked: &Checked) {
+        let (addr, kind) = (&checked.addr, kind_name(checked.kind));
+        let place = (addr.clone(), place(checked.kind));
+        let now = checked.outcome.as_ref().err().map(|error| (class(error), error_text(error, checked.timeout_ms)));
+        let before = match &now {
+            Some((class, _)) => self.failing.insert(place, *class),
+            None => self.failing.remove(&place),
+        };
+        match (before, now) {
+            (before, Some((class, text))) if before != Some(class) => tracing::warn!("{kind} check of {addr}: {text}"),
+            (Some(_), None) => tracing::info!("{kind} check of {addr} works again"),
+            _ => {}
+        }
+    }
+
+    /// What is known of servers that are no more is not kept.
+    pub(crate) fn forget_strangers(&mut self, is_known: impl Fn(&ServerAddr) -> bool) {
+        self.failing.retain(|(addr, _), _| is_known(addr));
+        self.aurora.retain(|addr, _| is_known(addr));
+    }
+
+    fn count_aurora(&mut self, checked: &Checked) {
+        let status = self.aurora.entry(checked.addr.clone()).or_default();
+        status.last_us = checked.started_us;
+        status.total += 1;
+        match &checked.outcome {
+            Ok(_) => status.ok += 1,
+            Err(error) => status.last_error = Some(error_text(error, checked.timeout_ms)),
+        }
+    }
+}
+
+fn class(error: &ProbeError) -> u8 {
+    match error {
+        ProbeError::Timeout => 0,
+        ProbeError::Unreachable(_) => 1,
+        ProbeError::Denied(_) => 2,
+        ProbeError::Failed(_) => 3,
+    }
+}
+
+/// As logs and metrics name it.
+pub(crate) fn kind_name(kind: CheckKind) -> &'static str {
+    ["connect", "ping", "read_only", "replication_lag", "galera", "group_replication", "aws_aurora", "buffer_pool", "gtids"]
+        [usize::from(place(kind))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Found;
+
+    fn checked(port: u16, started_us: u64) -> Checked {
+        let addr = ServerAddr { host: "db".into(), port };
+        Checked { addr, kind: CheckKind::Ping, started_us, took_us: 5, timeout_ms: 100, outcome: Ok(Found::Ping(5)) }
+    }
+
+    #[test]
+    fn results_are_bounded_in_age_and_number() {
+        let now_us = unix_us();
+        let mut log = CheckLog::default();
+        log.configure(1_000);
+        log.add(checked(1, now_us - 2_000_000));
+        assert_eq!(log.results(CheckKind::Ping).count(), 0, "too old to be shown");
+        log.add(checked(2, now_us));
+        assert_eq!(log.results(CheckKind::Ping).map(|c| c.addr.port).collect::<Vec<_>>(), [2]);
+        for _ in 0..RESULTS_MAX + 10 {
+            log.add(checked(3, now_us));
+        }
+        assert_eq!(log.results.values().map(VecDeque::len).sum::<usize>(), RESULTS_MAX);
+    }
+}

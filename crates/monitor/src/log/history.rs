@@ -1,0 +1,164 @@
+//! The history of what was decided: bounded by `monitor_events_max`; each event is a line in the program's log too.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use model::HostgroupId;
+use model::snapshot::{RoleKind, Snapshot};
+use topology::{Event, EventKind};
+
+use crate::clock::Clock;
+
+/// Most changes of an Aurora cluster's writer that are kept.
+const FAILOVERS_MAX: usize = 1_000;
+/// `mysql-monitor_events_max` by default.
+const EVENTS_MAX: usize = 1_000;
+
+/// An event with its place in the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// Grows by one with each event since the start, from 1: a gap is what has been thrown away.
+    pub(crate) sequence: u64,
+    /// When it was decided, Unix ms.
+    pub(crate) at_unix_ms: u64,
+    /// What was decided.
+    pub(crate) event: Event,
+}
+
+/// An Aurora cluster has another writer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failover {
+    /// The cluster's writer hostgroup.
+    pub(crate) writer: HostgroupId,
+    /// Its new writer.
+    pub(crate) host: Arc<str>,
+    /// When it was seen, Unix ms.
+    pub(crate) at_unix_ms: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct History {
+    events: VecDeque<Noted>,
+    failovers: VecDeque<Failover>,
+    sequence: u64,
+    events_max: usize,
+    aurora: BTreeSet<HostgroupId>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { events: VecDeque::new(), failovers: VecDeque::new(), sequence: 0, events_max: EVENTS_MAX, aurora: BTreeSet::new() }
+    }
+}
+
+impl History {
+    /// How much is kept, and which clusters are Aurora's.
+    pub(crate) fn configure(&mut self, snapshot: &Snapshot) {
+        self.events_max = usize::try_from(snapshot.vars.monitor_events_max).unwrap_or(usize::MAX);
+        let aurora = snapshot.roles.iter().filter(|group| matches!(group.kind, RoleKind::Aurora(_)));
+        self.aurora = aurora.map(|group| group.writer).collect();
+        self.trim();
+    }
+
+    /// Keeps an event.
+    pub(crate) fn add(&mut self, event: Event, clock: &Clock) {
+        self.sequence += 1;
+        let noted = Noted { sequence: self.sequence, at_unix_ms: clock.unix_ms(event.at_ms), event };
+        report(&noted.event);
+        self.note_failover(&noted);
+        self.events.push_back(noted);
+        self.trim();
+    }
+
+    /// The events that are kept, oldest first.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Noted> {
+        self.events.iter()
+    }
+
+    /// The changes of Aurora's writers that are kept, oldest first.
+    pub(crate) fn failovers(&self) -> impl Iterator<Item = &Failover> {
+        self.failovers.iter()
+    }
+
+    fn trim(&mut self) {
+        let surplus = self.events.len().saturating_sub(self.events_max);
+        self.events.drain(..surplus);
+    }
+
+    fn note_failover(&mut self, noted: &Noted) {
+        let event = &noted.event;
+        if let (EventKind::Role, Some(writer), Some(server)) = (event.kind, event.cluster, &event.server)
+            && writes(&event.to)
+            && !writes(&event.from)
+            && self.aurora.contains(&writer)
+        {
+            if self.failovers.len() == FAILOVERS_MAX {
+                self.failovers.pop_front();
+            }
+            self.failovers.push_back(Failover { writer, host: Arc::clone(&server.host), at_unix_ms: noted.at_unix_ms });
+        }
+    }
+}
+
+/// Whether `writer` is among the roles.
+fn writes(roles: &str) -> bool {
+    roles.split(',').any(|role| role == "writer")
+}
+
+fn report(event: &Event) {
+    let cluster = event.cluster.map(|id| format!("cluster {id}: ")).unwrap_or_default();
+    let server = event.server.as_ref().map(|addr| format!("{addr} ")).unwrap_or_default();
+    let Event { kind, from, to, seen, by, why, .. } = event;
+    let line = format!("{cluster}{server}{}: {from} -> {to} ({why}; seen by {by}: {seen})", kind.as_str());
+    match event.kind {
+        EventKind::Status | EventKind::Writer | EventKind::Role => tracing::warn!("{line}"),
+        EventKind::Discovery | EventKind::Suspicion | EventKind::Order => tracing::info!("{line}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ServerAddr;
+
+    use super::*;
+
+    fn event(to: &str) -> Event {
+        Event {
+            at_ms: 0,
+            cluster: Some(HostgroupId(1)),
+            server: None,
+            kind: EventKind::Writer,
+            from: "none".into(),
+            to: to.into(),
+            seen: String::new(),
+            by: "probe",
+            why: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_oldest_events_go_and_numbers_stay() {
+        let clock = Clock::new();
+        let mut history = History { events_max: 2, ..History::default() };
+        for to in ["a", "b", "c"] {
+            history.add(event(to), &clock);
+        }
+        let kept: Vec<_> = history.events().map(|noted| (noted.sequence, &*noted.event.to)).collect();
+        assert_eq!(kept, [(2, "b"), (3, "c")]);
+    }
+
+    #[test]
+    fn a_new_writer_of_an_aurora_cluster_is_a_failover() {
+        let clock = Clock::new();
+        let mut history = History { aurora: BTreeSet::from([HostgroupId(1)]), ..History::default() };
+        let server = Some(ServerAddr { host: "db-1.x".into(), port: 3306 });
+        for (from, to) in [("reader", "writer,reader"), ("writer,reader", "writer"), ("writer", "reader")] {
+            let event = Event { kind: EventKind::Role, server: server.clone(), from: from.into(), ..event(to) };
+            history.add(event, &clock);
+        }
+        assert_eq!(history.failovers().count(), 1);
+        history.add(Event { kind: EventKind::Role, server, cluster: Some(HostgroupId(2)), ..event("writer") }, &clock);
+        assert_eq!(history.failovers().count(), 1, "of another kind");
+    }
+}

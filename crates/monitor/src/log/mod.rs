@@ -1,0 +1,10 @@
+//! What was seen and what was decided, as long as it is kept: the rows of `monitor.*` and of `stats_tidegate_events`.
+
+mod checks;
+mod history;
+mod tables;
+mod time;
+
+pub(crate) use checks::{CheckLog, kind_name};
+pub(crate) use history::History;
+pub(crate) use tables::{all, rows};

@@ -1,0 +1,406 @@
+//! The tables: each one's description and its rows stand together.
+//!
+//! Names and columns are ProxySQL's (interface 1.6), but for `stats_tidegate_events`.
+
+use model::ServerAddr;
+use model::snapshot::RoleKind;
+use model::stats::{StatsSchema, StatsTable, Value, stat, stat_null};
+use topology::{CheckKind, Lag};
+
+use super::time::date_time;
+use crate::lane::Checked;
+use crate::monitor::{Monitor, error_text, lock};
+use crate::probe::{Found, group_view};
+
+type Rows = Vec<Vec<Value>>;
+
+/// A table with the function that makes its rows.
+pub(crate) struct Table {
+    /// What it looks like.
+    pub(crate) table: StatsTable,
+    rows: fn(&Monitor) -> Rows,
+}
+
+/// Every table but `stats_mysql_global`, which others share.
+pub(crate) fn all() -> impl Iterator<Item = &'static StatsTable> {
+    TABLES.iter().map(|table| &table.table)
+}
+
+/// The rows of one of them.
+pub(crate) fn rows(monitor: &Monitor, name: &str) -> Rows {
+    TABLES.iter().find(|table| table.table.name == name).map(|table| (table.rows)(monitor)).unwrap_or_default()
+}
+
+const KEY: &[&str] = &["hostname", "port", "time_start_us"];
+
+const fn monitor(
+    name: &'static str,
+    columns: &'static [model::stats::StatsColumn],
+    primary_key: &'static [&'static str],
+    help: &'static str,
+) -> StatsTable {
+    StatsTable { schema: StatsSchema::Monitor, name, columns, primary_key, has_reset: false, help }
+}
+
+static TABLES: &[Table] = &[
+    Table {
+        table: monitor(
+            "mysql_server_connect_log",
+            &[
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("time_start_us", "INT"),
+                stat_null("connect_success_time_us", "INT"),
+                stat_null("connect_error", "VARCHAR"),
+            ],
+            KEY,
+            "Logins that were tried",
+        ),
+        rows: |monitor| each(monitor, CheckKind::Connect, |checked| vec![took(checked), error(checked)]),
+    },
+    Table {
+        table: monitor(
+            "mysql_server_ping_log",
+            &[
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("time_start_us", "INT"),
+                stat_null("ping_success_time_us", "INT"),
+                stat_null("ping_error", "VARCHAR"),
+            ],
+            KEY,
+            "Pings: the round trip",
+        ),
+        rows: |monitor| each(monitor, CheckKind::Ping, ping),
+    },
+    Table {
+        table: monitor(
+            "mysql_server_read_only_log",
+            &[
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("time_start_us", "INT"),
+                stat_null("success_time_us", "INT"),
+                stat_null("read_only", "INT"),
+                stat_null("error", "VARCHAR"),
+            ],
+            KEY,
+            "Who is read-only",
+        ),
+        rows: |monitor| each(monitor, ANY_READ_ONLY, read_only),
+    },
+    Table {
+        table: monitor(
+            "mysql_server_replication_lag_log",
+            &[
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("time_start_us", "INT"),
+                stat_null("success_time_us", "INT"),
+                stat_null("repl_lag", "INT"),
+                stat_null("error", "VARCHAR"),
+            ],
+            KEY,
+            "How far replicas are behind, s; NULL where that is not known",
+        ),
+        rows: |monitor| each(monitor, CheckKind::Lag, lag),
+    },
+    Table {
+        table: monitor(
+            "mysql_server_gtids_log",
+            &[
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("time_start_us", "INT"),
+                stat_null("success_time_us", "INT"),
+                stat_null("gtids", "VARCHAR"),
+                stat_null("error", "VARCHAR"),
+            ],
+            KEY,
+            "What servers have executed, where a limit on transactions behind asks for it",
+        ),
+        rows: |monitor| each(monitor, CheckKind::Gtids, gtids),
+    },
+    Table {
+        table: monitor(
+            "mysql_server_group_replication_log",
+            &[
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("time_start_us", "INT"),
+                stat_null("success_time_us", "INT"),
+                stat("viable_candidate", "VARCHAR"),
+                stat("read_only", "VARCHAR"),
+                stat_null("transactions_behind", "INT"),
+                stat_null("error", "VARCHAR"),
+            ],
+            KEY,
+            "Members of groups",
+        ),
+        rows: |monitor| each(monitor, CheckKind::Group, group),
+    },
+    Table {
+        table: monitor(
+            "mysql_server_galera_log",
+            &[
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("time_start_us", "INT"),
+                stat_null("success_time_us", "INT"),
+                stat("primary_partition", "VARCHAR"),
+                stat("read_only", "VARCHAR"),
+                stat_null("wsrep_local_recv_queue", "INT"),
+                stat_null("wsrep_local_state", "INT"),
+                stat("wsrep_desync", "VARCHAR"),
+                stat("wsrep_reject_queries", "VARCHAR"),
+                stat("wsrep_sst_donor_rejects_queries", "VARCHAR"),
+                stat("pxc_maint_mode", "VARCHAR"),
+                stat_null("error", "VARCHAR"),
+            ],
+            KEY,
+            "Nodes of Galera clusters",
+        ),
+        rows: |monitor| each(monitor, CheckKind::Galera, galera),
+    },
+    Table {
+        table: monitor(
+            "mysql_server_aws_aurora_log",
+            &[
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("time_start_us", "INT"),
+                stat_null("success_time_us", "INT"),
+                stat_null("error", "VARCHAR"),
+                stat("SERVER_ID", "VARCHAR"),
+                stat_null("SESSION_ID", "VARCHAR"),
+                stat_null("LAST_UPDATE_TIMESTAMP", "VARCHAR"),
+                stat("replica_lag_in_milliseconds", "INT"),
+                stat("estimated_lag_ms", "INT"),
+                stat("CPU", "INT"),
+            ],
+            &["hostname", "port", "time_start_us", "SERVER_ID"],
+            "What Aurora instances say of their cluster",
+        ),
+        rows: aurora,
+    },
+    Table {
+        table: monitor(
+            "mysql_server_aws_aurora_check_status",
+            &[
+                stat("writer_hostgroup", "INT"),
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat_null("last_checked_at", "VARCHAR"),
+                stat("checks_tot", "INT"),
+                stat("checks_ok", "INT"),
+                stat_null("last_error", "VARCHAR"),
+            ],
+            &["writer_hostgroup", "hostname", "port"],
+            "How the checks of Aurora instances went",
+        ),
+        rows: aurora_status,
+    },
+    Table {
+        table: monitor(
+            "mysql_server_aws_aurora_failovers",
+            &[stat("writer_hostgroup", "INT"), stat("hostname", "VARCHAR"), stat("inserted_at", "VARCHAR")],
+            &[],
+            "New writers of Aurora clusters",
+        ),
+        rows: failovers,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_events",
+            columns: &[
+                stat("sequence", "INTEGER"),
+                stat("time_ms", "INTEGER"),
+                stat_null("cluster", "INT"),
+                stat("kind", "VARCHAR"),
+                stat_null("hostname", "VARCHAR"),
+                stat_null("port", "INT"),
+                stat("from_state", "VARCHAR"),
+                stat("to_state", "VARCHAR"),
+                stat("seen", "VARCHAR"),
+                stat("seen_by", "VARCHAR"),
+                stat("why", "VARCHAR"),
+            ],
+            primary_key: &["sequence"],
+            has_reset: false,
+            help: "Changes of roles, statuses and members: what was seen, by whom, what was decided and why; oldest first",
+        },
+        rows: events,
+    },
+];
+
+/// Stands for every expression: the log has one place for them.
+const ANY_READ_ONLY: CheckKind = CheckKind::ReadOnly(model::snapshot::ReadOnlyCheck::ReadOnly);
+
+fn each(monitor: &Monitor, kind: CheckKind, rest: impl Fn(&Checked) -> Vec<Value>) -> Rows {
+    lock(&monitor.log).results(kind).map(|checked| row(checked, rest(checked))).collect()
+}
+
+fn row(checked: &Checked, rest: Vec<Value>) -> Vec<Value> {
+    let mut row = vec![(&*checked.addr.host).into(), checked.addr.port.into(), checked.started_us.into()];
+    row.extend(rest);
+    row
+}
+
+/// As ProxySQL has it: 0 when there was an error.
+fn took(checked: &Checked) -> Value {
+    if checked.outcome.is_ok() { checked.took_us.into() } else { Value::Integer(0) }
+}
+
+fn error(checked: &Checked) -> Value {
+    checked.outcome.as_ref().err().map(|error| error_text(error, checked.timeout_ms)).into()
+}
+
+fn yes_no(is_so: bool) -> Value {
+    if is_so { "YES" } else { "NO" }.into()
+}
+
+fn ping(checked: &Checked) -> Vec<Value> {
+    match &checked.outcome {
+        Ok(Found::Ping(us)) => vec![(*us).into(), Value::Null],
+        _ => vec![Value::Integer(0), error(checked)],
+    }
+}
+
+fn read_only(checked: &Checked) -> Vec<Value> {
+    let value = match &checked.outcome {
+        Ok(Found::ReadOnly(is_set)) => Value::Integer(i64::from(*is_set)),
+        _ => Value::Null,
+    };
+    vec![took(checked), value, error(checked)]
+}
+
+fn gtids(checked: &Checked) -> Vec<Value> {
+    let value = match &checked.outcome {
+        Ok(Found::Gtids(_, text)) => text.as_str().into(),
+        _ => Value::Null,
+    };
+    vec![took(checked), value, error(checked)]
+}
+
+fn lag(checked: &Checked) -> Vec<Value> {
+    let value = match &checked.outcome {
+        Ok(Found::Lag(Lag::Behind(ms))) => (ms / 1_000).into(),
+        _ => Value::Null,
+    };
+    vec![took(checked), value, error(checked)]
+}
+
+fn group(checked: &Checked) -> Vec<Value> {
+    let rest = match &checked.outcome {
+        Ok(Found::Group(group)) => {
+            let view = group_view(group, &Default::default());
+            [yes_no(view.viable), yes_no(view.read_only), view.transactions_behind.into()]
+        }
+        _ => [yes_no(false), yes_no(true), Value::Null],
+    };
+    [vec![took(checked)], rest.to_vec(), vec![error(checked)]].concat()
+}
+
+fn galera(checked: &Checked) -> Vec<Value> {
+    let rest = match &checked.outcome {
+        Ok(Found::Galera(view)) => [
+            yes_no(view.primary_partition),
+            yes_no(view.read_only),
+            view.recv_queue.into(),
+            view.local_state.into(),
+            yes_no(view.desync),
+            yes_no(view.reject_queries),
+            yes_no(view.sst_donor_rejects_queries),
+            yes_no(view.maintenance),
+        ],
+        _ => [yes_no(false), yes_no(true), Value::Null, Value::Null, yes_no(false), yes_no(false), yes_no(false), yes_no(false)],
+    };
+    [vec![took(checked)], rest.to_vec(), vec![error(checked)]].concat()
+}
+
+fn aurora(monitor: &Monitor) -> Rows {
+    let snapshot = monitor.snapshot();
+    let settings = snapshot.roles.iter().find_map(|group| match &group.kind {
+        RoleKind::Aurora(aurora) => Some((u64::from(aurora.add_lag_ms), u64::from(aurora.min_lag_ms))),
+        _ => None,
+    });
+    let (add_ms, min_ms) = settings.unwrap_or_default();
+    let estimate = |lag_ms: u64| if lag_ms == 0 { 0 } else { (lag_ms + add_ms).max(min_ms) };
+    lock(&monitor.log).results(CheckKind::Aurora).flat_map(|checked| aurora_rows(checked, estimate)).collect()
+}
+
+/// One for each instance that was seen; one for a check that failed.
+fn aurora_rows(checked: &Checked, estimate: impl Fn(u64) -> u64) -> Rows {
+    let Ok(Found::Aurora(instances)) = &checked.outcome else {
+        let none = [Value::from(""), Value::Null, Value::Null, Value::Integer(0), Value::Integer(0), Value::Integer(0)];
+        return vec![row(checked, [vec![took(checked), error(checked)], none.to_vec()].concat())];
+    };
+    let of = |found: &crate::probe::AuroraRow| {
+        let instance = &found.instance;
+        let rest = vec![
+            took(checked),
+            Value::Null,
+            instance.server_id.as_str().into(),
+            found.session_id.as_str().into(),
+            found.updated.as_str().into(),
+            instance.lag_ms.into(),
+            estimate(instance.lag_ms).into(),
+            instance.cpu.into(),
+        ];
+        row(checked, rest)
+    };
+    instances.iter().map(of).collect()
+}
+
+fn aurora_status(monitor: &Monitor) -> Rows {
+    let (snapshot, layout) = (monitor.snapshot(), monitor.layout());
+    let cluster_of = |addr: &ServerAddr| {
+        let groups = snapshot.roles.iter().filter(|group| matches!(group.kind, RoleKind::Aurora(_)));
+        let serves = |id| layout.hostgroups.get(&id).is_some_and(|placed| placed.iter().any(|p| p.server.key.addr() == *addr));
+        groups.filter(|group| group.hostgroups().any(serves)).map(|group| group.writer).next()
+    };
+    let log = lock(&monitor.log);
+    let known = log.aurora().iter().filter_map(|(addr, status)| Some((cluster_of(addr)?, addr, status)));
+    let row = |(writer, addr, status): (model::HostgroupId, &ServerAddr, &super::checks::CheckStatus)| {
+        vec![
+            writer.0.into(),
+            (&*addr.host).into(),
+            addr.port.into(),
+            date_time(status.last_us).into(),
+            status.total.into(),
+            status.ok.into(),
+            status.last_error.clone().into(),
+        ]
+    };
+    known.map(row).collect()
+}
+
+fn failovers(monitor: &Monitor) -> Rows {
+    let history = lock(&monitor.history);
+    let row = |failover: &super::history::Failover| {
+        vec![failover.writer.0.into(), (&*failover.host).into(), date_time(failover.at_unix_ms * 1_000).into()]
+    };
+    history.failovers().map(row).collect()
+}
+
+fn events(monitor: &Monitor) -> Rows {
+    let history = lock(&monitor.history);
+    let row = |noted: &super::history::Noted| {
+        let event = &noted.event;
+        vec![
+            noted.sequence.into(),
+            noted.at_unix_ms.into(),
+            event.cluster.map(|id| id.0).into(),
+            event.kind.as_str().into(),
+            event.server.as_ref().map(|addr| addr.host.to_string()).into(),
+            event.server.as_ref().map(|addr| addr.port).into(),
+            event.from.as_str().into(),
+            event.to.as_str().into(),
+            event.seen.as_str().into(),
+            event.by.into(),
+            event.why.as_str().into(),
+        ]
+    };
+    history.events().map(row).collect()
+}

@@ -1,0 +1,397 @@
+//! The monitor: what is shared between its own thread, those who configure it, signal to it, order and ask.
+//!
+//! One a process. The topology is behind one mutex, held for computations only.
+//! INVARIANT: the data plane ([`Fleet`]) is never called while it is held: the data plane calls [`RoleKeeper::configure`]
+//! under a lock of its own.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Instant;
+
+use model::fleet::{Fleet, Layout, Measured, RoleKeeper, Signal, SignalKind};
+use model::names::AddressBook;
+use model::snapshot::{Server, Snapshot};
+use model::{Secret, ServerAddr};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, RwLock, watch};
+use topology::{Check, CheckKind, Event, Lag, ProbeError, Seen, Topology};
+
+use crate::client::{Access, Connector};
+use crate::clock::Clock;
+use crate::counts::Counts;
+use crate::dns::DnsSettings;
+use crate::inbox::Inbox;
+use crate::lane::Checked;
+use crate::log::{CheckLog, History};
+use crate::operator::Holds;
+use crate::probe::{self, Found, ProbeSettings};
+
+/// Pings whose average is a server's latency.
+const PINGS_KEPT: usize = 3;
+
+/// Watches the servers, decides who serves what, and remembers why.
+#[derive(Debug)]
+pub struct Monitor {
+    pub(crate) clock: Clock,
+    pub(crate) connector: Connector,
+    pub(crate) log: Mutex<CheckLog>,
+    pub(crate) history: Mutex<History>,
+    pub(crate) counts: Counts,
+    pub(crate) holds: Mutex<Holds>,
+    core: Mutex<Core>,
+    inbox: Inbox,
+    /// What checks saw and nobody has decided by yet.
+    sightings: Mutex<Vec<(ServerAddr, Seen)>>,
+    sighted: Notify,
+    stale: Notify,
+    running: OnceLock<Running>,
+    /// Held by what an operator has ordered: the thread does not end before it.
+    pub(crate) orders: Arc<RwLock<()>>,
+    /// The thread is to end.
+    pub(crate) stopping: watch::Sender<bool>,
+    me: Weak<Self>,
+}
+
+/// What is there once the monitor runs.
+#[derive(Clone)]
+pub(crate) struct Running {
+    /// The data plane.
+    pub(crate) fleet: Arc<dyn Fleet>,
+    /// The runtime on the monitor's thread.
+    pub(crate) runtime: Handle,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Running")
+    }
+}
+
+/// What is decided with, and what was learnt besides.
+#[derive(Debug, Default)]
+struct Core {
+    topology: Topology,
+    snapshot: Arc<Snapshot>,
+    /// Revision of the last layout that was handed out.
+    published: u64,
+    /// Members of groups, by the UUIDs that they told when they were asked under these addresses.
+    members: HashMap<String, ServerAddr>,
+    gauges: HashMap<ServerAddr, Gauge>,
+}
+
+/// What is measured of a server.
+#[derive(Debug, Default)]
+struct Gauge {
+    pings_us: Vec<u64>,
+    lag_ms: Option<u64>,
+}
+
+impl Gauge {
+    fn measured(&self) -> Measured {
+        let sum: u64 = self.pings_us.iter().sum();
+        let latency_us = sum.checked_div(self.pings_us.len() as u64).unwrap_or_default();
+        Measured { latency_us, lag_ms: self.lag_ms }
+    }
+}
+
+/// Who logs in to servers, and for how long.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Account {
+    user: Arc<str>,
+    password: Secret,
+    wait_timeout_s: Option<u64>,
+}
+
+impl Account {
+    /// `monitor_username` and its like.
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        let vars = &snapshot.vars;
+        // As ProxySQL does: ten ping intervals.
+        let wait_timeout_s = vars.monitor_wait_timeout.then(|| (vars.monitor_ping_interval.saturating_mul(10) / 1_000).max(1));
+        Self { user: vars.monitor_username.as_str().into(), password: vars.monitor_password.clone(), wait_timeout_s }
+    }
+
+    /// To one server.
+    pub(crate) fn access(&self, server: &Arc<Server>) -> Access {
+        Access {
+            server: Arc::clone(server),
+            user: Arc::clone(&self.user),
+            password: self.password.clone(),
+            wait_timeout_s: self.wait_timeout_s,
+        }
+    }
+}
+
+/// What the scheduler is to bring about.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// All checks.
+    pub(crate) checks: Vec<Check>,
+    /// Who makes them.
+    pub(crate) account: Account,
+    /// What they need to know.
+    pub(crate) settings: ProbeSettings,
+}
+
+impl Monitor {
+    /// Knows nothing yet, and does nothing before it is started.
+    pub fn new() -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            clock: Clock::new(),
+            connector: Connector::new(),
+            log: Mutex::default(),
+            history: Mutex::default(),
+            counts: Counts::default(),
+            holds: Mutex::default(),
+            core: Mutex::default(),
+            inbox: Inbox::default(),
+            sightings: Mutex::default(),
+            sighted: Notify::new(),
+            stale: Notify::new(),
+            running: OnceLock::new(),
+            orders: Arc::default(),
+            stopping: watch::channel(false).0,
+            me: Weak::clone(me),
+        })
+    }
+
+    /// Hands the monitor its data plane; false when it has one. On the monitor's thread.
+    pub(crate) fn begin(&self, running: Running) -> bool {
+        let fleet = Arc::clone(&running.fleet);
+        if self.running.set(running).is_err() {
+            return false;
+        }
+        let layout = self.layout();
+        fleet.arrange(layout);
+        self.stale.notify_one();
+        true
+    }
+
+    /// The data plane and the runtime, once there are any.
+    pub(crate) fn running(&self) -> Option<&Running> {
+        self.running.get()
+    }
+
+    /// Itself, for work that outlives a call.
+    pub(crate) fn me(&self) -> Option<Arc<Self>> {
+        self.me.upgrade()
+    }
+
+    /// Who serves what now.
+    pub(crate) fn layout(&self) -> Layout {
+        self.core().topology.layout().clone()
+    }
+
+    /// The configuration in force.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.core().snapshot)
+    }
+
+    /// Changes the topology, after what checks saw before, and brings what follows to everybody concerned. On the monitor's
+    /// thread.
+    pub(crate) fn decide<R>(&self, change: impl FnOnce(&mut Topology, u64) -> R) -> R {
+        let now_ms = self.clock.now_ms();
+        let sightings = std::mem::take(&mut *lock(&self.sightings));
+        let mut core = self.core();
+        core.topology.observe_all(now_ms, sightings);
+        let result = change(&mut core.topology, now_ms);
+        let events = core.topology.take_events();
+        let layout = core.unpublished();
+        drop(core);
+        self.note(events);
+        if let (Some(layout), Some(running)) = (layout, self.running.get()) {
+            running.fleet.arrange(layout);
+        }
+        self.stale.notify_one();
+        result
+    }
+
+    /// A check is over; [`Monitor::take_sightings`] decides by it. On the monitor's thread.
+    pub(crate) fn checked(&self, checked: Checked) {
+        self.counts.checked(&checked);
+        let measured = self.learn(&checked);
+        let seen = probe::seen(checked.kind, &checked.outcome, |group| probe::group_view(group, &self.core().members));
+        let addr = checked.addr.clone();
+        // Whoever hears of a decision finds in the log what it was made from.
+        lock(&self.log).add(checked);
+        if let Some(seen) = seen {
+            lock(&self.sightings).push((addr.clone(), seen));
+            self.sighted.notify_one();
+        }
+        if let (Some(measured), Some(running)) = (measured, self.running.get()) {
+            running.fleet.measured(&addr, measured);
+        }
+    }
+
+    /// Keeps what a check says besides roles; what is measured of the server if that has changed.
+    fn learn(&self, checked: &Checked) -> Option<Measured> {
+        let mut core = self.core();
+        match (&checked.outcome, checked.kind) {
+            (Ok(Found::Group(group)), _) if !group.me.is_empty() => {
+                core.members.insert(group.me.clone(), checked.addr.clone());
+                None
+            }
+            (Ok(Found::Ping(us)), _) => {
+                let gauge = core.gauges.entry(checked.addr.clone()).or_default();
+                if gauge.pings_us.len() == PINGS_KEPT {
+                    gauge.pings_us.remove(0);
+                }
+                gauge.pings_us.push(*us);
+                Some(gauge.measured())
+            }
+            (outcome, CheckKind::Lag) => {
+                let gauge = core.gauges.entry(checked.addr.clone()).or_default();
+                gauge.lag_ms = match outcome {
+                    Ok(Found::Lag(Lag::Behind(ms))) => Some(*ms),
+                    _ => None,
+                };
+                Some(gauge.measured())
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits for what a check saw.
+    pub(crate) async fn sighted(&self) {
+        self.sighted.notified().await;
+    }
+
+    /// Decides by what checks saw: once by all that came in together, as a large fleet that dies whole may be seen to die in one
+    /// instant. On the monitor's thread.
+    pub(crate) fn take_sightings(&self) {
+        self.decide(|_, _| ());
+    }
+
+    /// Takes what traffic saw. On the monitor's thread.
+    pub(crate) fn take_signals(&self) {
+        let signals = self.inbox.take();
+        for signal in signals.iter().filter(|signal| signal.kind == SignalKind::ConnectFailed) {
+            self.connector.resolver.doubt(&signal.server.host);
+        }
+        self.decide(|topology, now_ms| signals.iter().for_each(|signal| topology.signal(now_ms, signal)));
+    }
+
+    /// Time has passed. On the monitor's thread.
+    pub(crate) fn tick(&self) {
+        self.decide(Topology::tick);
+    }
+
+    /// When [`Monitor::tick`] is due.
+    pub(crate) fn next_tick(&self) -> Option<Instant> {
+        let at_ms = self.core().topology.next_tick()?;
+        Some(self.clock.instant(at_ms))
+    }
+
+    /// Waits for a signal.
+    pub(crate) async fn signalled(&self) {
+        self.inbox.filled().await;
+    }
+
+    /// Waits until checks may have changed.
+    pub(crate) async fn stale(&self) {
+        self.stale.notified().await;
+    }
+
+    /// The checks to be made.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let core = self.core();
+        let vars = &core.snapshot.vars;
+        let checks = if vars.monitor_enabled { core.topology.checks() } else { Vec::new() };
+        Wanted { checks, account: Account::of(&core.snapshot), settings: ProbeSettings::of(vars) }
+    }
+
+    /// Writes events down.
+    fn note(&self, events: Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
+        let mut history = lock(&self.history);
+        for event in events {
+            self.counts.changed(&event);
+            history.add(event, &self.clock);
+        }
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        lock(&self.core)
+    }
+}
+
+impl Core {
+    /// The layout, if it has changed since it was last handed out.
+    fn unpublished(&mut self) -> Option<Layout> {
+        let revision = self.topology.layout().revision;
+        if revision <= self.published {
+            return None;
+        }
+        self.published = revision;
+        Some(self.topology.layout().clone())
+    }
+}
+
+impl RoleKeeper for Monitor {
+    fn configure(&self, snapshot: &Arc<Snapshot>) -> Layout {
+        self.connector.resolver.configure(DnsSettings::of(&snapshot.vars));
+        lock(&self.log).configure(snapshot.vars.monitor_history);
+        lock(&self.history).configure(snapshot);
+        let mut core = self.core();
+        core.snapshot = Arc::clone(snapshot);
+        core.topology.configure(snapshot, self.clock.now_ms());
+        let layout = core.topology.layout().clone();
+        core.published = layout.revision;
+        let known = servers(&layout);
+        core.forget_strangers(&known);
+        let events = core.topology.take_events();
+        drop(core);
+        lock(&self.log).forget_strangers(|addr| known.contains(addr));
+        self.note(events);
+        self.stale.notify_one();
+        layout
+    }
+
+    fn signal(&self, signal: Signal) {
+        let kind = signal.kind;
+        self.counts.signalled(kind, self.inbox.put(signal));
+    }
+}
+
+impl AddressBook for Monitor {
+    fn find(&self, host: &str) -> Option<Arc<[IpAddr]>> {
+        self.connector.resolver.find(host)
+    }
+
+    fn learn(&self, host: &str, addresses: &[IpAddr]) {
+        self.connector.resolver.learn(host, addresses);
+    }
+
+    fn doubt(&self, host: &str) {
+        self.connector.resolver.doubt(host);
+    }
+}
+
+impl Core {
+    /// What was learnt of servers that are no more is not kept.
+    fn forget_strangers(&mut self, known: &HashSet<ServerAddr>) {
+        self.gauges.retain(|addr, _| known.contains(addr));
+        self.members.retain(|_, addr| known.contains(addr));
+    }
+}
+
+/// Every server of a layout.
+fn servers(layout: &Layout) -> HashSet<ServerAddr> {
+    layout.hostgroups.values().flatten().map(|placement| placement.server.key.addr()).collect()
+}
+
+/// A poisoned lock is taken over: what it guards is whole between statements.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As logs show it.
+pub(crate) fn error_text(error: &ProbeError, timeout_ms: u64) -> String {
+    match error {
+        ProbeError::Timeout => format!("timeout: no answer within {timeout_ms} ms"),
+        ProbeError::Unreachable(why) | ProbeError::Denied(why) | ProbeError::Failed(why) => why.clone(),
+    }
+}

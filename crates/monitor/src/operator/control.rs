@@ -1,0 +1,65 @@
+//! A connection to a server for orders, beside those of the probes.
+
+use std::sync::Arc;
+
+use model::ServerAddr;
+use model::snapshot::Server;
+use topology::CheckKind;
+
+use crate::client::{Access, Connection, Fault, Rows, Version, open};
+use crate::clock::{unix_us, whole};
+use crate::lane::Checked;
+use crate::monitor::{Account, Monitor};
+use crate::probe::{self, ProbeSettings};
+
+/// See the module.
+pub(super) struct Control {
+    /// Which server.
+    pub(super) addr: ServerAddr,
+    monitor: Arc<Monitor>,
+    connection: Connection,
+}
+
+impl Control {
+    /// Logs in as the monitor's user.
+    pub(super) async fn open(monitor: &Arc<Monitor>, server: &Arc<Server>) -> Result<Self, String> {
+        let addr = server.key.addr();
+        let access: Access = Account::of(&monitor.snapshot()).access(server);
+        let connection = open(&monitor.connector, &access).await.map_err(|fault| format!("{addr}: {fault}"))?;
+        Ok(Self { addr, monitor: Arc::clone(monitor), connection })
+    }
+
+    /// What the server is.
+    pub(super) fn version(&self) -> &Version {
+        self.connection.version()
+    }
+
+    /// Asks; the error names server and statement.
+    pub(super) async fn ask(&mut self, sql: &str) -> Result<Rows, String> {
+        self.try_ask(sql).await.map_err(|fault| format!("{}: {sql}: {fault}", self.addr))
+    }
+
+    /// Asks, and leaves it to the caller what an error means.
+    pub(super) async fn try_ask(&mut self, sql: &str) -> Result<Rows, Fault> {
+        self.connection.query(sql).await
+    }
+
+    /// The first value of the answer; empty for none.
+    pub(super) async fn value(&mut self, sql: &str) -> Result<String, String> {
+        Ok(self.ask(sql).await?.scalar().unwrap_or_default().to_owned())
+    }
+
+    /// Makes a check, as the probes do, and has it count.
+    pub(super) async fn look(&mut self, kind: CheckKind) -> Result<(), String> {
+        let (started_us, begun) = (unix_us(), std::time::Instant::now());
+        let settings = ProbeSettings::of(&self.monitor.snapshot().vars);
+        let outcome = probe::look(kind, &mut self.connection, &settings).await;
+        let failure = outcome.as_ref().err().map(|fault| format!("{}: {fault}", self.addr));
+        let outcome = outcome.map_err(Fault::into_probe_error);
+        let took_us = whole(begun.elapsed().as_micros());
+        self.monitor.checked(Checked { addr: self.addr.clone(), kind, started_us, took_us, timeout_ms: 0, outcome });
+        // What the order does next may depend on it.
+        self.monitor.take_sightings();
+        failure.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,55 @@
+//! Switchover of a group with a single primary: the group elects whom it is told to. MySQL 8.0.13 and later.
+
+use topology::CheckKind;
+
+use super::control::Control;
+use super::switchover::{Done, Switchover};
+
+const SINGLE_PRIMARY: &str = "SELECT @@global.group_replication_single_primary_mode";
+
+/// A group with a single primary, of a version that can be told.
+pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
+    if !work.new.version().is_mysql_since((8, 0, 13)) {
+        return Err("a group elects whom it is told to only from MySQL 8.0.13 on".into());
+    }
+    if work.new.value(SINGLE_PRIMARY).await? != "1" {
+        return Err("the group is in multi-primary mode: there is no primary to elect".into());
+    }
+    work.old.look(CheckKind::Group).await?;
+    work.new.look(CheckKind::Group).await
+}
+
+/// The group itself waits until the new primary has applied everything.
+pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
+    let uuid = uuid(&mut work.new).await?;
+    work.will(Done::Elected);
+    elect(&mut work.new, &uuid).await?;
+    let new = work.plan.new.key.addr();
+    work.note(format!("the group has elected {new}"));
+    work.see(CheckKind::Group).await
+}
+
+/// Undoes the election.
+pub(super) async fn elect_old(work: &Switchover) -> Result<(), String> {
+    let mut old = work.fresh(&work.plan.old).await?;
+    let is_primary = "SELECT COUNT(*) FROM performance_schema.replication_group_members \
+                      WHERE MEMBER_ID = @@server_uuid AND MEMBER_ROLE = 'PRIMARY'";
+    if old.value(is_primary).await? == "1" {
+        return Ok(());
+    }
+    let uuid = uuid(&mut old).await?;
+    elect(&mut old, &uuid).await
+}
+
+async fn uuid(server: &mut Control) -> Result<String, String> {
+    server.value("SELECT @@global.server_uuid").await
+}
+
+async fn elect(server: &mut Control, uuid: &str) -> Result<(), String> {
+    let sql = format!("SELECT group_replication_set_as_primary('{uuid}')");
+    let needed = "the monitor's user needs GROUP_REPLICATION_ADMIN";
+    server.try_ask(&sql).await.map(drop).map_err(|fault| match fault.code() {
+        Some(1044 | 1045 | 1227 | 1370 | 1123) => format!("{}: {sql}: {fault}; {needed}", server.addr),
+        _ => format!("{}: {sql}: {fault}", server.addr),
+    })
+}

@@ -1,0 +1,151 @@
+//! What an operator may ask for: pause, drain, fail back, switch over.
+//!
+//! The asker's thread waits; the work is done on the monitor's. INVARIANT: a hostgroup that work holds is let go on every
+//! path, also when the work panics or the monitor stops.
+
+mod control;
+mod galera;
+mod group;
+mod holds;
+mod plan;
+mod replication;
+mod switchover;
+
+use std::future::Future;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use model::fleet::Operator;
+use model::{HostgroupId, ServerAddr};
+use topology::Order;
+
+use crate::monitor::{Monitor, Running, lock};
+
+pub(crate) use holds::{HoldGuard, Holds, Reason};
+
+const NOT_RUNNING: &str = "the monitor is not running";
+/// Time between looks at what the data plane still does.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+impl Monitor {
+    fn ready(&self) -> Result<&Running, String> {
+        self.running().ok_or_else(|| NOT_RUNNING.to_owned())
+    }
+
+    /// Has work done on the monitor's thread, and waits for it.
+    fn have_done<W, F>(&self, work: W) -> Result<String, String>
+    where
+        W: FnOnce(Arc<Monitor>, Running) -> F,
+        F: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        let running = self.ready()?;
+        let me = self.me().ok_or(NOT_RUNNING)?;
+        let (answer, answered) = mpsc::channel();
+        let work = work(me, running.clone());
+        let orders = Arc::clone(&self.orders);
+        running.runtime.spawn(async move {
+            let _under_way = orders.read().await;
+            // The asker may be gone.
+            let _ = answer.send(work.await);
+        });
+        answered.recv().unwrap_or_else(|_| Err("the work was cut off: the monitor has stopped, or the work has panicked".into()))
+    }
+
+    fn timeout(&self, timeout_ms: Option<u64>) -> Duration {
+        Duration::from_millis(timeout_ms.unwrap_or_else(|| self.snapshot().vars.switchover_timeout_ms))
+    }
+
+    fn knows(&self, hostgroup: HostgroupId) -> Result<(), String> {
+        let snapshot = self.snapshot();
+        let is_known =
+            snapshot.hostgroup(hostgroup).is_some() || snapshot.roles.iter().any(|group| group.hostgroups().any(|id| id == hostgroup));
+        if is_known { Ok(()) } else { Err(format!("there is no hostgroup {hostgroup}")) }
+    }
+}
+
+impl Operator for Monitor {
+    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String> {
+        let limit = self.timeout(timeout_ms);
+        let to = to.clone();
+        self.have_done(|monitor, running| async move { switchover::run(&monitor, &running, hostgroup, to, limit).await })
+    }
+
+    fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {
+        self.have_done(|monitor, _| async move {
+            monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Failback { writer: hostgroup }))?;
+            Ok(format!("hostgroup {hostgroup}: the preferred server writes again"))
+        })
+    }
+
+    fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
+        self.ready()?;
+        self.knows(hostgroup)?;
+        let is_new = match is_paused {
+            true => self.hold(hostgroup, Reason::Pause),
+            false => self.release(hostgroup, Reason::Pause),
+        };
+        match (is_paused, is_new) {
+            (true, true) => Ok(format!("hostgroup {hostgroup} is paused: sessions wait")),
+            (false, true) => Ok(format!("hostgroup {hostgroup} goes on")),
+            (true, false) => Err(format!("hostgroup {hostgroup} is paused already")),
+            (false, false) => Err(format!("hostgroup {hostgroup} is not paused")),
+        }
+    }
+
+    fn drain(&self, server: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String> {
+        let limit = self.timeout(timeout_ms);
+        let server = server.clone();
+        self.have_done(move |monitor, running| async move { drain(&monitor, &running, server, limit).await })
+    }
+
+    fn undrain(&self, server: &ServerAddr) -> Result<String, String> {
+        let server = server.clone();
+        self.have_done(|monitor, _| async move {
+            monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Drain { server: server.clone(), is_drained: false }))?;
+            Ok(format!("{server} is used again"))
+        })
+    }
+}
+
+/// Nothing new goes to the server; over when nothing runs on it.
+async fn drain(monitor: &Arc<Monitor>, running: &Running, server: ServerAddr, limit: Duration) -> Result<String, String> {
+    let begun = Instant::now();
+    monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Drain { server: server.clone(), is_drained: true }))?;
+    loop {
+        let in_use = running.fleet.in_use(&server, None);
+        if in_use == 0 {
+            return Ok(format!("{server} is drained: nothing has run on it since {} ms after the order", begun.elapsed().as_millis()));
+        }
+        if begun.elapsed() >= limit || *monitor.stopping.borrow() {
+            let waited_ms = begun.elapsed().as_millis();
+            return Err(format!("{server} gets nothing new, but {in_use} of its connections are still in use after {waited_ms} ms"));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+impl Monitor {
+    /// Holds a hostgroup for a reason; false when it is held for it already.
+    pub(crate) fn hold(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
+        self.change_hold(hostgroup, |holds| holds.add(hostgroup, reason))
+    }
+
+    /// Takes the reason away; false when it was not held for it.
+    pub(crate) fn release(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
+        self.change_hold(hostgroup, |holds| holds.remove(hostgroup, reason))
+    }
+
+    /// The data plane is told under the lock, so that the last word is the last change.
+    fn change_hold(&self, hostgroup: HostgroupId, change: impl FnOnce(&mut Holds) -> bool) -> bool {
+        let mut holds = lock(&self.holds);
+        let before = holds.is_held(hostgroup);
+        let is_new = change(&mut holds);
+        let now = holds.is_held(hostgroup);
+        if before != now
+            && let Some(running) = self.running()
+        {
+            running.fleet.hold(hostgroup, now);
+        }
+        is_new
+    }
+}

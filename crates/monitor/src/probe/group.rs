@@ -1,0 +1,196 @@
+//! A Group Replication member's state and view: MySQL 5.7 and later.
+
+use std::collections::HashMap;
+
+use model::ServerAddr;
+use topology::GroupView;
+
+use crate::client::{Connection, Fault, Row, Rows, is_on};
+
+const PRIVILEGE: &str = "SELECT ON performance_schema.*";
+
+/// From 8.0 on: roles are in the members' table, and every member knows the queues of all.
+const MEMBERS: &str = "SELECT m.MEMBER_ID, m.MEMBER_HOST, m.MEMBER_PORT, m.MEMBER_STATE, m.MEMBER_ROLE, \
+     m.MEMBER_ID = @@server_uuid AS IS_ME, s.VIEW_ID, s.COUNT_TRANSACTIONS_REMOTE_IN_APPLIER_QUEUE AS BEHIND, \
+     @@global.read_only AS READ_ONLY, @@global.super_read_only AS SUPER_READ_ONLY \
+     FROM performance_schema.replication_group_members m \
+     LEFT JOIN performance_schema.replication_group_member_stats s ON s.MEMBER_ID = m.MEMBER_ID AND s.CHANNEL_NAME = m.CHANNEL_NAME";
+
+/// 5.7: the primary is a status variable, and what is behind is what was received and not executed.
+const MEMBERS_57: &str = "SELECT m.MEMBER_ID, m.MEMBER_HOST, m.MEMBER_PORT, m.MEMBER_STATE, \
+     IF(m.MEMBER_ID = (SELECT VARIABLE_VALUE FROM performance_schema.global_status WHERE VARIABLE_NAME = 'group_replication_primary_member'), \
+     'PRIMARY', 'SECONDARY') AS MEMBER_ROLE, m.MEMBER_ID = @@server_uuid AS IS_ME, s.VIEW_ID, \
+     GTID_SUBTRACT((SELECT RECEIVED_TRANSACTION_SET FROM performance_schema.replication_connection_status \
+     WHERE CHANNEL_NAME = 'group_replication_applier'), @@global.gtid_executed) AS MISSING, \
+     @@global.read_only AS READ_ONLY, @@global.super_read_only AS SUPER_READ_ONLY \
+     FROM performance_schema.replication_group_members m \
+     LEFT JOIN performance_schema.replication_group_member_stats s ON s.MEMBER_ID = m.MEMBER_ID";
+
+/// One member, as the one that was asked sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// `MEMBER_ID`: the server's UUID.
+    pub(crate) id: String,
+    /// `MEMBER_HOST` and `MEMBER_PORT`.
+    pub(crate) addr: ServerAddr,
+    /// `MEMBER_STATE`.
+    pub(crate) state: String,
+    /// `MEMBER_ROLE` is PRIMARY.
+    pub(crate) is_primary: bool,
+}
+
+/// What a member says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// The UUID of the member that was asked; empty when it is in no group.
+    pub(crate) me: String,
+    /// Of `read_only` and `super_read_only` either.
+    pub(crate) read_only: bool,
+    /// Transactions in its applier's queue.
+    pub(crate) behind: u64,
+    /// The view's id; empty when it is not known.
+    pub(crate) view_id: String,
+    /// All members.
+    pub(crate) members: Vec<Member>,
+}
+
+/// What a member says of itself and of its group.
+pub(super) async fn look(connection: &mut Connection) -> Result<Group, Fault> {
+    if connection.version().is_mariadb {
+        return Err(Fault::Unfit("MariaDB has no Group Replication".into()));
+    }
+    let sql = if connection.version().is_mysql_since((8, 0, 0)) { MEMBERS } else { MEMBERS_57 };
+    let rows = connection.query(sql).await.map_err(|fault| fault.with_hint(PRIVILEGE))?;
+    Ok(group(&rows))
+}
+
+fn group(rows: &Rows) -> Group {
+    let me = rows.iter().find(|row| row.text("is_me") == Some("1"));
+    let is_set = |column: &str| rows.first().and_then(|row| row.text(column)).is_some_and(is_on);
+    Group {
+        me: me.and_then(|row| row.text("member_id")).unwrap_or_default().to_owned(),
+        read_only: is_set("read_only") || is_set("super_read_only"),
+        behind: me.map_or(0, |row| behind(&row)),
+        view_id: me.and_then(|row| row.text("view_id")).unwrap_or_default().to_owned(),
+        members: rows.iter().filter_map(|row| member(&row)).collect(),
+    }
+}
+
+fn behind(row: &Row<'_>) -> u64 {
+    match row.has("missing") {
+        true => row.text("missing").map_or(0, transactions),
+        false => row.number("behind").unwrap_or_default(),
+    }
+}
+
+fn member(row: &Row<'_>) -> Option<Member> {
+    // A server on which Group Replication is off has one row, of itself, without an id.
+    let id = row.text("member_id").filter(|id| !id.is_empty())?.to_owned();
+    let port = u16::try_from(row.number("member_port")?).ok()?;
+    Some(Member {
+        id,
+        addr: ServerAddr { host: row.text("member_host")?.into(), port },
+        state: row.text("member_state").unwrap_or_default().to_owned(),
+        is_primary: row.text("member_role") == Some("PRIMARY"),
+    })
+}
+
+/// Transactions of a GTID set: `uuid:1-5:7, uuid:tag:3`.
+fn transactions(set: &str) -> u64 {
+    let intervals = set.split(',').flat_map(|part| part.split(':').skip(1));
+    let count = |interval: &str| {
+        let (first, last) = interval.trim().split_once('-').unwrap_or((interval, interval));
+        let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        Some(last.saturating_sub(first).saturating_add(1))
+    };
+    intervals.filter_map(count).fold(0, u64::saturating_add)
+}
+
+/// The view as `topology` takes it. Members are known to the operator by the addresses in `known`, by UUID, which may be
+/// other names for them than those that the members use among each other.
+pub(crate) fn view(group: &Group, known: &HashMap<String, ServerAddr>) -> GroupView {
+    let addr = |member: &Member| known.get(&member.id).unwrap_or(&member.addr).clone();
+    GroupView {
+        viable: is_viable(group),
+        read_only: group.read_only,
+        transactions_behind: group.behind,
+        primary: group.members.iter().find(|member| member.is_primary && member.state == "ONLINE").map(addr),
+        members: group.members.iter().map(|member| (addr(member), member.state.clone())).collect(),
+        view_id: group.view_id.clone(),
+    }
+}
+
+/// ONLINE, and fewer than half of the members cannot be counted on.
+fn is_viable(group: &Group) -> bool {
+    let is_online = group.members.iter().any(|member| member.id == group.me && member.state == "ONLINE");
+    let lost = group.members.iter().filter(|member| !matches!(&*member.state, "ONLINE" | "RECOVERING")).count();
+    is_online && lost * 2 < group.members.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &[&str] = &[
+        "MEMBER_ID",
+        "MEMBER_HOST",
+        "MEMBER_PORT",
+        "MEMBER_STATE",
+        "MEMBER_ROLE",
+        "IS_ME",
+        "VIEW_ID",
+        "BEHIND",
+        "READ_ONLY",
+        "SUPER_READ_ONLY",
+    ];
+
+    fn three(states: [&str; 3]) -> Group {
+        let row = |n: usize| {
+            let role = if n == 0 { "PRIMARY" } else { "SECONDARY" };
+            let (id, port) = (["a", "b", "c"][n], ["1", "2", "3"][n]);
+            let is_me = if n == 1 { "1" } else { "0" };
+            [id, "db", port, states[n], role, is_me, "v:7", "4", "1", "1"].map(Some)
+        };
+        let rows: Vec<_> = (0..3).map(row).collect();
+        group(&Rows::of(COLUMNS, &rows.iter().map(|row| row.as_slice()).collect::<Vec<_>>()))
+    }
+
+    #[test]
+    fn a_secondary_says_who_is_primary() {
+        let seen = view(&three(["ONLINE", "ONLINE", "ONLINE"]), &HashMap::new());
+        assert_eq!(seen.primary, Some(ServerAddr { host: "db".into(), port: 1 }));
+        assert_eq!((seen.viable, seen.read_only, seen.transactions_behind, &*seen.view_id), (true, true, 4, "v:7"));
+        assert_eq!(seen.members.len(), 3);
+    }
+
+    #[test]
+    fn a_minority_is_not_viable() {
+        let viable = |states| view(&three(states), &HashMap::new()).viable;
+        assert!(viable(["UNREACHABLE", "ONLINE", "ONLINE"]));
+        assert!(!viable(["UNREACHABLE", "ONLINE", "UNREACHABLE"]));
+        assert!(!viable(["ONLINE", "RECOVERING", "ONLINE"]));
+        assert!(viable(["RECOVERING", "ONLINE", "RECOVERING"]));
+    }
+
+    #[test]
+    fn members_have_the_names_that_the_operator_gave_them() {
+        let known = HashMap::from([("a".to_owned(), ServerAddr { host: "10.0.0.1".into(), port: 3306 })]);
+        let seen = view(&three(["ONLINE", "ONLINE", "ONLINE"]), &known);
+        assert_eq!(seen.primary, Some(ServerAddr { host: "10.0.0.1".into(), port: 3306 }));
+        assert_eq!(seen.members[1].0, ServerAddr { host: "db".into(), port: 2 });
+    }
+
+    #[test]
+    fn a_server_without_a_group_is_not_viable() {
+        let off = Rows::of(COLUMNS, &[&[Some(""), Some(""), None, Some("OFFLINE"), Some(""), Some("0"), None, None, Some("0"), Some("0")]]);
+        let seen = view(&group(&off), &HashMap::new());
+        assert_eq!((seen.viable, seen.members.len()), (false, 0));
+    }
+
+    #[test]
+    fn gtid_sets_are_counted() {
+        assert_eq!(transactions("3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5:11-18, 3E11FA47:tag:7"), 5 + 8 + 1);
+        assert_eq!(transactions(""), 0);
+        assert_eq!(transactions("nonsense"), 0);
+    }
+}

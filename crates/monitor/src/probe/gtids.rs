@@ -1,0 +1,22 @@
+//! What a server has executed, as GTIDs: how many transactions a replica lacks is counted from it.
+
+use topology::GtidSet;
+
+use crate::client::{Connection, Fault, Version};
+
+/// What it has executed, and that in its own words.
+pub(super) async fn look(connection: &mut Connection) -> Result<(GtidSet, String), Fault> {
+    let sql = statement(connection.version());
+    let rows = connection.query(sql).await?;
+    let text = rows.scalar().unwrap_or_default().replace('\n', "");
+    let set = GtidSet::parse(&text).ok_or_else(|| Fault::Protocol(format!("'{text}' is no set of GTIDs")))?;
+    Ok((set, text))
+}
+
+/// MariaDB notes what a server wrote and what it replicated in two places, and a replica need not have a binlog.
+fn statement(version: &Version) -> &'static str {
+    match version.is_mariadb {
+        true => "SELECT CONCAT_WS(',', @@global.gtid_binlog_pos, @@global.gtid_slave_pos)",
+        false => "SELECT @@global.gtid_executed",
+    }
+}

@@ -1,0 +1,113 @@
+//! One look at a server, for each kind of check.
+//!
+//! A probe asks over a connection that is logged in and reads the answer; what follows from it is `topology`'s business.
+//! Every probe only reads, as a user who may do nothing else. What the user lacks is named in the error.
+
+mod aurora;
+mod buffer_pool;
+mod galera;
+mod group;
+mod gtids;
+mod lag;
+mod read_only;
+#[cfg(test)]
+mod real_tests;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use model::settings::MysqlVariables;
+use topology::{CheckKind, GaleraView, GtidSet, Lag, ProbeError, Seen};
+
+use crate::client::{Connection, Fault};
+use crate::clock::whole;
+
+pub(crate) use aurora::AuroraRow;
+pub(crate) use group::{Group, view as group_view};
+
+/// What probes need to know besides the server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ProbeSettings {
+    /// `monitor_replication_lag_use_percona_heartbeat`: `schema.table`, or empty.
+    pub(crate) heartbeat_table: Arc<str>,
+}
+
+impl ProbeSettings {
+    /// From the settings.
+    pub(crate) fn of(vars: &MysqlVariables) -> Self {
+        Self { heartbeat_table: vars.monitor_replication_lag_use_percona_heartbeat.as_str().into() }
+    }
+}
+
+/// What a probe found.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Found {
+    /// A login succeeded.
+    Connect,
+    /// The round trip, us.
+    Ping(u64),
+    /// Whether it is read-only.
+    ReadOnly(bool),
+    /// See [`Lag`].
+    Lag(Lag),
+    /// What it has executed, and in its own words.
+    Gtids(GtidSet, String),
+    /// A node's state.
+    Galera(GaleraView),
+    /// A member's state and view.
+    Group(Group),
+    /// The topology table, all rows.
+    Aurora(Vec<AuroraRow>),
+    /// Whether the buffer pool is loaded; uptime, s.
+    BufferPool(bool, u64),
+}
+
+/// Looks once. A check of kind Connect is over when the connection is there.
+pub(crate) async fn look(kind: CheckKind, connection: &mut Connection, settings: &ProbeSettings) -> Result<Found, Fault> {
+    match kind {
+        CheckKind::Connect => Ok(Found::Connect),
+        CheckKind::Ping => ping(connection).await.map(Found::Ping),
+        CheckKind::ReadOnly(check) => read_only::look(connection, check).await.map(Found::ReadOnly),
+        CheckKind::Lag => lag::look(connection, &settings.heartbeat_table).await.map(Found::Lag),
+        CheckKind::Gtids => gtids::look(connection).await.map(|(set, text)| Found::Gtids(set, text)),
+        CheckKind::Galera => galera::look(connection).await.map(Found::Galera),
+        CheckKind::Group => group::look(connection).await.map(Found::Group),
+        CheckKind::Aurora => aurora::look(connection).await.map(Found::Aurora),
+        CheckKind::BufferPool => buffer_pool::look(connection).await.map(|(is_loaded, uptime_s)| Found::BufferPool(is_loaded, uptime_s)),
+    }
+}
+
+async fn ping(connection: &mut Connection) -> Result<u64, Fault> {
+    let start = Instant::now();
+    connection.ping().await?;
+    Ok(whole(start.elapsed().as_micros()))
+}
+
+/// A check's outcome as `topology` takes it; None where it takes no interest.
+pub(crate) fn seen(
+    kind: CheckKind,
+    outcome: &Result<Found, ProbeError>,
+    translate: impl FnOnce(&Group) -> topology::GroupView,
+) -> Option<Seen> {
+    let error = || outcome.as_ref().err().cloned().unwrap_or_else(|| ProbeError::Failed("an answer to another question".into()));
+    let seen = match (kind, outcome) {
+        (CheckKind::Connect, _) => return None,
+        (_, Ok(Found::Ping(us))) => Seen::Ping(Ok(*us)),
+        (_, Ok(Found::ReadOnly(is_set))) => Seen::ReadOnly(Ok(*is_set)),
+        (_, Ok(Found::Lag(lag))) => Seen::Lag(Ok(*lag)),
+        (_, Ok(Found::Gtids(set, _))) => Seen::Gtids(Ok(set.clone())),
+        (_, Ok(Found::Galera(view))) => Seen::Galera(Ok(view.clone())),
+        (_, Ok(Found::Group(group))) => Seen::Group(Ok(translate(group))),
+        (_, Ok(Found::Aurora(rows))) => Seen::Aurora(Ok(aurora::view(rows))),
+        (_, Ok(Found::BufferPool(is_loaded, uptime_s))) => Seen::BufferPool(Ok((*is_loaded, *uptime_s))),
+        (CheckKind::Ping, _) => Seen::Ping(Err(error())),
+        (CheckKind::ReadOnly(_), _) => Seen::ReadOnly(Err(error())),
+        (CheckKind::Lag, _) => Seen::Lag(Err(error())),
+        (CheckKind::Gtids, _) => Seen::Gtids(Err(error())),
+        (CheckKind::Galera, _) => Seen::Galera(Err(error())),
+        (CheckKind::Group, _) => Seen::Group(Err(error())),
+        (CheckKind::Aurora, _) => Seen::Aurora(Err(error())),
+        (CheckKind::BufferPool, _) => Seen::BufferPool(Err(error())),
+    };
+    Some(seen)
+}

@@ -1,0 +1,138 @@
+//! Every probe on real servers.
+
+use std::sync::Arc;
+
+use lab::{Mariadb, Mysql, Options, Server};
+use model::Secret;
+use model::snapshot::ReadOnlyCheck;
+use topology::{CheckKind, Lag, ProbeError};
+
+use super::{Found, ProbeSettings, look};
+use crate::client::{Access, Connector, Fault, open};
+use crate::testing;
+
+fn access(server: &Server, user: &str, password: &str) -> Access {
+    let server = testing::server(server.host(), server.port());
+    Access { server, user: user.into(), password: Secret::from(password), wait_timeout_s: Some(80) }
+}
+
+fn ask_with(access: &Access, kind: CheckKind, settings: &ProbeSettings) -> Result<Found, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut connection = open(&Connector::new(), access).await?;
+        let found = look(kind, &mut connection, settings).await;
+        connection.quit().await;
+        found
+    })
+}
+
+fn ask(server: &Server, kind: CheckKind) -> Result<Found, Fault> {
+    ask_with(&access(server, "monitor", "monitor"), kind, &ProbeSettings::default())
+}
+
+fn text(outcome: Result<Found, Fault>) -> String {
+    outcome.unwrap_err().to_string()
+}
+
+fn denied(outcome: Result<Found, Fault>) -> String {
+    match outcome.map_err(Fault::into_probe_error) {
+        Err(ProbeError::Denied(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn what_every_server_answers(server: &Server) {
+    assert!(matches!(ask(server, CheckKind::Ping).unwrap(), Found::Ping(us) if us > 0));
+    assert_eq!(ask(server, CheckKind::Connect).unwrap(), Found::Connect);
+    assert_eq!(ask(server, CheckKind::ReadOnly(ReadOnlyCheck::ReadOnly)).unwrap(), Found::ReadOnly(false));
+    assert_eq!(ask(server, CheckKind::ReadOnly(ReadOnlyCheck::Either)).unwrap(), Found::ReadOnly(false));
+    server.sql("SET GLOBAL read_only=1").unwrap();
+    assert_eq!(ask(server, CheckKind::ReadOnly(ReadOnlyCheck::ReadOnly)).unwrap(), Found::ReadOnly(true));
+    assert_eq!(ask(server, CheckKind::ReadOnly(ReadOnlyCheck::Either)).unwrap(), Found::ReadOnly(true));
+    assert_eq!(ask(server, CheckKind::ReadOnly(ReadOnlyCheck::Both)).unwrap(), Found::ReadOnly(false));
+    server.sql("SET GLOBAL read_only=0").unwrap();
+    assert_eq!(ask(server, CheckKind::Lag).unwrap(), Found::Lag(Lag::NotReplica));
+    assert!(matches!(ask(server, CheckKind::BufferPool).unwrap(), Found::BufferPool(true, _)));
+    assert!(text(ask(server, CheckKind::Aurora)).contains("no Aurora instance"));
+}
+
+fn heartbeats(server: &Server) {
+    server.sql("CREATE TABLE test.heartbeat (ts VARCHAR(26) NOT NULL, server_id INT PRIMARY KEY)").unwrap();
+    let settings = ProbeSettings { heartbeat_table: "test.heartbeat".into() };
+    let app = access(server, "app", "app-pass");
+    let lag = || ask_with(&app, CheckKind::Lag, &settings).unwrap();
+    assert_eq!(lag(), Found::Lag(Lag::Unknown), "no heartbeat at all");
+    server.sql("INSERT INTO test.heartbeat VALUES (SYSDATE(6) - INTERVAL 1 DAY, 1), (SYSDATE(6) - INTERVAL 5 SECOND, 2)").unwrap();
+    assert!(matches!(lag(), Found::Lag(Lag::Behind(5_000..=60_000))), "{:?}", lag());
+    let refused = denied(ask_with(&access(server, "monitor", "monitor"), CheckKind::Lag, &settings));
+    assert!(refused.contains("SELECT ON test.heartbeat"), "{refused}");
+}
+
+#[test]
+fn mariadb() {
+    let server = Mariadb::start(&Options::new()).unwrap();
+    what_every_server_answers(&server);
+    heartbeats(&server);
+    assert!(text(ask(&server, CheckKind::ReadOnly(ReadOnlyCheck::SuperReadOnly))).contains("check_type wants @@global.super_read_only"));
+    assert!(text(ask(&server, CheckKind::Group)).contains("no Group Replication"));
+    let refused = denied(ask_with(&access(&server, "ed", "ed-pass"), CheckKind::Lag, &ProbeSettings::default()));
+    assert!(refused.contains("REPLICA MONITOR"), "{refused}");
+}
+
+#[test]
+fn mysql() {
+    let server = Mysql::start(&Options::new()).unwrap();
+    what_every_server_answers(&server);
+    heartbeats(&server);
+    assert_eq!(ask(&server, CheckKind::ReadOnly(ReadOnlyCheck::SuperReadOnly)).unwrap(), Found::ReadOnly(false));
+    assert!(text(ask(&server, CheckKind::Galera)).contains("no Galera node"));
+    let refused = denied(ask_with(&access(&server, "app", "app-pass"), CheckKind::Lag, &ProbeSettings::default()));
+    assert!(refused.contains("REPLICATION CLIENT"), "{refused}");
+    let group = ask(&server, CheckKind::Group);
+    let refused = denied(group);
+    assert!(refused.contains("SELECT ON performance_schema"), "{refused}");
+    server.sql("GRANT SELECT ON performance_schema.* TO monitor@'%'").unwrap();
+    let Found::Group(group) = ask(&server, CheckKind::Group).unwrap() else { panic!() };
+    assert!(!super::group_view(&group, &Default::default()).viable);
+}
+
+#[test]
+fn every_plugin_logs_in() {
+    let mysql = Mysql::start(&Options::new()).unwrap();
+    let mariadb = Mariadb::start(&Options::new()).unwrap();
+    let ping = |access: &Access| ask_with(access, CheckKind::Ping, &ProbeSettings::default());
+    for (server, user, password) in [
+        (&mysql, "monitor", "monitor"),
+        (&mysql, "sha256", "sha256-pass"),
+        (&mysql, "empty", ""),
+        (&mariadb, "monitor", "monitor"),
+        (&mariadb, "ed", "ed-pass"),
+        (&mariadb, "empty", ""),
+    ] {
+        assert!(ping(&access(server, user, password)).is_ok(), "{user}");
+        let refused = denied(ping(&access(server, user, "wrong")));
+        assert!(refused.starts_with("Access denied for user"), "{refused}");
+        assert!(!refused.contains("wrong"));
+    }
+}
+
+#[test]
+fn tls_is_used_and_wanted() {
+    for server in [Mariadb::start(&Options::new().tls()).unwrap(), Mysql::start(&Options::new().tls()).unwrap()] {
+        let mut access = access(&server, "tls", "tls-pass");
+        let ping = |access: &Access| ask_with(access, CheckKind::Ping, &ProbeSettings::default());
+        denied(ping(&access));
+        access.server = Arc::new(model::snapshot::Server { use_ssl: true, ..(*access.server).clone() });
+        assert!(matches!(ping(&access), Ok(Found::Ping(_))));
+        let mut params = (*access.server.tls).clone();
+        params.verify = model::settings::BackendSslVerify::Ca;
+        access.server = Arc::new(model::snapshot::Server { tls: Arc::new(params), ..(*access.server).clone() });
+        let refused = denied(ping(&access));
+        assert!(refused.contains("TLS"), "the lab's authority is none of the system's: {refused}");
+    }
+    let plain = Mariadb::start(&Options::new()).unwrap();
+    let mut access = access(&plain, "monitor", "monitor");
+    access.server = Arc::new(model::snapshot::Server { use_ssl: true, ..(*access.server).clone() });
+    let refused = denied(ask_with(&access, CheckKind::Ping, &ProbeSettings::default()));
+    assert!(refused.contains("use_ssl=1"), "{refused}");
+}

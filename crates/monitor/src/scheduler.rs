@@ -1,0 +1,90 @@
+//! Brings the lanes that run into line with the checks that are wanted.
+//!
+//! Lives on the monitor's thread. A lane that is not wanted any more is aborted in the middle of whatever it does; one that
+//! has died is started again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::ServerAddr;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use topology::Check;
+
+use crate::lane::{self, Lane, LanePlan};
+use crate::monitor::{Monitor, Wanted};
+
+/// First checks are spread so that this much time is between two of them.
+const SPREAD_EACH: Duration = Duration::from_micros(250);
+
+#[derive(Debug)]
+struct Running {
+    plan: watch::Sender<Arc<LanePlan>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    lanes: BTreeMap<(ServerAddr, Lane), Running>,
+}
+
+impl Scheduler {
+    /// Starts, changes and ends lanes.
+    pub(crate) fn reconcile(&mut self, monitor: &Arc<Monitor>, wanted: Wanted) {
+        let plans = plans(wanted);
+        self.lanes.retain(|key, running| plans.contains_key(key) && !running.task.is_finished());
+        for (key, plan) in plans {
+            match self.lanes.get(&key) {
+                Some(running) => {
+                    running.plan.send_if_modified(|current| {
+                        let is_new = **current != plan;
+                        if is_new {
+                            *current = Arc::new(plan);
+                        }
+                        is_new
+                    });
+                }
+                None => {
+                    let (sender, receiver) = watch::channel(Arc::new(plan));
+                    let task = tokio::spawn(lane::run(Arc::clone(monitor), key.0.clone(), receiver));
+                    self.lanes.insert(key, Running { plan: sender, task });
+                }
+            }
+        }
+    }
+
+    /// Lanes that run.
+    pub(crate) fn len(&self) -> usize {
+        self.lanes.len()
+    }
+}
+
+/// The plan of each lane. Where two clusters want the same check of a server, the more frequent one is made.
+fn plans(wanted: Wanted) -> BTreeMap<(ServerAddr, Lane), LanePlan> {
+    let spread = SPREAD_EACH.saturating_mul(u32::try_from(wanted.checks.len()).unwrap_or(u32::MAX));
+    let mut plans: BTreeMap<(ServerAddr, Lane), LanePlan> = BTreeMap::new();
+    for check in wanted.checks {
+        let key = (check.addr.clone(), Lane::of(check.kind));
+        let empty =
+            || LanePlan { checks: Vec::new(), access: wanted.account.access(&check.server), settings: wanted.settings.clone(), spread };
+        let plan = plans.entry(key).or_insert_with(empty);
+        add(&mut plan.checks, check);
+    }
+    plans
+}
+
+fn add(checks: &mut Vec<Check>, check: Check) {
+    match checks.iter_mut().find(|other| other.kind == check.kind) {
+        Some(other) if check.interval_ms < other.interval_ms => *other = check,
+        Some(_) => {}
+        None => checks.push(check),
+    }
+}

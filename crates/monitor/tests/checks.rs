@@ -1,0 +1,102 @@
+//! Checks go on whatever single servers do, and end when they are switched off.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::{READERS, Running, WRITERS, addr, online, replication};
+use lab::replication::Replication;
+use lab::{Flavor, Options, wait};
+use model::fleet::{RoleKeeper, Signal, SignalKind};
+
+type Row = BTreeMap<&'static str, String>;
+
+fn of_port(rows: Vec<Row>, port: u16) -> Vec<Row> {
+    rows.into_iter().filter(|row| row["port"] == port.to_string()).collect()
+}
+
+#[test]
+fn a_hung_server_delays_nobody() {
+    let cluster = Replication::start(Flavor::Mariadb, 2, &Options::new()).unwrap();
+    let servers = std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    let running = Running::start(&replication(servers, "monitor_ping_interval=100, monitor_read_only_interval=100", ""));
+    running.wait_writer(&cluster.primary);
+    cluster.replicas[0].sigstop();
+    let hung = cluster.replicas[0].port();
+    let timeouts =
+        || of_port(running.table("mysql_server_ping_log"), hung).iter().filter(|row| row["ping_error"].starts_with("timeout")).count();
+    wait::until("timeouts", Duration::from_secs(20), || (timeouts() >= 3).then_some(())).unwrap();
+    cluster.replicas[0].sigcont();
+    let starts: Vec<u64> = of_port(running.table("mysql_server_read_only_log"), cluster.primary.port())
+        .iter()
+        .map(|row| row["time_start_us"].parse().unwrap())
+        .collect();
+    let longest_us = starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    // A timeout is 800 ms: had anybody waited for the hung server, there would be such a gap.
+    assert!(longest_us < 600_000, "{longest_us}");
+    running.plane.wait("it serves again", |told| online(&told.layout, READERS).contains(&addr(&cluster.replicas[0])));
+}
+
+#[test]
+fn nothing_is_probed_when_the_monitor_is_off() {
+    let cluster = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
+    let servers = || std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    let running = Running::start(&replication(servers(), "monitor_read_only_interval=100", ""));
+    running.wait_writer(&cluster.primary);
+    let connections = || cluster.primary.scalar("SELECT COUNT(*) FROM information_schema.processlist WHERE user='monitor'").unwrap();
+    assert_ne!(connections().as_deref(), Some("0"));
+    let layout = running.monitor.configure(&replication(servers(), "monitor_enabled=false", ""));
+    assert_eq!(online(&layout, WRITERS), []);
+    assert_eq!(online(&layout, READERS).len(), 2, "as configured");
+    wait::until("no connection", Duration::from_secs(10), || (connections().as_deref() == Some("0")).then_some(())).unwrap();
+    let before = running.table("mysql_server_read_only_log").len();
+    running.monitor.configure(&replication(servers(), "monitor_read_only_interval=100", ""));
+    let more = || running.table("mysql_server_read_only_log").len() > before;
+    wait::until("probes", Duration::from_secs(10), || more().then_some(())).unwrap();
+}
+
+#[test]
+fn a_refused_user_changes_nothing_and_is_said_to_be_refused() {
+    let cluster = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
+    let servers = || std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    let running = Running::start(&replication(servers(), "", ", max_replication_lag=10"));
+    running.wait_writer(&cluster.primary);
+    running.monitor.configure(&replication(
+        servers(),
+        "monitor_password=\"no\", monitor_read_only_interval=100",
+        ", max_replication_lag=10",
+    ));
+    let port = cluster.primary.port();
+    let denied = || {
+        of_port(running.table("mysql_server_read_only_log"), port)
+            .iter()
+            .filter(|row| row["error"].starts_with("Access denied for user"))
+            .count()
+    };
+    wait::until("refusals", Duration::from_secs(20), || (denied() >= 3).then_some(())).unwrap();
+    running.wait_writer(&cluster.primary);
+    let lag = |port| of_port(running.table("mysql_server_replication_lag_log"), port);
+    assert!(lag(cluster.replicas[0].port()).iter().any(|row| row["repl_lag"] == "0"), "before");
+    assert!(lag(port).iter().any(|row| row["repl_lag"] == "NULL" && row["error"] == "NULL"), "it is no replica");
+    let events = running.table("stats_tidegate_events");
+    assert!(events.iter().any(|event| event["kind"] == "suspicion" && event["why"].contains("refused")), "{events:#?}");
+}
+
+#[test]
+fn a_signal_is_looked_into_at_once() {
+    let cluster = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
+    let servers = || std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    // So seldom that only a signal can make it in time.
+    let running = Running::start(&replication(servers(), "monitor_read_only_interval=600000, monitor_ping_interval=600000", ""));
+    running.wait_writer(&cluster.primary);
+    wait::until("calm", Duration::from_secs(20), || (running.table("mysql_server_read_only_log").len() >= 2).then_some(())).unwrap();
+    lab::replication::set_read_only(&cluster.primary, true).unwrap();
+    let signalled = std::time::Instant::now();
+    running.monitor.signal(Signal { server: addr(&cluster.primary), hostgroup: WRITERS, kind: SignalKind::ReadOnly });
+    let told = running.plane.wait("no writer", |told| online(&told.layout, WRITERS).is_empty());
+    println!("told {:?} after the signal", told - signalled);
+    assert!(told - signalled < Duration::from_millis(500));
+}

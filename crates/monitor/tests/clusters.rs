@@ -1,0 +1,132 @@
+//! Clusters that know their own roles: Galera, Group Replication, and the stand-in for Aurora.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{READERS, Running, WRITERS, addr, online, snapshot};
+use lab::aurora::AuroraStandIn;
+use lab::galera::Galera;
+use lab::group::Group;
+use lab::{Options, Server, wait};
+use model::ServerAddr;
+use model::fleet::Operator;
+use model::snapshot::Snapshot;
+
+/// The first server is the heaviest.
+fn cluster<'a>(table: &str, servers: impl IntoIterator<Item = &'a Server>, variables: &str) -> Arc<Snapshot> {
+    let row = |(index, server): (usize, &Server)| {
+        let (host, port, weight) = (server.host(), server.port(), if index == 0 { 1_000 } else { 1 });
+        format!("{{ address=\"{host}\", port={port}, hostgroup=10, weight={weight} }}")
+    };
+    let rows: Vec<String> = servers.into_iter().enumerate().map(row).collect();
+    snapshot(&format!(
+        "mysql_variables = {{ {variables} }}\n\
+         mysql_servers = ( {} )\n\
+         {table} = ( {{ writer_hostgroup=10, backup_writer_hostgroup=11, reader_hostgroup=20, offline_hostgroup=12, \
+         max_writers=1, writer_is_also_reader=0, max_transactions_behind=100 }} )",
+        rows.join(", ")
+    ))
+}
+
+#[test]
+fn galera() {
+    let galera = Galera::start(3, &Options::new()).unwrap();
+    let servers = || galera.nodes.iter().map(|node| &node.server);
+    let variables = "monitor_galera_healthcheck_interval=200";
+    let running = Running::start(&cluster("mysql_galera_hostgroups", servers(), variables));
+    running.wait_writer(galera.server(0));
+    running.plane.wait("readers", |told| online(&told.layout, READERS).len() == 2);
+    running.wait_row("mysql_server_galera_log", |row| {
+        row["primary_partition"] == "YES" && row["wsrep_local_state"] == "4" && row["read_only"] == "NO"
+    });
+
+    // By preference, and back when the preferred one cannot.
+    println!("{}", running.monitor.switchover(WRITERS, &addr(galera.server(1)), None).unwrap());
+    running.wait_writer(galera.server(1));
+    running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true), (WRITERS, false)]));
+    galera.nodes[1].desync(true).unwrap();
+    running.plane.wait("another writer", |told| {
+        let writers = online(&told.layout, WRITERS);
+        writers.len() == 1 && writers != [addr(galera.server(1))]
+    });
+    galera.nodes[1].desync(false).unwrap();
+
+    // A node that is cut off from the group says so, or refuses to say anything.
+    let writer = running.plane.look(|told| online(&told.layout, WRITERS)[0].clone());
+    let index = galera.nodes.iter().position(|node| addr(&node.server) == writer).unwrap();
+    galera.nodes[index].isolate(true).unwrap();
+    running.plane.wait("a writer of the majority", |told| {
+        let writers = online(&told.layout, WRITERS);
+        writers.len() == 1 && writers != [writer.clone()]
+    });
+    let is_out = |row: &std::collections::BTreeMap<_, String>| {
+        row["port"] == writer.port.to_string() && row["primary_partition"] == "NO" && row["error"] == "NULL"
+    };
+    wait::until("its own word", Duration::from_secs(20), || running.table("mysql_server_galera_log").iter().any(is_out).then_some(()))
+        .unwrap();
+}
+
+#[test]
+fn group_replication() {
+    let group = Group::start(3, &Options::new()).unwrap();
+    let primary = group.wait_primary_among(&[0, 1, 2]).unwrap();
+    let variables = "monitor_groupreplication_healthcheck_interval=200, switchover_timeout_ms=30000";
+    let running = Running::start(&cluster("mysql_group_replication_hostgroups", &group.members, variables));
+    running.wait_writer(&group.members[primary]);
+    running.plane.wait("readers", |told| online(&told.layout, READERS).len() == 2);
+    running.wait_row("mysql_server_group_replication_log", |row| row["viable_candidate"] == "YES" && row["read_only"] == "NO");
+    running.wait_row("mysql_server_group_replication_log", |row| row["viable_candidate"] == "YES" && row["read_only"] == "YES");
+
+    let other = (primary + 1) % 3;
+    let to = addr(&group.members[other]);
+    let refused = running.monitor.switchover(WRITERS, &to, None).unwrap_err();
+    println!("{refused}");
+    assert!(refused.contains("GROUP_REPLICATION_ADMIN"), "{refused}");
+    running.wait_writer(&group.members[primary]);
+    group.members[primary].sql("GRANT GROUP_REPLICATION_ADMIN ON *.* TO monitor@'%'").unwrap();
+    let grants = "SELECT COUNT(*) FROM mysql.global_grants WHERE USER='monitor' AND PRIV='GROUP_REPLICATION_ADMIN'";
+    let granted = || (group.members[other].scalar(grants).ok().flatten().as_deref() == Some("1")).then_some(());
+    wait::until("the grant", Duration::from_secs(20), granted).unwrap();
+    println!("{}", running.monitor.switchover(WRITERS, &to, None).unwrap());
+    running.wait_writer(&group.members[other]);
+    running.plane.look(|told| assert!(told.held.is_empty()));
+
+    group.members[other].kill9();
+    running.plane.wait("another primary", |told| {
+        let writers = online(&told.layout, WRITERS);
+        writers.len() == 1 && writers != [to.clone()]
+    });
+}
+
+#[test]
+fn aurora() {
+    let aurora = AuroraStandIn::start(2, &Options::new()).unwrap();
+    let row = |index: usize| format!("{{ address=\"{}\", port={}, hostgroup=20 }}", aurora.host(index), aurora.port());
+    let running = Running::start(&snapshot(&format!(
+        "mysql_servers = ( {}, {} )\n\
+         mysql_aws_aurora_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20, aurora_port={}, domain_name=\"{}\", \
+         check_interval_ms=200, writer_is_also_reader=1 }} )",
+        row(0),
+        row(1),
+        aurora.port(),
+        lab::aurora::DOMAIN
+    )));
+    let instance = |index: usize| ServerAddr { host: aurora.host(index).into(), port: aurora.port() };
+    running.plane.wait("the writer", |told| online(&told.layout, WRITERS) == [instance(0)]);
+    // The third one was never configured.
+    running.plane.wait("all readers", |told| online(&told.layout, READERS).contains(&instance(2)));
+    aurora.fail_over(1).unwrap();
+    running.plane.wait("the new writer", |told| online(&told.layout, WRITERS) == [instance(1)]);
+
+    running.wait_row("mysql_server_aws_aurora_failovers", |row| row["writer_hostgroup"] == "10" && *row["hostname"] == *aurora.host(1));
+    running.wait_row("mysql_server_aws_aurora_log", |row| {
+        row["SESSION_ID"] == "MASTER_SESSION_ID" && row["SERVER_ID"] == aurora.instances[1].id
+    });
+    running.wait_row("mysql_server_aws_aurora_check_status", |row| row["checks_ok"] != "0" && row["writer_hostgroup"] == "10");
+    let refused = running.monitor.switchover(WRITERS, &instance(0), None).unwrap_err();
+    assert!(refused.contains("Aurora's choice"), "{refused}");
+}

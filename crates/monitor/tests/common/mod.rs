@@ -1,0 +1,180 @@
+//! What the tests share: a data plane that only remembers what it is told, and configurations.
+
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use lab::server::Server;
+use model::fleet::{Fleet, HostgroupLoad, Layout, Measured, RoleKeeper};
+use model::snapshot::{ServerStatus, Snapshot};
+use model::stats::{Reading, StatsSource, Value};
+use model::{HostgroupId, ServerAddr};
+use monitor::{Monitor, MonitorThread};
+
+/// Writers of the tests' cluster.
+pub const WRITERS: HostgroupId = HostgroupId(10);
+/// Its readers.
+pub const READERS: HostgroupId = HostgroupId(20);
+/// For what happens within milliseconds on a machine with nothing else to do.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// What the data plane was told.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub layout: Layout,
+    /// When each layout came, with the writers in it.
+    pub writers: Vec<(Instant, Vec<ServerAddr>)>,
+    pub measured: BTreeMap<ServerAddr, Measured>,
+    pub held: BTreeSet<HostgroupId>,
+    /// Every hold and release, in order.
+    pub holds: Vec<(HostgroupId, bool)>,
+    /// What it answers.
+    pub load: HostgroupLoad,
+    pub in_use: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Plane {
+    told: Mutex<Told>,
+    changed: Condvar,
+}
+
+impl Plane {
+    pub fn change(&self, change: impl FnOnce(&mut Told)) {
+        change(&mut self.told.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    /// Waits until what was told is as it should be; when it was.
+    pub fn wait(&self, what: &str, is_so: impl Fn(&Told) -> bool) -> Instant {
+        self.wait_within(what, LIMIT, is_so)
+    }
+
+    pub fn wait_within(&self, what: &str, limit: Duration, is_so: impl Fn(&Told) -> bool) -> Instant {
+        let told = self.told.lock().unwrap();
+        let (told, timeout) = self.changed.wait_timeout_while(told, limit, |told| !is_so(told)).unwrap();
+        if timeout.timed_out() {
+            let seen = format!("{told:#?}");
+            drop(told);
+            panic!("waited in vain: {what}; {seen}");
+        }
+        Instant::now()
+    }
+
+    pub fn look<R>(&self, look: impl FnOnce(&Told) -> R) -> R {
+        look(&self.told.lock().unwrap())
+    }
+}
+
+impl Fleet for Plane {
+    fn arrange(&self, layout: Layout) {
+        self.change(|told| {
+            if layout.revision > told.layout.revision {
+                told.writers.push((Instant::now(), online(&layout, WRITERS)));
+                told.layout = layout;
+            }
+        });
+    }
+
+    fn measured(&self, server: &ServerAddr, measured: Measured) {
+        self.change(|told| {
+            told.measured.insert(server.clone(), measured);
+        });
+    }
+
+    fn hold(&self, hostgroup: HostgroupId, is_held: bool) {
+        self.change(|told| {
+            told.holds.push((hostgroup, is_held));
+            if is_held {
+                told.held.insert(hostgroup)
+            } else {
+                told.held.remove(&hostgroup)
+            };
+        });
+    }
+
+    fn load(&self, _hostgroup: HostgroupId) -> HostgroupLoad {
+        self.look(|told| told.load)
+    }
+
+    fn in_use(&self, _server: &ServerAddr, _hostgroup: Option<HostgroupId>) -> u32 {
+        self.look(|told| told.in_use)
+    }
+}
+
+/// Servers of a hostgroup that are used.
+pub fn online(layout: &Layout, hostgroup: HostgroupId) -> Vec<ServerAddr> {
+    let placements = layout.hostgroups.get(&hostgroup).map(Vec::as_slice).unwrap_or_default();
+    placements.iter().filter(|p| p.status == ServerStatus::Online).map(|p| p.server.key.addr()).collect()
+}
+
+pub fn addr(server: &Server) -> ServerAddr {
+    ServerAddr { host: server.host().into(), port: server.port() }
+}
+
+pub fn snapshot(text: &str) -> Arc<Snapshot> {
+    let (config, _) = model::parse(text, "test.cnf").unwrap();
+    Arc::new(Snapshot::compile(&config).unwrap())
+}
+
+/// Replication hostgroups with these servers as readers; `variables` such as `monitor_ping_interval=1000`.
+pub fn replication<'a>(servers: impl IntoIterator<Item = &'a Server>, variables: &str, columns: &str) -> Arc<Snapshot> {
+    let rows =
+        servers.into_iter().map(|server| format!("{{ address=\"{}\", port={}, hostgroup=20{columns} }}", server.host(), server.port()));
+    snapshot(&format!(
+        "mysql_variables = {{ {variables} }}\n\
+         mysql_servers = ( {} )\n\
+         mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20 }} )",
+        rows.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// A monitor that runs.
+pub struct Running {
+    pub monitor: Arc<Monitor>,
+    pub plane: Arc<Plane>,
+    thread: Option<MonitorThread>,
+}
+
+impl Running {
+    pub fn start(snapshot: &Arc<Snapshot>) -> Self {
+        let (monitor, plane) = (Monitor::new(), Arc::new(Plane::default()));
+        let layout = monitor.configure(snapshot);
+        plane.arrange(layout);
+        let thread = monitor.start(plane.clone()).unwrap();
+        Self { monitor, plane, thread: Some(thread) }
+    }
+
+    /// Waits until this server, and no other, writes.
+    pub fn wait_writer(&self, server: &Server) -> Instant {
+        let wanted = addr(server);
+        self.plane.wait("the writer", |told| online(&told.layout, WRITERS) == [wanted.clone()])
+    }
+
+    pub fn stop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.stop();
+        }
+    }
+
+    /// Waits until a table has a row that is as it should be.
+    pub fn wait_row(&self, table: &str, is_so: impl Fn(&BTreeMap<&'static str, String>) -> bool) {
+        let found = lab::wait::until(table, LIMIT, || self.table(table).iter().any(&is_so).then_some(()));
+        assert!(found.is_ok(), "no such row: {:#?}", self.table(table));
+    }
+
+    /// The rows of a table, each as text.
+    pub fn table(&self, name: &str) -> Vec<BTreeMap<&'static str, String>> {
+        let table = self.monitor.tables().into_iter().find(|table| table.name == name).unwrap();
+        let text = |value: Value| match value {
+            Value::Null => "NULL".to_owned(),
+            Value::Integer(number) => number.to_string(),
+            Value::Text(text) => text,
+        };
+        let rows = self.monitor.rows(table, Reading::Keep);
+        rows.into_iter().map(|row| table.columns.iter().map(|c| c.name).zip(row.into_iter().map(text)).collect()).collect()
+    }
+}

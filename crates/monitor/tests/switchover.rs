@@ -1,0 +1,320 @@
+//! SWITCHOVER on real servers: done without a failure, or undone whole.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Running, WRITERS, addr, replication};
+use lab::replication::Replication;
+use lab::{Flavor, Options, Server};
+use model::ServerAddr;
+use model::fleet::{HostgroupLoad, Operator};
+
+const MANAGED: &str = "switchover_manages_read_only=true, switchover_timeout_ms=5000";
+
+/// Lets the monitor's user set `read_only` on one server, and on no other.
+fn allow(server: &Server) {
+    let privileges = match server.flavor() {
+        Flavor::Mariadb => "READ_ONLY ADMIN",
+        Flavor::Mysql => "SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN",
+    };
+    let mut root = server.root().unwrap();
+    let read_only: &[&str] = match server.flavor() {
+        Flavor::Mariadb => &["SET sql_log_bin=0"],
+        Flavor::Mysql => &["SET sql_log_bin=0", "SET @was=@@global.super_read_only", "SET GLOBAL super_read_only=0"],
+    };
+    for sql in read_only {
+        root.query(sql).unwrap();
+    }
+    root.query(format!("GRANT {privileges} ON *.* TO monitor@'%'")).unwrap();
+    if server.flavor() == Flavor::Mysql {
+        root.query("SET GLOBAL super_read_only=@was").unwrap();
+    }
+}
+
+fn is_read_only(server: &Server) -> bool {
+    server.scalar("SELECT @@global.read_only").unwrap().as_deref() == Some("1")
+}
+
+struct Cluster {
+    servers: Replication,
+    running: Running,
+}
+
+impl Cluster {
+    fn start(flavor: Flavor, allowed: impl Fn(&Replication) -> Vec<&Server>, variables: &str) -> Self {
+        let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
+        allowed(&servers).into_iter().for_each(allow);
+        let running = Running::start(&replication(std::iter::once(&servers.primary).chain(&servers.replicas), variables, ""));
+        running.wait_writer(&servers.primary);
+        Self { servers, running }
+    }
+
+    fn replica(&self) -> ServerAddr {
+        addr(&self.servers.replicas[0])
+    }
+
+    fn switch(&self, timeout_ms: Option<u64>) -> Result<String, String> {
+        self.running.monitor.switchover(WRITERS, &self.replica(), timeout_ms)
+    }
+
+    /// Held once, and let go.
+    fn assert_let_go(&self) {
+        assert_eq!(self.breaths(), 1);
+    }
+
+    /// How often sessions waited and went on.
+    fn breaths(&self) -> usize {
+        self.running.plane.look(|told| {
+            assert!(told.holds.chunks(2).all(|pair| pair == [(WRITERS, true), (WRITERS, false)]), "{:?}", told.holds);
+            told.holds.len() / 2
+        })
+    }
+
+    fn assert_as_before(&self) {
+        assert!(!is_read_only(&self.servers.primary) && is_read_only(&self.servers.replicas[0]));
+        self.running.wait_writer(&self.servers.primary);
+    }
+}
+
+fn both(servers: &Replication) -> Vec<&Server> {
+    vec![&servers.primary, &servers.replicas[0]]
+}
+
+fn it_is_done(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, both, MANAGED);
+    cluster.servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    cluster.servers.primary.sql("INSERT INTO test.t VALUES (7)").unwrap();
+    let answer = cluster.switch(None).unwrap();
+    println!("{answer}");
+    cluster.running.wait_writer(&cluster.servers.replicas[0]);
+    cluster.assert_let_go();
+    assert!(is_read_only(&cluster.servers.primary) && !is_read_only(&cluster.servers.replicas[0]));
+    assert_eq!(cluster.servers.replicas[0].scalar("SELECT id FROM test.t").unwrap().as_deref(), Some("7"));
+    assert!(cluster.switch(None).unwrap_err().contains("already"));
+}
+
+#[test]
+fn it_is_done_mariadb() {
+    it_is_done(Flavor::Mariadb);
+}
+
+#[test]
+fn it_is_done_mysql() {
+    it_is_done(Flavor::Mysql);
+}
+
+fn without_privileges_nothing_is_touched(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, |servers| vec![&servers.primary], MANAGED);
+    let answer = cluster.switch(None).unwrap_err();
+    assert!(answer.contains("the monitor's user needs"), "{answer}");
+    cluster.running.plane.look(|told| assert!(told.holds.is_empty()));
+    cluster.assert_as_before();
+}
+
+#[test]
+fn without_privileges_nothing_is_touched_mariadb() {
+    without_privileges_nothing_is_touched(Flavor::Mariadb);
+}
+
+#[test]
+fn without_privileges_nothing_is_touched_mysql() {
+    without_privileges_nothing_is_touched(Flavor::Mysql);
+}
+
+/// Has something happen once the hostgroup is held and everything was checked; the answer.
+fn meanwhile(cluster: &Cluster, timeout_ms: u64, happens: impl FnOnce()) -> Result<String, String> {
+    cluster.running.plane.change(|told| told.load = HostgroupLoad { waiting: 0, in_use: 1, in_transaction: 0 });
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.switch(Some(timeout_ms)));
+        cluster.running.plane.wait("the hold", |told| told.held.contains(&WRITERS));
+        happens();
+        cluster.running.plane.change(|told| told.load = HostgroupLoad::default());
+        let answer = asked.join().unwrap();
+        println!("{answer:?}");
+        answer
+    })
+}
+
+/// Stops applying what a replica receives, or goes on with it.
+fn apply(replica: &Server, does: bool) {
+    let verb = if does { "START" } else { "STOP" };
+    let what = if replica.flavor() == Flavor::Mariadb { "SLAVE" } else { "REPLICA" };
+    replica.sql(&format!("{verb} {what} SQL_THREAD")).unwrap();
+}
+
+/// Sessions do not wait for it at a stretch.
+fn a_replica_that_is_behind(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, both, MANAGED);
+    let behind = || {
+        apply(&cluster.servers.replicas[0], false);
+        cluster.servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    };
+    let answer = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| meanwhile(&cluster, 60_000, behind));
+        cluster.running.plane.wait("sessions to go on", |told| told.holds.contains(&(WRITERS, false)));
+        cluster.running.plane.wait("the next breath", |told| told.held.contains(&WRITERS));
+        apply(&cluster.servers.replicas[0], true);
+        asked.join().unwrap()
+    });
+    assert!(answer.unwrap().contains("the new writer is behind"));
+    assert!(cluster.breaths() > 1);
+    cluster.running.wait_writer(&cluster.servers.replicas[0]);
+}
+
+#[test]
+fn a_replica_that_is_behind_mariadb() {
+    a_replica_that_is_behind(Flavor::Mariadb);
+}
+
+#[test]
+fn a_replica_that_is_behind_mysql() {
+    a_replica_that_is_behind(Flavor::Mysql);
+}
+
+fn a_replica_that_stays_behind(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, both, MANAGED);
+    let answer = meanwhile(&cluster, 1_500, || {
+        apply(&cluster.servers.replicas[0], false);
+        cluster.servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    })
+    .unwrap_err();
+    assert!(answer.contains("everything is as it was") && answer.contains("undone: OldClosed"), "{answer}");
+    assert!(cluster.breaths() > 0);
+    cluster.assert_as_before();
+    cluster.servers.primary.sql("INSERT INTO test.t VALUES (1)").unwrap();
+}
+
+#[test]
+fn a_replica_that_stays_behind_mariadb() {
+    a_replica_that_stays_behind(Flavor::Mariadb);
+}
+
+#[test]
+fn a_replica_that_stays_behind_mysql() {
+    a_replica_that_stays_behind(Flavor::Mysql);
+}
+
+/// Every step was taken, and the new writer is not to be used in the end.
+fn everything_is_undone(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, both, MANAGED);
+    let answer = meanwhile(&cluster, 1_500, || {
+        let _ = cluster.running.monitor.drain(&cluster.replica(), Some(0));
+    })
+    .unwrap_err();
+    assert!(answer.contains("everything is as it was") && answer.contains("undone: NewOpened"), "{answer}");
+    cluster.assert_let_go();
+    cluster.assert_as_before();
+    if flavor == Flavor::Mysql {
+        let value = cluster.servers.replicas[0].scalar("SELECT @@global.super_read_only").unwrap();
+        assert_eq!(value.as_deref(), Some("1"));
+    }
+}
+
+#[test]
+fn everything_is_undone_mariadb() {
+    everything_is_undone(Flavor::Mariadb);
+}
+
+#[test]
+fn everything_is_undone_mysql() {
+    everything_is_undone(Flavor::Mysql);
+}
+
+#[test]
+fn open_transactions_end_it() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    cluster.running.plane.change(|told| told.load = HostgroupLoad { waiting: 0, in_use: 1, in_transaction: 1 });
+    let begun = Instant::now();
+    let answer = cluster.switch(Some(1_000)).unwrap_err();
+    assert!(answer.contains("1 of them in a transaction"), "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    cluster.assert_let_go();
+    cluster.assert_as_before();
+}
+
+#[test]
+fn a_write_that_does_not_end_is_no_reason_to_stay_read_only() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    let primary = &cluster.servers.primary;
+    primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    cluster.servers.wait_caught_up().unwrap();
+    let mut writer = primary.root().unwrap();
+    writer.query("LOCK TABLES test.t WRITE").unwrap();
+    let answer = cluster.switch(Some(600)).unwrap_err();
+    assert!(answer.contains("everything is as it was"), "{answer}");
+    writer.query("UNLOCK TABLES").unwrap();
+    primary.sql("INSERT INTO test.t VALUES (1)").unwrap();
+    cluster.assert_let_go();
+    cluster.assert_as_before();
+}
+
+#[test]
+fn somebody_else_may_set_read_only() {
+    let cluster = Cluster::start(Flavor::Mariadb, |_| Vec::new(), "switchover_timeout_ms=10000");
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.switch(None));
+        cluster.running.plane.wait("the hold", |told| told.held.contains(&WRITERS));
+        lab::replication::set_read_only(&cluster.servers.primary, true).unwrap();
+        cluster.servers.wait_caught_up().unwrap();
+        lab::replication::promote(&cluster.servers.replicas[0]).unwrap();
+        println!("{}", asked.join().unwrap().unwrap());
+    });
+    cluster.running.wait_writer(&cluster.servers.replicas[0]);
+    cluster.assert_let_go();
+}
+
+#[test]
+fn a_replica_that_does_not_follow_is_refused() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    cluster.servers.replicas[0].sql("STOP SLAVE SQL_THREAD").unwrap();
+    let answer = cluster.switch(None).unwrap_err();
+    assert!(answer.contains("replica_sql_running is No"), "{answer}");
+    cluster.running.plane.look(|told| assert!(told.holds.is_empty()));
+    cluster.assert_as_before();
+}
+
+#[test]
+fn a_writer_that_hangs_ends_it_in_time() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    cluster.servers.replicas[0].sigstop();
+    let begun = Instant::now();
+    let answer = cluster.switch(Some(500)).unwrap_err();
+    cluster.servers.replicas[0].sigcont();
+    assert!(answer.contains("nothing was changed") || answer.contains("not healthy"), "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    cluster.assert_as_before();
+}
+
+#[test]
+fn a_pause_outlives_a_switchover() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    let monitor = &cluster.running.monitor;
+    monitor.pause(WRITERS, true).unwrap();
+    assert!(monitor.pause(WRITERS, true).unwrap_err().contains("already"));
+    cluster.switch(None).unwrap();
+    cluster.running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true)], "still paused"));
+    monitor.pause(WRITERS, false).unwrap();
+    cluster.assert_let_go();
+    assert!(monitor.pause(model::HostgroupId(99), true).unwrap_err().contains("no hostgroup 99"));
+}
+
+#[test]
+fn a_drain_ends_when_nothing_runs() {
+    let cluster = Cluster::start(Flavor::Mariadb, |_| Vec::new(), "");
+    let (running, replica) = (&cluster.running, cluster.replica());
+    running.plane.change(|told| told.in_use = 2);
+    let answer = running.monitor.drain(&replica, Some(50)).unwrap_err();
+    assert!(answer.contains("2 of its connections are still in use"), "{answer}");
+    let reads = |told: &common::Told| common::online(&told.layout, common::READERS).contains(&replica);
+    running.plane.look(|told| assert!(!reads(told)));
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| running.monitor.drain(&replica, Some(10_000)));
+        running.plane.change(|told| told.in_use = 0);
+        asked.join().unwrap().unwrap();
+    });
+    running.monitor.undrain(&replica).unwrap();
+    running.plane.wait("it reads again", reads);
+}

@@ -1,0 +1,102 @@
+//! What is captured, what is refused, and what a client of any kind then gets.
+
+use super::server::{EOF_CAPS, End, payloads, reply_with};
+use super::*;
+use crate::reframe::{Reframe, ReplyFacts, TrackFilter};
+use proptest::prelude::*;
+use wire::flags::{Capabilities, StatusFlags};
+use wire::reply::ReplyKind;
+
+fn refusal(bytes: &[u8], caps: Capabilities) -> Refusal {
+    let cache = cache(|_| {});
+    let Look::Lead(mut fill) = look(&cache, "q", 0) else { panic!() };
+    fill.feed(bytes);
+    fill.finish(caps, 0).unwrap_err()
+}
+
+fn ended(end: &End, caps: Capabilities) -> Vec<u8> {
+    reply_with(&[column(253)], &[text_row(&[Some(b"a")])], caps, end)
+}
+
+#[test]
+fn what_is_refused() {
+    let status = |status| End { status: StatusFlags::AUTOCOMMIT | status, ..End::default() };
+    for caps in [EOF_CAPS, TEXT_CAPS] {
+        assert_eq!(refusal(b"\x07\0\0\x01\0\0\0\x02\0\0\0", caps), Refusal::NoResultSet);
+        assert_eq!(refusal(b"\x09\0\0\x01\xff\x7a\x04#42S02", caps), Refusal::Error(1146));
+        assert_eq!(refusal(b"\x02\0\0\x01\xfbf", caps), Refusal::NoResultSet);
+        assert_eq!(refusal(&ended(&status(StatusFlags::MORE_RESULTS), caps), caps), Refusal::MoreResults);
+        assert_eq!(refusal(&ended(&status(StatusFlags::IN_TRANS), caps), caps), Refusal::InTransaction);
+        assert_eq!(refusal(&ended(&status(StatusFlags::PS_OUT_PARAMS), caps), caps), Refusal::Cursor);
+        assert_eq!(refusal(&ended(&End { warnings: 1, ..End::default() }, caps), caps), Refusal::Warnings);
+        let whole = ended(&End::default(), caps);
+        for cut in 0..whole.len() {
+            assert_eq!(refusal(&whole[..cut], caps), Refusal::Malformed, "{cut}");
+        }
+        assert_eq!(refusal(&[&whole[..], b"\0"].concat(), caps), Refusal::Malformed);
+    }
+    let cursor = reply_with(&[column(253)], &[], EOF_CAPS, &status(StatusFlags::CURSOR_EXISTS));
+    assert_ne!(refusal(&cursor, EOF_CAPS), Refusal::NoResultSet);
+    let changed = End { session_state: b"\x00\x0f\x0atime_zone_\x03UTC".to_vec(), ..End::default() };
+    assert_eq!(refusal(&ended(&changed, TEXT_CAPS), TEXT_CAPS), Refusal::ChangesSession);
+}
+
+#[test]
+fn warnings_are_kept_where_they_are_wanted() {
+    let cache = cache(|settings| settings.keeps_warnings = true);
+    let bytes = ended(&End { warnings: 3, ..End::default() }, TEXT_CAPS);
+    let entry = fill(look(&cache, "q", 0), &bytes, 0).unwrap();
+    let mut out = Vec::new();
+    entry.write_reply(Form::Text, StatusFlags::AUTOCOMMIT, &mut out).unwrap();
+    assert_eq!(payloads(&out).last().unwrap(), b"\xfe\0\0\x02\0\x03\0");
+}
+
+/// What a client with these capabilities gets of `entry`.
+fn seen_by(entry: &Entry, form: Form, to: Capabilities) -> Vec<u8> {
+    let (mut packets, mut out, mut facts) = (Vec::new(), Vec::new(), ReplyFacts::default());
+    entry.write_reply(form, StatusFlags::AUTOCOMMIT, &mut packets).unwrap();
+    let filter = TrackFilter::default();
+    let filter = to.contains(Capabilities::SESSION_TRACK).then_some(&filter);
+    let mut reframe = Reframe::new(ReplyKind::Results, entry.caps(), to, filter, StatusFlags::AUTOCOMMIT);
+    let processed = reframe.process(&mut packets, &mut out, &mut facts).unwrap();
+    assert!(reframe.is_done());
+    assert_eq!(facts.rows, Some(entry.rows()));
+    if processed.direct { packets } else { out }
+}
+
+proptest! {
+    /// Whatever the backend and the client had agreed to, and however the bytes came, the client sees what a server that had
+    /// agreed to the client's framing would have sent.
+    #[test]
+    fn clients_see_what_a_server_would_send(
+        values in proptest::collection::vec(proptest::collection::vec(proptest::option::of(".{0,40}"), 3), 0..20),
+        modern_backend: bool,
+        modern_client: bool,
+        chunk in 1usize..200,
+    ) {
+        let kind = |modern| if modern { TEXT_CAPS } else { EOF_CAPS };
+        let columns = [column(253), column(254), column(252)];
+        let rows: Vec<_> =
+            values.iter().map(|row| text_row(&row.iter().map(|v| v.as_ref().map(|v| v.as_bytes())).collect::<Vec<_>>())).collect();
+        let cache = cache(|_| {});
+        let Look::Lead(mut fill) = look(&cache, "q", 0) else { panic!() };
+        for part in reply(&columns, &rows, kind(modern_backend)).chunks(chunk) {
+            fill.feed(part);
+        }
+        let entry = fill.finish(kind(modern_backend), 0).unwrap();
+        prop_assert_eq!(entry.rows(), rows.len() as u64);
+        let expected = reply(&columns, &rows, kind(modern_client));
+        prop_assert_eq!(seen_by(&entry, Form::Text, kind(modern_client)), expected);
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes: Vec<u8>, caps: u64, columns in 0u8..4) {
+        let _ = crate::cache::reply::Captured::read(bytes.clone(), Capabilities(caps));
+        let definitions: Vec<_> = (0..columns).map(|_| column(253)).collect();
+        let framed = reply(&definitions, &[bytes], TEXT_CAPS);
+        let cache = cache(|_| {});
+        if let Ok(entry) = fill(look(&cache, "q", 0), &framed, 0) {
+            let _ = entry.answers(Form::Binary);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Causal reads, as data: what a hostgroup is to them, what a session wrote last, the question that a replica is asked.
+//!
+//! Pure. A session remembers the GTIDs of its last write on each cluster, those that it was told of, and which servers are known to
+//! have them; a read from the cluster's readers asks the server first. Only asynchronous replication and Group Replication are waited
+//! for by themselves: Galera and Aurora have no GTID that a reader could be asked for.
+
+use crate::gtid;
+use model::settings::CausalReads;
+use model::snapshot::{RoleGroup, RoleKind, Snapshot, User};
+use model::{HostgroupId, ServerAddr, ServerKey};
+use std::fmt::Write as _;
+use wire::charset::Flavor;
+
+/// GTIDs kept of one server: one for each domain (MariaDB) or source (MySQL). Beyond it the oldest go.
+const MAX_GTIDS: usize = 16;
+
+/// What a hostgroup is to the causal reads of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CausalPart {
+    /// Who its servers are.
+    pub role: CausalRole,
+    /// What its reads wait for by themselves. Off where nothing can be waited for.
+    pub scope: CausalReads,
+    /// Whether what is written here is remembered.
+    pub writes: Writing,
+    /// How long a server is waited for, ms.
+    pub timeout_ms: u64,
+}
+
+/// The servers of a hostgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CausalRole {
+    /// Those of no cluster.
+    Others,
+    /// A cluster's writers.
+    Writers,
+    /// A cluster's readers.
+    Readers {
+        /// The cluster's writers, who serve what no reader has in time.
+        writer: HostgroupId,
+    },
+}
+
+/// What becomes of the GTIDs of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writing {
+    /// Nobody asks for them.
+    Forgotten,
+    /// The session remembers the last.
+    Remembered,
+}
+
+impl CausalPart {
+    /// As the settings of the readers' hostgroup have it, and as rules ask for it (`gtid_from_hostgroup`).
+    pub fn of(snapshot: &Snapshot, user: &User, hostgroup: HostgroupId) -> Self {
+        let of_rules = snapshot.rules.rules.iter().any(|rule| rule.gtid_from_hostgroup == Some(hostgroup));
+        let cluster = snapshot.roles.iter().filter(|group| group.writer != group.reader);
+        let cluster = cluster.clone().find(|group| group.writer == hostgroup || group.reader == hostgroup);
+        let settings = snapshot.effective(user, cluster.map_or(hostgroup, |group| group.reader));
+        let scope = if cluster.is_some_and(|group| has_gtids(group)) { settings.causal_reads } else { CausalReads::Off };
+        let role = match cluster {
+            None => CausalRole::Others,
+            Some(group) if group.writer == hostgroup => CausalRole::Writers,
+            Some(group) => CausalRole::Readers { writer: group.writer },
+        };
+        let of_scope = role == CausalRole::Writers && scope != CausalReads::Off;
+        let writes = if of_scope || of_rules { Writing::Remembered } else { Writing::Forgotten };
+        Self { role, scope, writes, timeout_ms: settings.causal_reads_timeout_ms }
+    }
+
+    /// Whether statements run here as if there were no causal reads, unless they ask for them themselves.
+    pub fn is_none(&self) -> bool {
+        let reads = matches!(self.role, CausalRole::Readers { .. }) && self.scope != CausalReads::Off;
+        !reads && self.writes == Writing::Forgotten
+    }
+}
+
+fn has_gtids(group: &RoleGroup) -> bool {
+    matches!(group.kind, RoleKind::Replication(_) | RoleKind::GroupReplication)
+}
+
+/// Where a session has GTIDs from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Its own last write through the hostgroup.
+    Own,
+    /// A token that it was given for the cluster that writes through the hostgroup.
+    Token,
+    /// A comment of a statement for the hostgroup.
+    Comment,
+}
+
+/// The GTIDs that a session knows of, one entry for each origin and hostgroup.
+#[derive(Debug, Default)]
+pub struct Writes(Vec<Written>);
+
+impl Writes {
+    /// The session wrote this through the hostgroup of `server`. Text that is no GTID set is not remembered.
+    pub fn note(&mut self, server: &ServerKey, flavor: Flavor, gtids: &[u8]) {
+        let Some(gtids) = std::str::from_utf8(gtids).ok().filter(|text| gtid::is_set(text)) else { return };
+        let mut written = self.take(Origin::Own, server.hostgroup);
+        // What another server wrote before, and did not lose, the one that writes now had when it took over.
+        let known = written.take_if(|w| w.writer.as_ref() == Some(&server.addr()));
+        let mut written = known.unwrap_or_else(|| Written::new(Origin::Own, server.hostgroup, Some(server.addr()), flavor));
+        for gtid in gtid::parts(gtids) {
+            written.add(gtid);
+        }
+        written.servers.clear();
+        self.0.push(written);
+    }
+
+    /// The session was told of these GTIDs, which take the place of those it was told of before; empty text forgets them.
+    /// False for text that is no GTID set.
+    pub fn told(&mut self, origin: Origin, hostgroup: HostgroupId, gtids: &str) -> bool {
+        if !gtids.is_empty() && !gtid::is_set(gtids) {
+            return false;
+        }
+        let mut written = self.take(origin, hostgroup).filter(|known| known.gtids.iter().map(AsRef::as_ref).eq(gtid::parts(gtids)));
+        if written.is_none() && !gtids.is_empty() {
+            let new = Written::new(origin, hostgroup, None, gtid::flavor_of(gtids));
+            written = Some(Written { gtids: gtid::parts(gtids).map(Into::into).collect(), ..new });
+        }
+        self.0.extend(written);
+        true
+    }
+
+    /// Forgets every token.
+    pub fn forget_tokens(&mut self) {
+        self.0.retain(|written| written.origin != Origin::Token);
+    }
+
+    /// What is known from there.
+    pub fn known(&self, origin: Origin, hostgroup: HostgroupId) -> Option<&Written> {
+        self.0.iter().find(|written| written.is(origin, hostgroup))
+    }
+
+    /// What is known from there is on the server.
+    pub fn arrived(&mut self, origin: Origin, hostgroup: HostgroupId, server: &ServerKey) {
+        if let Some(written) = self.0.iter_mut().find(|written| written.is(origin, hostgroup)) {
+            written.servers.push(server.addr());
+        }
+    }
+
+    /// The session's tokens: by hostgroup, what it wrote there and was told of.
+    pub fn tokens(&self) -> Vec<(HostgroupId, String)> {
+        let known = self.0.iter().filter(|written| written.origin != Origin::Comment);
+        let mut ids: Vec<HostgroupId> = known.clone().map(|written| written.hostgroup).collect();
+        ids.sort();
+        ids.dedup();
+        let token = |id: HostgroupId| {
+            let here = known.clone().filter(move |written| written.hostgroup == id);
+            let flavor = here.clone().next().map_or(Flavor::MySql, |written| written.flavor);
+            gtid::together(flavor, here.flat_map(|written| &written.gtids).map(AsRef::as_ref))
+        };
+        ids.into_iter().map(|id| (id, token(id))).collect()
+    }
+
+    fn take(&mut self, origin: Origin, hostgroup: HostgroupId) -> Option<Written> {
+        self.0.iter().position(|written| written.is(origin, hostgroup)).map(|at| self.0.swap_remove(at))
+    }
+}
+
+/// What was written to a cluster, and who is known to have it.
+#[derive(Debug)]
+pub struct Written {
+    origin: Origin,
+    hostgroup: HostgroupId,
+    /// The server that wrote it, if that is known.
+    writer: Option<ServerAddr>,
+    flavor: Flavor,
+    gtids: Vec<Box<str>>,
+    /// Servers that are known to have it, beside the one that wrote it.
+    servers: Vec<ServerAddr>,
+}
+
+impl Written {
+    fn new(origin: Origin, hostgroup: HostgroupId, writer: Option<ServerAddr>, flavor: Flavor) -> Self {
+        Self { origin, hostgroup, writer, flavor, gtids: Vec::new(), servers: Vec::new() }
+    }
+
+    fn is(&self, origin: Origin, hostgroup: HostgroupId) -> bool {
+        self.origin == origin && self.hostgroup == hostgroup
+    }
+
+    /// Takes the place of what is older of the same domain or source.
+    fn add(&mut self, gtid: &str) {
+        let flavor = self.flavor;
+        self.gtids.retain(|old| gtid::stream(flavor, old) != gtid::stream(flavor, gtid));
+        if self.gtids.len() >= MAX_GTIDS {
+            self.gtids.remove(0);
+        }
+        self.gtids.push(gtid.into());
+    }
+
+    /// Whether the server is known to have it.
+    pub fn is_on(&self, server: &ServerKey) -> bool {
+        self.writer.iter().chain(&self.servers).any(|known| known.port == server.port && known.host == server.host)
+    }
+
+    /// The question to a server that waits until it has it: 0 is yes, everything else is no.
+    pub fn question(&self, timeout_ms: u64) -> String {
+        let function = match self.flavor {
+            Flavor::MariaDb => "MASTER_GTID_WAIT",
+            Flavor::MySql => "WAIT_FOR_EXECUTED_GTID_SET",
+        };
+        let mut text = format!("SELECT {function}('{}',", self.gtids.join(","));
+        let _ = write!(text, "{}.{:03})", timeout_ms / 1000, timeout_ms % 1000);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed::snapshot;
+
+    const CLUSTERS: &str = r#"
+mysql_replication_hostgroups = ( { writer_hostgroup=0, reader_hostgroup=1, comment="c" } )
+mysql_galera_hostgroups = ( { writer_hostgroup=10, backup_writer_hostgroup=12, reader_hostgroup=11, offline_hostgroup=13, active=1,
+                              max_writers=1, writer_is_also_reader=0, max_transactions_behind=10 } )
+mysql_users = ( { username="u", password="p", default_hostgroup=0 } )
+"#;
+
+    fn key(port: u16) -> ServerKey {
+        ServerKey { hostgroup: HostgroupId(0), host: "a".into(), port }
+    }
+
+    fn question(writes: &Writes) -> String {
+        writes.known(Origin::Own, HostgroupId(0)).unwrap().question(1_050)
+    }
+
+    fn parts(variables: &str, rules: &str) -> Vec<CausalPart> {
+        let snapshot = snapshot(&[(0, "a"), (1, "b")], &format!("{CLUSTERS}{rules}mysql_variables = {{ {variables} }}\n"));
+        let user = snapshot.users.get("u").unwrap();
+        [0, 1, 2, 10, 11].into_iter().map(|id| CausalPart::of(&snapshot, user, HostgroupId(id))).collect()
+    }
+
+    #[test]
+    fn only_clusters_with_gtids_wait_by_themselves() {
+        use CausalReads::{Off, Session, Token};
+        use Writing::{Forgotten, Remembered};
+        let readers = |writer| CausalRole::Readers { writer: HostgroupId(writer) };
+        let roles = [CausalRole::Writers, readers(0), CausalRole::Others, CausalRole::Writers, readers(10)];
+        let part = |role, scope, writes| CausalPart { role, scope, writes, timeout_ms: 70 };
+        for (mode, scope, writes) in [("off", Off, Forgotten), ("session", Session, Remembered), ("token", Token, Remembered)] {
+            let got = parts(&format!("causal_reads=\"{mode}\" causal_reads_timeout_ms=70"), "");
+            let scopes = [(scope, writes), (scope, Forgotten), (Off, Forgotten), (Off, Forgotten), (Off, Forgotten)];
+            let expected: Vec<_> = roles.into_iter().zip(scopes).map(|(role, (scope, writes))| part(role, scope, writes)).collect();
+            assert_eq!(got, expected, "{mode}");
+            let active: Vec<bool> = got.iter().map(|part| !part.is_none()).collect();
+            assert_eq!(active, [scope != Off, scope != Off, false, false, false], "{mode}");
+        }
+    }
+
+    #[test]
+    fn a_rule_has_the_writes_of_its_hostgroup_remembered() {
+        let rules = "mysql_query_rules = ( { rule_id=1, active=1, match_pattern=\"x\", gtid_from_hostgroup=2, apply=1 } )\n";
+        let writes: Vec<bool> = parts("", rules).iter().map(|part| part.writes == Writing::Remembered).collect();
+        assert_eq!(writes, [false, false, true, false, false]);
+    }
+
+    #[test]
+    fn what_a_session_is_told_waits_beside_its_own() {
+        let id = HostgroupId(0);
+        let mut writes = Writes::default();
+        writes.note(&key(1), Flavor::MariaDb, b"0-1-57");
+        assert!(writes.told(Origin::Token, id, "0-1-60,3-1-1"));
+        assert!(writes.told(Origin::Comment, id, "0-1-99"));
+        assert!(!writes.told(Origin::Token, id, "0-1-60'"), "it is refused, and the one before stays");
+        let token = writes.known(Origin::Token, id).unwrap();
+        assert_eq!(token.question(1_000), "SELECT MASTER_GTID_WAIT('0-1-60,3-1-1',1.000)");
+        assert!(!token.is_on(&key(1)), "nobody knows who wrote it");
+        assert_eq!(question(&writes), "SELECT MASTER_GTID_WAIT('0-1-57',1.050)");
+        assert_eq!(writes.tokens(), [(id, "0-1-60,3-1-1".to_owned())]);
+        writes.arrived(Origin::Token, id, &key(2));
+        assert!(writes.told(Origin::Token, id, "0-1-60,3-1-1") && writes.known(Origin::Token, id).unwrap().is_on(&key(2)), "the same");
+        assert!(writes.told(Origin::Token, id, "0-1-61") && !writes.known(Origin::Token, id).unwrap().is_on(&key(2)));
+        writes.told(Origin::Token, id, "");
+        assert_eq!(writes.tokens(), [(id, "0-1-57".to_owned())]);
+        writes.told(Origin::Token, id, "0-1-5");
+        writes.forget_tokens();
+        assert!(writes.known(Origin::Token, id).is_none() && writes.known(Origin::Own, id).is_some());
+    }
+
+    #[test]
+    fn the_last_gtid_of_each_domain_is_asked_for() {
+        let mut writes = Writes::default();
+        for gtid in ["0-1-57", "7-1-3", "0-1-58"] {
+            writes.note(&key(1), Flavor::MariaDb, gtid.as_bytes());
+        }
+        assert_eq!(question(&writes), "SELECT MASTER_GTID_WAIT('7-1-3,0-1-58',1.050)");
+        writes.note(&key(2), Flavor::MariaDb, b"0-2-59");
+        assert_eq!(question(&writes), "SELECT MASTER_GTID_WAIT('0-2-59',1.050)", "another server writes now");
+    }
+
+    #[test]
+    fn the_last_gtid_of_each_source_is_asked_for() {
+        let mut writes = Writes::default();
+        for gtid in ["3e11fa47-71ca-11e1-9e33-c80aa9429562:22", "3e11fa47-71ca-11e1-9e33-c80aa9429562:23"] {
+            writes.note(&key(1), Flavor::MySql, gtid.as_bytes());
+        }
+        let expected = "SELECT WAIT_FOR_EXECUTED_GTID_SET('3e11fa47-71ca-11e1-9e33-c80aa9429562:23',1.050)";
+        assert_eq!(question(&writes), expected);
+    }
+
+    #[test]
+    fn who_has_it_is_asked_once_for_each_write() {
+        let mut writes = Writes::default();
+        writes.note(&key(1), Flavor::MariaDb, b"0-1-57");
+        let is_on = |writes: &Writes, port| writes.known(Origin::Own, HostgroupId(0)).unwrap().is_on(&key(port));
+        assert!(is_on(&writes, 1) && !is_on(&writes, 2));
+        writes.arrived(Origin::Own, HostgroupId(0), &key(2));
+        assert!(is_on(&writes, 2));
+        writes.note(&key(1), Flavor::MariaDb, b"0-1-58");
+        assert!(!is_on(&writes, 2));
+    }
+
+    #[test]
+    fn nothing_else_gets_into_the_question() {
+        let mut writes = Writes::default();
+        for text in [&b""[..], b"0-1-1'", b"0-1-1\\", b"\xff1", &[b'1'; gtid::MAX_SET_BYTES + 1]] {
+            writes.note(&key(1), Flavor::MariaDb, text);
+            assert!(writes.known(Origin::Own, HostgroupId(0)).is_none());
+        }
+        for domain in 0..100 {
+            writes.note(&key(1), Flavor::MariaDb, format!("{domain}-1-1").as_bytes());
+        }
+        assert_eq!(question(&writes).matches(',').count(), MAX_GTIDS);
+    }
+}

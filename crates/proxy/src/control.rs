@@ -1,0 +1,229 @@
+//! What an operator may do to the running data plane: put another configuration in force, pause, kill, look.
+//!
+//! Called from the admin's threads, never from a worker. INVARIANT: configurations are put in force one at a time, and
+//! whole: the call returns when every worker has taken it over.
+
+use crate::ask;
+use crate::cache::CacheSettings;
+use crate::explain;
+use crate::in_force::InForce;
+use crate::logs::audit::AuditRecord;
+use crate::mailbox::{KillKind, Mail};
+use crate::shared::Shared;
+use crate::stats::ProxyStats;
+use crate::worker::Worker;
+use model::ConfigError;
+use model::HostgroupId;
+use model::control::{AdminEvent, DataPlane, Flush, RouteQuestion, RouteStep};
+use model::fleet::{Placement, UnderWay};
+use model::snapshot::{ServerStatus, Snapshot};
+use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// See the module.
+pub struct Control {
+    shared: Arc<Shared>,
+    stats: Arc<ProxyStats>,
+    datadir: PathBuf,
+    /// How many listeners there are when clients are accepted.
+    listeners: usize,
+    /// Whether clients are accepted.
+    open: watch::Sender<bool>,
+    /// TLS towards clients as it is offered, for the admin port.
+    tls: watch::Sender<Option<Arc<rustls::ServerConfig>>>,
+    applying: Mutex<()>,
+}
+
+impl Control {
+    pub(crate) fn new(shared: Arc<Shared>, stats: Arc<ProxyStats>, datadir: PathBuf, listeners: usize, open: watch::Sender<bool>) -> Self {
+        let tls = watch::Sender::new(shared.tls.load_full());
+        Self { shared, stats, datadir, listeners, open, tls, applying: Mutex::default() }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Has servers' names looked up there from now on.
+    pub fn use_address_book(&self, book: Arc<dyn model::names::AddressBook>) {
+        self.shared.names.open(book);
+    }
+
+    /// TLS towards clients as it is offered, now and after each change.
+    pub fn server_tls(&self) -> watch::Receiver<Option<Arc<rustls::ServerConfig>>> {
+        self.tls.subscribe()
+    }
+
+    fn offer_tls(&self, config: Option<Arc<rustls::ServerConfig>>) {
+        self.shared.tls.store(config.clone());
+        self.tls.send_replace(config);
+    }
+
+    /// TLS for clients follows `mysql-have_ssl`. Without usable files nothing is offered, as the log says.
+    fn configure_tls(&self, snapshot: &Snapshot) {
+        match (snapshot.vars.have_ssl, self.shared.tls.load().is_some()) {
+            (false, true) => self.offer_tls(None),
+            (true, false) => match tls::server(&self.datadir) {
+                Ok(config) => self.offer_tls(Some(config)),
+                Err(e) => tracing::error!("TLS is not offered to clients: {e}"),
+            },
+            _ => {}
+        }
+    }
+
+    /// Whether clients are accepted.
+    pub fn is_open(&self) -> bool {
+        *self.open.borrow()
+    }
+
+    fn set_open(&self, open: bool) -> Result<(), ()> {
+        let changed = self.open.send_if_modified(|now| std::mem::replace(now, open) != open);
+        if !changed {
+            return Err(());
+        }
+        // Whoever asked may count on it; a listener that cannot be opened again is tried until it can.
+        let wanted = if open { self.listeners } else { 0 };
+        let deadline = Instant::now() + ask::ANSWER_WITHIN;
+        while self.shared.listening.load(Ordering::Acquire) != wanted && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Accepts no clients and ends every session; [`DataPlane::resume`] serves again. An error when it is so already.
+    pub fn stop_serving(&self) -> Result<(), String> {
+        self.pause()?;
+        ask::ask_all(&self.shared, Worker::end_sessions);
+        Ok(())
+    }
+}
+
+impl StatsSource for Control {
+    fn tables(&self) -> Vec<&'static StatsTable> {
+        self.stats.tables()
+    }
+
+    fn rows(&self, table: &'static StatsTable, reading: Reading) -> Vec<Vec<Value>> {
+        let mut rows = self.stats.rows(table, reading);
+        if table.name == "stats_mysql_global" {
+            rows.push(vec!["mysql_listener_paused".into(), (if self.is_open() { "false" } else { "true" }).into()]);
+        }
+        rows
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.stats.metrics()
+    }
+}
+
+impl DataPlane for Control {
+    fn check(&self, snapshot: &Snapshot) -> Result<(), Vec<ConfigError>> {
+        let before = self.shared.in_force.load();
+        InForce::compile(Arc::new(snapshot.clone()), Some(&before)).map(drop)
+    }
+
+    fn apply(&self, snapshot: Arc<Snapshot>) -> Result<Vec<String>, Vec<ConfigError>> {
+        let _one_at_a_time = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.shared.in_force.load_full();
+        let in_force = Arc::new(InForce::compile(Arc::clone(&snapshot), Some(&before))?);
+        let old = &before.snapshot;
+        self.configure_tls(&snapshot);
+        self.shared.configure_hostgroups(&snapshot);
+        self.shared.configure_users(old, &snapshot);
+        self.shared.in_force.store(in_force);
+        self.shared.logs.configure(&snapshot.vars);
+        self.shared.cache.configure(CacheSettings::of(&snapshot.vars), self.shared.clock.now_ms());
+        let taken = ask::ask_all(&self.shared, Worker::configure).len();
+        if taken < self.shared.mailboxes.len() {
+            tracing::warn!("{taken} of {} workers have taken the configuration over so far", self.shared.mailboxes.len());
+        }
+        Ok(needs_restart(old, &snapshot))
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.shared.in_force.load().snapshot)
+    }
+
+    fn placements(&self) -> Vec<Placement> {
+        let mut placements: Vec<Placement> = self.shared.layout().hostgroups.values().flatten().cloned().collect();
+        let hostgroups = self.shared.hostgroups();
+        let servers = hostgroups.iter().flat_map(|h| h.servers().to_vec());
+        let gone = servers.filter(|server| server.is_removed() && server.connections() > 0);
+        placements.extend(gone.map(|server| Placement {
+            status: ServerStatus::OfflineHard,
+            under_way: UnderWay::MayFinish,
+            why: "it serves the hostgroup no more, and its connections are not closed yet".into(),
+            ..Placement::clone(&server.placement())
+        }));
+        placements
+    }
+
+    fn explain_route(&self, question: &RouteQuestion) -> Result<Vec<RouteStep>, String> {
+        explain::explain(&self.shared, question)
+    }
+
+    fn effective_settings(&self, user: &str, hostgroup: u32) -> Result<Vec<[Value; 3]>, String> {
+        let snapshot = self.snapshot();
+        let user = snapshot.users.get(user).ok_or_else(|| format!("there is no user '{user}' at runtime"))?;
+        let explained = snapshot.explain_effective(user, HostgroupId(hostgroup));
+        Ok(explained.into_iter().map(|(name, text, source)| [name.into(), text.into(), source.as_str().into()]).collect())
+    }
+
+    fn pause(&self) -> Result<(), String> {
+        self.set_open(false).map_err(|()| "clients are not accepted already".to_owned())
+    }
+
+    fn resume(&self) -> Result<(), String> {
+        self.set_open(true).map_err(|()| "clients are accepted already".to_owned())
+    }
+
+    fn audit(&self, event: AdminEvent) {
+        if self.shared.logs.audits.is_on() {
+            self.shared.logs.audits.write(AuditRecord::of_admin(event));
+        }
+    }
+
+    fn kill_session(&self, id: u64) -> bool {
+        if self.shared.user_of(id).is_none() {
+            return false;
+        }
+        let owner = Worker::owner_of(id, self.shared.mailboxes.len());
+        if let Some(mailbox) = self.shared.mailboxes.get(owner) {
+            mailbox.send(Mail::Kill { id, kind: KillKind::Connection });
+        }
+        true
+    }
+
+    fn flush(&self, what: Flush) -> Result<(), String> {
+        match what {
+            Flush::QueryCache => drop(self.shared.cache.flush()),
+            Flush::Logs => self.shared.logs.flush()?,
+            Flush::ClientHosts => self.shared.hosts.clear(),
+        }
+        Ok(())
+    }
+
+    /// Sessions keep what they have.
+    fn reload_tls(&self) -> Result<String, String> {
+        if !self.shared.in_force.load().snapshot.vars.have_ssl {
+            return Err("mysql-have_ssl is false".to_owned());
+        }
+        self.offer_tls(Some(tls::server(&self.datadir)?));
+        Ok("certificates for clients were read anew".to_owned())
+    }
+}
+
+/// Settings that a running process cannot change.
+fn needs_restart(old: &Snapshot, new: &Snapshot) -> Vec<String> {
+    let fixed = [
+        ("mysql-threads", old.vars.threads == new.vars.threads),
+        ("mysql-stacksize", old.vars.stacksize == new.vars.stacksize),
+        ("mysql-interfaces", old.listen == new.listen),
+    ];
+    let changed = fixed.into_iter().filter(|(_, same)| !same);
+    changed.map(|(name, _)| format!("{name} takes effect at the next start")).collect()
+}

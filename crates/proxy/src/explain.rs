@@ -1,0 +1,186 @@
+//! `EXPLAIN ROUTE`: how a statement would go, for people. The same code as on the hot path, with a recorder.
+
+use crate::in_force::InForce;
+use crate::pins::PinReason;
+use crate::shared::{HostgroupShared, ServerShared, Shared};
+use model::HostgroupId;
+use model::control::{RouteQuestion, RouteStep};
+use model::snapshot::User;
+use routing::{Decider, KnownDigest, Request, Route, SessionFacts, Side, Statement, Verdict};
+use sql::{Analysis, Facts, Kind, LexMode};
+use std::sync::Arc;
+
+/// Collects what is told.
+#[derive(Default)]
+struct Steps(Vec<RouteStep>);
+
+impl Steps {
+    fn add(&mut self, step: impl Into<String>, outcome: impl Into<String>, detail: impl Into<String>) {
+        self.0.push(RouteStep { step: step.into(), outcome: outcome.into(), detail: detail.into() });
+    }
+}
+
+/// Answers the question with the configuration in force and the servers' state now.
+pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteStep>, String> {
+    let in_force = shared.in_force.load_full();
+    let user = find_user(&in_force, question.user.as_deref())?;
+    let text = question.sql.as_bytes();
+    let lex = LexMode::default();
+    let analysis = sql::analyze_with(text, lex, in_force.digests.grouping());
+    let digest = in_force.digests.digest(text, lex);
+    let schema = question.schema.as_deref().unwrap_or_else(|| in_force.snapshot.default_schema(&user));
+    let mut steps = Steps::default();
+    steps.add("session", "assumed", format!("user {}, schema '{schema}', outside of a transaction, nothing pinned", user.name));
+    steps.add("digest", crate::stats::digest::shown(digest.hash), String::from_utf8_lossy(&digest.text));
+    steps.add("kind", format!("{:?}", analysis.kind), analysis.facts.names().collect::<Vec<_>>().join(", "));
+    let obeys = user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
+    let request = Request {
+        user: user.name.as_bytes(),
+        schema: schema.as_bytes(),
+        client_addr: question.client_addr.as_deref(),
+        proxy_addr: "",
+        proxy_port: 0,
+        digest_key: analysis.digest,
+        digest: &KnownDigest { hash: digest.hash, text: &digest.text },
+        text,
+        flag_in: 0,
+        comment: if obeys { sql::first_comment(text, lex) } else { None },
+    };
+    let explanation = in_force.rules.explain(&request, shared.clock.now_us());
+    for rule in &explanation.rules {
+        steps.add(format!("rule {}", rule.rule_id), if rule.matched { "matched" } else { "no match" }, rule.why.as_str());
+    }
+    if analysis.facts.contains(Facts::COMMENT) && !obeys {
+        steps.add("comment", "not obeyed", "the user's attributes do not switch comment_directives on");
+    }
+    firewall(&in_force, &request, &explanation.route, digest.hash, &mut steps);
+    answers(&explanation.route, &mut steps);
+    let hostgroup = destination(&in_force, &user, &explanation.route, &Statement { text, mode: lex, analysis }, &mut steps);
+    for (reason, why) in would_pin(&analysis) {
+        steps.add("pin", reason.name(), why);
+    }
+    candidates(shared, &shared.hostgroup(hostgroup), &mut steps);
+    Ok(steps.0)
+}
+
+fn find_user(in_force: &InForce, name: Option<&str>) -> Result<Arc<User>, String> {
+    let users = &in_force.snapshot.users;
+    match name {
+        Some(name) => users.get(name).cloned().ok_or_else(|| format!("there is no user '{name}' at runtime")),
+        None => users.values().next().cloned().ok_or_else(|| "there are no users at runtime".to_owned()),
+    }
+}
+
+fn firewall(in_force: &InForce, request: &Request<'_>, route: &Route, digest: u64, steps: &mut Steps) {
+    if !in_force.snapshot.vars.firewall_whitelist_enabled {
+        return;
+    }
+    let verdict = in_force.firewall.judge(request.user, request.client_addr, request.schema, route.final_flag, digest);
+    let (outcome, detail) = match verdict {
+        Verdict::Trusted => ("passes", "the user's mode is OFF"),
+        Verdict::Listed => ("passes", "the digest is on the user's list"),
+        Verdict::Detected => ("logged", "the digest is not on the user's list, and the mode is DETECTING"),
+        Verdict::Blocked => ("blocked", "the digest is not on the user's list (error 1148)"),
+    };
+    steps.add("firewall", outcome, detail);
+}
+
+fn answers(route: &Route, steps: &mut Steps) {
+    if let Some(text) = &route.rewritten {
+        steps.add("rewritten", "sent instead", String::from_utf8_lossy(text));
+    }
+    if let Some(text) = &route.ok_msg {
+        steps.add("answer", "OK", text.as_ref());
+    } else if let Some(text) = &route.error_msg {
+        steps.add("answer", "error 1148", text.as_ref());
+    }
+}
+
+fn destination(in_force: &InForce, user: &User, route: &Route, statement: &Statement<'_>, steps: &mut Steps) -> HostgroupId {
+    let named = match route.decider {
+        Decider::Nobody => "the user's default_hostgroup: no rule names one".to_owned(),
+        Decider::Rule(id) => format!("destination_hostgroup of rule {id}"),
+        Decider::FastRouting => "mysql_query_rules_fast_routing".to_owned(),
+        Decider::Comment => "the statement's comment".to_owned(),
+    };
+    let chosen = route.destination_hostgroup.unwrap_or(user.default_hostgroup);
+    let Some(split) = routing::split_of(&in_force.snapshot, user, route) else {
+        steps.add("hostgroup", chosen.to_string(), named);
+        return chosen;
+    };
+    let (hostgroup, why) = match routing::side(statement, &SessionFacts::default(), &user.attributes.safe_functions) {
+        Side::Reader => (split.reader, "read/write split: a read without side effects"),
+        Side::Writer | Side::Stay => (split.writer, "read/write split: not certain to be a read without side effects"),
+    };
+    steps.add("hostgroup", hostgroup.to_string(), why);
+    hostgroup
+}
+
+/// What the statement would keep its session on its backend for.
+fn would_pin(analysis: &Analysis) -> Vec<(PinReason, &'static str)> {
+    let by_kind = match analysis.kind {
+        Kind::Begin => Some((PinReason::Transaction, "until COMMIT or ROLLBACK")),
+        Kind::CreateTemporaryTable => Some((PinReason::TemporaryTable, "until the table is dropped")),
+        Kind::LockTables => Some((PinReason::LockTables, "until UNLOCK TABLES")),
+        Kind::Prepare => Some((PinReason::TextPrepare, "until DEALLOCATE PREPARE")),
+        Kind::Handler => Some((PinReason::Handler, "until HANDLER ... CLOSE")),
+        Kind::Xa => Some((PinReason::Xa, "until XA COMMIT or XA ROLLBACK")),
+        _ => None,
+    };
+    let by_fact = [
+        (Facts::GET_LOCK, PinReason::UserLock, "until RELEASE_LOCK()"),
+        (Facts::CALC_FOUND_ROWS, PinReason::FoundRows, "until another statement has a result"),
+        (Facts::USER_VARIABLE_ASSIGN, PinReason::UserVariable, "until a reset, unless the value is a literal of a SET"),
+    ];
+    let facts = by_fact.into_iter().filter(|(fact, ..)| analysis.facts.contains(*fact)).map(|(_, reason, why)| (reason, why));
+    by_kind.into_iter().chain(facts).collect()
+}
+
+fn candidates(shared: &Shared, hostgroup: &HostgroupShared, steps: &mut Steps) {
+    let now_ms = shared.clock.now_ms();
+    let servers = hostgroup.servers();
+    if servers.is_empty() {
+        steps.add("servers", "none", format!("hostgroup {} has no servers: statements wait, then get error 9001", hostgroup.id));
+    }
+    if hostgroup.is_held() {
+        steps.add("servers", "paused", format!("hostgroup {} is paused: statements wait", hostgroup.id));
+    }
+    for server in servers.iter().filter(|s| !s.is_removed() || s.connections() > 0) {
+        let (outcome, why) = standing(server, now_ms);
+        steps.add(format!("server {}", server.key), outcome, why);
+    }
+}
+
+fn standing(server: &ServerShared, now_ms: u64) -> (&'static str, String) {
+    let weight = server.configured_weight();
+    let share = match server.weight(now_ms) {
+        now if now == u64::from(weight) => String::new(),
+        now => format!(" (now {now}: it is back since a short while)"),
+    };
+    let used = format!("weight {weight}{share}, {} of {} connections", server.connections(), server.max_connections());
+    if server.is_removed() {
+        return ("not used", "it serves this hostgroup no more".to_owned());
+    }
+    if !server.is_online() {
+        let why = server.placement().why.clone();
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+        return ("not used", format!("status {}{why}", server.status().as_str()));
+    }
+    if server.is_suspect(now_ms) {
+        return ("no new statements", format!("it refused a write, and nobody has looked at it since; {used}"));
+    }
+    if weight == 0 {
+        return ("not used", "weight 0".to_owned());
+    }
+    if server.is_backing_off(now_ms) {
+        let error = server.last_error().unwrap_or_default();
+        return ("no new connections", format!("connects fail and are tried again soon: {error}; {used}"));
+    }
+    if server.is_full() {
+        return ("no new connections", format!("max_connections is reached; {used}"));
+    }
+    if server.is_slow() {
+        return ("only if all are slow", format!("its ping of {} us is longer than max_latency_ms; {used}", server.latency_us()));
+    }
+    ("candidate", used)
+}

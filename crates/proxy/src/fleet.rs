@@ -1,0 +1,80 @@
+//! What those who watch the servers may do to the data plane: lay servers out anew, hold a hostgroup, ask how busy it is.
+//!
+//! Called from the monitor's thread. A layout is in use when the call returns: statuses are atomics that every worker
+//! reads before it lends a backend, and workers are told by mail, to serve who waits and to end what must end.
+
+use crate::ask::ask_all;
+use crate::control::Control;
+use crate::mailbox::Mail;
+use crate::shared::Shared;
+use model::fleet::{Fleet, HostgroupLoad, Layout, Measured};
+use model::{HostgroupId, ServerAddr};
+
+impl Fleet for Control {
+    fn arrange(&self, layout: Layout) {
+        let revision = layout.revision;
+        if !self.shared().arrange(layout) {
+            return tracing::debug!("layout {revision} is older than the one in use");
+        }
+        tell_workers(self.shared());
+    }
+
+    fn measured(&self, server: &ServerAddr, measured: Measured) {
+        for hostgroup in self.shared().hostgroups() {
+            let servers = hostgroup.servers();
+            let same = servers.iter().filter(|s| s.key.port == server.port && s.key.host == server.host);
+            same.for_each(|s| s.measured(measured));
+        }
+    }
+
+    fn hold(&self, hostgroup: HostgroupId, is_held: bool) {
+        self.shared().hostgroup(hostgroup).hold(is_held);
+        tell_workers(self.shared());
+    }
+
+    fn load(&self, hostgroup: HostgroupId) -> HostgroupLoad {
+        let parts = ask_all(self.shared(), move |worker| worker.load(hostgroup));
+        let servers = self.shared().hostgroup(hostgroup).servers();
+        let connections: u32 = servers.iter().map(|s| s.connections().saturating_sub(s.connecting())).sum();
+        let mut load = HostgroupLoad::default();
+        let mut idle = 0;
+        for part in parts {
+            load.waiting += part.waiting;
+            load.in_transaction += part.in_transaction;
+            idle += part.idle;
+        }
+        load.in_use = connections.saturating_sub(idle);
+        load
+    }
+
+    fn in_use(&self, server: &ServerAddr, hostgroup: Option<HostgroupId>) -> u32 {
+        let mut in_use = 0;
+        for one in self.shared().hostgroups().iter().filter(|h| hostgroup.is_none_or(|id| id == h.id)) {
+            let servers = one.servers();
+            for s in servers.iter().filter(|s| s.key.port == server.port && s.key.host == server.host && s.connections() > 0) {
+                let (id, index) = (one.id, s.index);
+                let idle: u32 = ask_all(self.shared(), move |worker| worker.idle(id, index)).into_iter().sum();
+                in_use += s.connections().saturating_sub(s.connecting()).saturating_sub(idle);
+            }
+        }
+        in_use
+    }
+}
+
+/// What one worker knows of a hostgroup's load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkerLoad {
+    /// Sessions that wait for a backend.
+    pub waiting: u32,
+    /// Sessions with an open transaction on one of its backends.
+    pub in_transaction: u32,
+    /// Backends that nobody has.
+    pub idle: u32,
+}
+
+/// Workers look at what has changed as soon as they can; nobody waits for them.
+fn tell_workers(shared: &Shared) {
+    for mailbox in &shared.mailboxes {
+        mailbox.send(Mail::Arranged);
+    }
+}

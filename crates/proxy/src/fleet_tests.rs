@@ -1,0 +1,105 @@
+//! Layouts over what all workers share, with a role keeper that says what the test wants.
+
+use crate::bed::{placement_in, snapshot};
+use crate::in_force::InForce;
+use crate::shared::Shared;
+use model::HostgroupId;
+use model::fleet::{Layout, Placement, RoleKeeper, Signal, SignalKind};
+use model::snapshot::{ServerStatus, Snapshot};
+use std::sync::{Arc, Mutex};
+
+/// Places everything as it is configured, with revisions that grow; remembers signals.
+#[derive(Default)]
+struct Keeper {
+    revision: Mutex<u64>,
+    signals: Mutex<Vec<Signal>>,
+}
+
+impl RoleKeeper for Keeper {
+    fn configure(&self, snapshot: &Arc<Snapshot>) -> Layout {
+        let mut revision = self.revision.lock().unwrap();
+        *revision += 10;
+        Layout { revision: *revision, ..Layout::as_configured(snapshot) }
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.signals.lock().unwrap().push(signal);
+    }
+}
+
+const ROLES: &str = r#"mysql_replication_hostgroups = ( { writer_hostgroup=0, reader_hostgroup=1 } )"#;
+
+fn shared(keeper: Option<Arc<Keeper>>) -> Shared {
+    let snapshot = snapshot(&[(0, "a"), (1, "b")], ROLES);
+    let in_force = Arc::new(InForce::compile(snapshot, None).unwrap());
+    Shared::new(in_force, keeper.map(|keeper| keeper as Arc<dyn RoleKeeper>), 1, None, None)
+}
+
+fn layout(revision: u64, placements: Vec<Placement>) -> Layout {
+    let mut layout = Layout { revision, ..Layout::default() };
+    for placement in placements {
+        layout.hostgroups.entry(placement.server.key.hostgroup).or_default().push(placement);
+    }
+    layout
+}
+
+/// Who is ONLINE in a hostgroup.
+fn online(shared: &Shared, hostgroup: u32) -> Vec<String> {
+    let servers = shared.hostgroup(HostgroupId(hostgroup)).servers();
+    servers.iter().filter(|s| s.is_online()).map(|s| s.key.host.to_string()).collect()
+}
+
+fn placed(hostgroup: u32, host: &str, status: ServerStatus) -> Placement {
+    placement_in(hostgroup, host, 1, status)
+}
+
+#[test]
+fn the_later_layout_holds_whatever_the_order() {
+    let shared = shared(Some(Arc::default()));
+    assert_eq!((online(&shared, 0), online(&shared, 1)), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    assert!(shared.arrange(layout(12, vec![placed(0, "b", ServerStatus::Online), placed(1, "a", ServerStatus::Shunned)])));
+    assert_eq!((online(&shared, 0), online(&shared, 1)), (vec!["b".to_owned()], vec![]));
+    assert!(!shared.arrange(layout(11, vec![placed(0, "a", ServerStatus::Online)])), "older");
+    assert_eq!(online(&shared, 0), ["b"]);
+    assert_eq!(shared.layout().revision, 12);
+    assert!(shared.arrange(layout(13, Vec::new())));
+    assert_eq!((online(&shared, 0), online(&shared, 1)), (vec![], vec![]), "a hostgroup that is not named has no servers");
+}
+
+/// A LOAD that moves rows does not fight with roles: who serves what, the keeper says, also then.
+#[test]
+fn a_configuration_is_laid_out_by_the_keeper() {
+    let shared = shared(Some(Arc::default()));
+    let before = layout(5, vec![placed(0, "z", ServerStatus::Online)]);
+    shared.configure_hostgroups(&snapshot(&[(0, "b"), (1, "a")], ROLES));
+    assert_eq!((online(&shared, 0), online(&shared, 1), shared.layout().revision), (vec!["b".to_owned()], vec!["a".to_owned()], 20));
+    assert!(!shared.arrange(before), "decided before the configuration");
+}
+
+#[test]
+fn without_a_keeper_the_rows_decide() {
+    let shared = shared(None);
+    shared.configure_hostgroups(&snapshot(&[(0, "b")], ROLES));
+    assert_eq!((online(&shared, 0), online(&shared, 1)), (vec!["b".to_owned()], vec![]));
+    let server = Arc::clone(&shared.hostgroup(HostgroupId(0)).servers()[1]);
+    shared.server_erred(&server, 1290, b"--read-only", false);
+    assert!(!server.is_suspect(shared.clock.now_ms()), "nobody would look whether it is true");
+}
+
+#[test]
+fn a_refused_write_is_told_and_suspected_where_writes_go() {
+    let keeper = Arc::new(Keeper::default());
+    let shared = shared(Some(Arc::clone(&keeper)));
+    let server = |hostgroup| Arc::clone(&shared.hostgroup(HostgroupId(hostgroup)).servers()[0]);
+    for (hostgroup, is_suspect) in [(0, true), (1, false)] {
+        let server = server(hostgroup);
+        shared.server_erred(&server, 1290, b"... running with the --read-only option ...", false);
+        shared.server_erred(&server, 1290, b"... running with the --read-only option ...", false);
+        shared.server_erred(&server, 1062, b"Duplicate entry", false);
+        assert_eq!(server.is_suspect(shared.clock.now_ms()), is_suspect, "hostgroup {hostgroup}");
+    }
+    let told = keeper.signals.lock().unwrap().clone();
+    let kinds: Vec<_> = told.iter().map(|s| (s.hostgroup.0, s.server.to_string(), s.kind)).collect();
+    let expected = [(0, "a:3306".to_owned(), SignalKind::ReadOnly), (1, "b:3306".to_owned(), SignalKind::ReadOnly)];
+    assert_eq!(kinds, expected, "once each, for a while");
+}

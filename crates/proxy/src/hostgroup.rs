@@ -1,0 +1,232 @@
+//! One hostgroup, for all workers: its servers by number, who waits, what holds for work in it.
+//!
+//! A server keeps its number for as long as the process lives; one that leaves the hostgroup stays on the list as removed.
+//! Placements are taken over by one thread at a time; workers read.
+
+use crate::labels::Labels;
+use crate::queue::Queue;
+use crate::quota::Quota;
+use crate::server::{PlacedBy, ServerShared};
+use arc_swap::ArcSwap;
+use model::fleet::{Placement, UnderWay};
+use model::snapshot::{HostgroupAttributes, RoleGroup, RoleKind, ServerStatus, Snapshot};
+use model::{HostgroupId, ServerAddr, ServerKey};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What part a hostgroup has in a cluster whose servers change roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostgroupRole {
+    /// None: its servers are those that are configured.
+    #[default]
+    Plain,
+    /// It takes a cluster's writes.
+    Writer,
+    /// It is another hostgroup of a cluster.
+    Other,
+}
+
+/// What the configuration says of work in a hostgroup, as far as its servers' state depends on it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Terms {
+    /// How long pinned sessions may stay on a server that is not to be used any more, ms.
+    pub grace_ms: u64,
+    /// How long a server that came back takes to its whole weight, ms.
+    pub ramp_ms: u64,
+    /// How long a writer that refuses writes gets no new ones without being looked at, ms.
+    pub suspicion_ms: u64,
+    /// The longest ping, ms, where a server's row says nothing.
+    pub default_max_latency_ms: u64,
+    /// Its part in a cluster.
+    pub role: HostgroupRole,
+    /// The cluster is one of Galera.
+    pub is_galera: bool,
+}
+
+impl Terms {
+    /// As the configuration has them.
+    pub fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
+        let settings = snapshot.effective_in(id);
+        let mut claims = snapshot.roles.iter().filter(|group| group.hostgroups().any(|claimed| claimed == id));
+        let writes = |group: &&Arc<RoleGroup>| group.writer == id;
+        let (role, group) = match (claims.clone().find(writes), claims.next()) {
+            (Some(group), _) => (HostgroupRole::Writer, Some(group)),
+            (None, Some(group)) => (HostgroupRole::Other, Some(group)),
+            (None, None) => (HostgroupRole::Plain, None),
+        };
+        Self {
+            grace_ms: settings.demotion_grace_ms,
+            ramp_ms: settings.server_ramp_ms,
+            suspicion_ms: settings.suspicion_ms,
+            default_max_latency_ms: snapshot.vars.default_max_latency_ms,
+            role,
+            is_galera: group.is_some_and(|group| group.kind == RoleKind::Galera),
+        }
+    }
+}
+
+/// One hostgroup, for all workers.
+pub struct HostgroupShared {
+    /// Its number.
+    pub id: HostgroupId,
+    servers: ArcSwap<Vec<Arc<ServerShared>>>,
+    /// Sessions that wait for a connection, those of users who have as many as they may left out.
+    pub queue: Queue,
+    quotas: RwLock<HashMap<Box<str>, Arc<Quota>>>,
+    workers: usize,
+    free_connections_pct: AtomicU32,
+    is_warmed: AtomicBool,
+    terms: ArcSwap<Terms>,
+    held: AtomicBool,
+    /// New connections are spaced by this, us (from connections per second); the next one is due at `next_connect_us`.
+    connect_interval_us: AtomicU64,
+    next_connect_us: AtomicU64,
+    /// The GTIDs that are chosen for its transactions (`settle_lost_writes`).
+    pub labels: Labels,
+}
+
+impl HostgroupShared {
+    pub(crate) fn new(id: HostgroupId, attributes: &HostgroupAttributes, terms: Terms, workers: usize) -> Self {
+        let hostgroup = Self {
+            id,
+            servers: ArcSwap::default(),
+            queue: Queue::new(workers),
+            quotas: RwLock::default(),
+            workers,
+            terms: ArcSwap::default(),
+            held: AtomicBool::new(false),
+            connect_interval_us: AtomicU64::new(0),
+            free_connections_pct: AtomicU32::new(0),
+            is_warmed: AtomicBool::new(false),
+            next_connect_us: AtomicU64::new(0),
+            labels: Labels::default(),
+        };
+        hostgroup.configure(attributes, terms);
+        hostgroup
+    }
+
+    /// Takes a new configuration over, but for the servers.
+    pub(crate) fn configure(&self, attributes: &HostgroupAttributes, terms: Terms) {
+        let per_second = u64::from(attributes.throttle_connections_per_sec).max(1);
+        self.connect_interval_us.store(1_000_000 / per_second, Ordering::Release);
+        self.free_connections_pct.store(u32::from(attributes.free_connections_pct), Ordering::Release);
+        self.is_warmed.store(attributes.connection_warming, Ordering::Release);
+        self.terms.store(Arc::new(terms));
+    }
+
+    /// Has these servers from now on; `lost` are those that are dead or cut off, in whatever hostgroup. Only one thread does so
+    /// at a time.
+    pub(crate) fn place(&self, placements: &[Placement], lost: &HashMap<ServerAddr, UnderWay>, by: PlacedBy, now_ms: u64) {
+        let terms = self.terms();
+        let mut all = Vec::clone(&self.servers.load());
+        let numbers: HashMap<ServerKey, usize> = all.iter().map(|s| (s.key.clone(), s.index)).collect();
+        let named: HashSet<&ServerKey> = placements.iter().map(|p| &p.server.key).collect();
+        let placed = |server: &ServerShared| named.contains(&server.key);
+        // Those who leave go first: nobody is ever given two writers where one was.
+        for server in all.iter().filter(|server| !placed(server)) {
+            server.remove(lost.get(&server.key.addr()).copied().unwrap_or_default(), &terms, now_ms);
+        }
+        let (used, unused): (Vec<_>, Vec<_>) =
+            placements.iter().partition(|p| p.status == ServerStatus::Online && p.under_way != UnderWay::Severed);
+        for placement in unused.into_iter().chain(used) {
+            match numbers.get(&placement.server.key) {
+                Some(&index) => all[index].place(placement, &terms, by, now_ms),
+                None => all.push(Arc::new(ServerShared::new(placement, all.len(), &terms, now_ms))),
+            }
+        }
+        if all.len() > numbers.len() {
+            self.servers.store(Arc::new(all));
+        }
+    }
+
+    /// What the configuration says of work in it.
+    pub fn terms(&self) -> Arc<Terms> {
+        self.terms.load_full()
+    }
+
+    /// Whether nothing new begins here until the hold ends.
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Begins or ends a hold.
+    pub(crate) fn hold(&self, is_held: bool) {
+        self.held.store(is_held, Ordering::Release);
+    }
+
+    /// Its servers by number, removed ones too.
+    pub fn servers(&self) -> Arc<Vec<Arc<ServerShared>>> {
+        self.servers.load_full()
+    }
+
+    /// Whether connections are opened ahead of need (`connection_warming`).
+    pub fn is_warmed(&self) -> bool {
+        self.is_warmed.load(Ordering::Acquire)
+    }
+
+    /// Share of `max_connections` that may stay idle, percent.
+    pub fn free_connections_pct(&self) -> u32 {
+        self.free_connections_pct.load(Ordering::Acquire)
+    }
+
+    /// Takes one new connection from the hostgroup's rate, if it allows one now.
+    pub fn take_connect_rate(&self, now_us: u64) -> bool {
+        let interval = self.connect_interval_us.load(Ordering::Relaxed);
+        let taken = self.next_connect_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, |due| {
+            (due <= now_us).then_some(due.max(now_us.saturating_sub(interval)) + interval)
+        });
+        taken.is_ok()
+    }
+
+    /// What a user may have here, for all workers.
+    pub fn quota(&self, user: &str) -> Arc<Quota> {
+        if let Some(quota) = self.quotas.read().unwrap_or_else(PoisonError::into_inner).get(user) {
+            return Arc::clone(quota);
+        }
+        let mut quotas = self.quotas.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(quotas.entry(user.into()).or_insert_with(|| Arc::new(Quota::new(self.workers))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed::{placement, snapshot};
+
+    const ROLES: &str = r#"
+mysql_replication_hostgroups = ( { writer_hostgroup=0, reader_hostgroup=1, comment="c" } )
+mysql_galera_hostgroups = ( { writer_hostgroup=10, backup_writer_hostgroup=12, reader_hostgroup=11, offline_hostgroup=13, active=1,
+                              max_writers=1, writer_is_also_reader=0, max_transactions_behind=10 } )
+mysql_variables = { demotion_grace_ms=7, server_ramp_ms=8, suspicion_ms=9, default_max_latency_ms=10 }
+"#;
+
+    #[test]
+    fn terms_know_the_hostgroups_part() {
+        let snapshot = snapshot(&[(0, "a"), (5, "b")], ROLES);
+        let of = |id| Terms::of(&snapshot, HostgroupId(id));
+        let parts = |id| (of(id).role, of(id).is_galera);
+        assert_eq!(parts(0), (HostgroupRole::Writer, false));
+        assert_eq!(parts(1), (HostgroupRole::Other, false));
+        assert_eq!(parts(5), (HostgroupRole::Plain, false));
+        assert_eq!(parts(10), (HostgroupRole::Writer, true));
+        assert_eq!(parts(13), (HostgroupRole::Other, true));
+        let plain = of(5);
+        assert_eq!((plain.grace_ms, plain.ramp_ms, plain.suspicion_ms, plain.default_max_latency_ms), (7, 8, 9, 10));
+    }
+
+    #[test]
+    fn a_server_keeps_its_number_through_every_layout() {
+        let snapshot = snapshot(&[], "");
+        let attributes = HostgroupAttributes::from_variables(&snapshot.vars);
+        let hostgroup = HostgroupShared::new(HostgroupId(0), &attributes, Terms::default(), 1);
+        let online = |host: &str| placement(host, 1, ServerStatus::Online);
+        let names = || hostgroup.servers().iter().filter(|s| s.is_online()).map(|s| (s.index, s.key.host.to_string())).collect::<Vec<_>>();
+        hostgroup.place(&[online("a"), online("b")], &HashMap::new(), PlacedBy::Configuration, 0);
+        hostgroup.place(&[online("b")], &HashMap::new(), PlacedBy::Observation, 1);
+        assert_eq!(names(), [(1, "b".to_owned())]);
+        hostgroup.place(&[online("c"), online("a")], &HashMap::new(), PlacedBy::Observation, 2);
+        assert_eq!(names(), [(0, "a".to_owned()), (2, "c".to_owned())]);
+        assert!(hostgroup.servers()[1].is_removed());
+    }
+}

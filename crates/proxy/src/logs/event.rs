@@ -1,0 +1,248 @@
+//! One statement in the query log, as a JSON object or in the binary form that `docs/query-log.md` describes.
+
+use super::local_time;
+use super::log::{Log, Record};
+use crate::state::Text;
+use crate::stats::digest::shown;
+use model::{HostgroupId, ServerKey};
+use serde_json::{Map, Value};
+use std::net::SocketAddr;
+use wire::codec::{put_lenenc, put_lenenc_bytes};
+
+/// How a statement came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoggedCommand {
+    /// COM_QUERY.
+    Query,
+    /// COM_STMT_EXECUTE of the client's statement with this id.
+    Execute(u32),
+    /// COM_STMT_PREPARE, answered with this id.
+    Prepare(u32),
+}
+
+impl LoggedCommand {
+    /// Name in JSON, number in the binary form (1 to 13 are the audit log's events), the client's statement id.
+    fn parts(self) -> (&'static str, u8, Option<u32>) {
+        match self {
+            Self::Query => ("COM_QUERY", 0, None),
+            Self::Execute(id) => ("COM_STMT_EXECUTE", 14, Some(id)),
+            Self::Prepare(id) => ("COM_STMT_PREPARE", 15, Some(id)),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct QueryEvent {
+    /// The session.
+    pub thread_id: u64,
+    /// How it came.
+    pub command: LoggedCommand,
+    /// The user.
+    pub user: Box<str>,
+    /// The session's schema.
+    pub schema: Option<Text>,
+    /// The client; None on Unix sockets.
+    pub client: Option<SocketAddr>,
+    /// Where it was routed; None when the proxy answered itself.
+    pub hostgroup: Option<HostgroupId>,
+    /// Who answered it.
+    pub server: Option<ServerKey>,
+    /// When it ended, us since 1970.
+    pub ended_us: u64,
+    /// How long it took, us.
+    pub duration_us: u64,
+    /// Rows changed, when it answered so.
+    pub rows_affected: Option<u64>,
+    /// The insert id it answered; 0 for none.
+    pub last_insert_id: u64,
+    /// Rows sent.
+    pub rows_sent: u64,
+    /// Hash of its digest.
+    pub digest: u64,
+    /// Its text.
+    pub query: Box<[u8]>,
+}
+
+impl Log<QueryEvent> {
+    /// Puts a statement into the queue.
+    pub fn write_query(&self, event: QueryEvent) {
+        self.write(event);
+    }
+}
+
+/// A client as logs write it.
+pub fn client_name(client: Option<SocketAddr>) -> String {
+    client.map_or_else(|| "localhost".to_owned(), |c| c.to_string())
+}
+
+fn server_name(server: &ServerKey) -> String {
+    match server.port {
+        0 => server.host.to_string(),
+        port => format!("{}:{port}", server.host),
+    }
+}
+
+const TIME: &str = "%Y-%m-%d %H:%M:%S.%6f";
+/// Stands for "no hostgroup" in the binary form.
+const NO_HOSTGROUP: u64 = u64::MAX;
+
+impl QueryEvent {
+    fn started_us(&self) -> u64 {
+        self.ended_us.saturating_sub(self.duration_us)
+    }
+
+    fn json(&self) -> Value {
+        let (name, _, stmt_id) = self.command.parts();
+        let mut map = Map::new();
+        let mut put = |name: &str, value: Value| drop(map.insert(name.to_owned(), value));
+        put("hostgroup_id", self.hostgroup.map_or(Value::from(-1), |h| h.0.into()));
+        put("thread_id", self.thread_id.into());
+        put("event", name.into());
+        put("username", (*self.user).into());
+        put("schemaname", String::from_utf8_lossy(self.schema.as_deref().unwrap_or_default()).into());
+        put("client", client_name(self.client).into());
+        if let Some(server) = &self.server {
+            put("server", server_name(server).into());
+        }
+        if let Some(rows) = self.rows_affected {
+            put("rows_affected", rows.into());
+        }
+        if self.last_insert_id != 0 {
+            put("last_insert_id", self.last_insert_id.into());
+        }
+        put("rows_sent", self.rows_sent.into());
+        put("query", String::from_utf8_lossy(&self.query).into());
+        put("starttime_timestamp_us", self.started_us().into());
+        put("starttime", local_time(self.started_us(), TIME).into());
+        put("endtime_timestamp_us", self.ended_us.into());
+        put("endtime", local_time(self.ended_us, TIME).into());
+        put("duration_us", self.duration_us.into());
+        put("digest", shown(self.digest).into());
+        if let Some(id) = stmt_id {
+            put("client_stmt_id", id.into());
+        }
+        Value::Object(map)
+    }
+
+    fn binary(&self, out: &mut Vec<u8>) {
+        let (_, number, stmt_id) = self.command.parts();
+        let start = out.len();
+        out.extend_from_slice(&[0; 8]);
+        out.push(number);
+        put_lenenc(out, self.thread_id);
+        put_lenenc_bytes(out, self.user.as_bytes());
+        put_lenenc_bytes(out, self.schema.as_deref().unwrap_or_default());
+        put_lenenc_bytes(out, client_name(self.client).as_bytes());
+        match (self.hostgroup, &self.server) {
+            (Some(hostgroup), Some(server)) => {
+                put_lenenc(out, u64::from(hostgroup.0));
+                put_lenenc_bytes(out, server_name(server).as_bytes());
+            }
+            _ => put_lenenc(out, NO_HOSTGROUP),
+        }
+        put_lenenc(out, self.started_us());
+        put_lenenc(out, self.ended_us);
+        if let Some(id) = stmt_id {
+            put_lenenc(out, u64::from(id));
+        }
+        put_lenenc(out, self.rows_affected.unwrap_or(0));
+        put_lenenc(out, self.last_insert_id);
+        put_lenenc(out, self.rows_sent);
+        put_lenenc(out, self.digest);
+        put_lenenc_bytes(out, &self.query);
+        let length = (out.len() - start - 8) as u64;
+        if let Some(place) = out.get_mut(start..start + 8) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
+    }
+}
+
+impl Record for QueryEvent {
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.query.len() + self.user.len()
+    }
+
+    fn encode(&self, is_json: bool, out: &mut Vec<u8>) {
+        match is_json {
+            true => out.extend_from_slice(self.json().to_string().as_bytes()),
+            false => self.binary(out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::codec::Reader;
+
+    fn event() -> QueryEvent {
+        QueryEvent {
+            thread_id: 1_073_741_824,
+            command: LoggedCommand::Query,
+            user: "anna".into(),
+            schema: Some(b"shop"[..].into()),
+            client: Some(([10, 0, 0, 1], 5000).into()),
+            hostgroup: Some(HostgroupId(3)),
+            server: Some(ServerKey { hostgroup: HostgroupId(3), host: "db1".into(), port: 3306 }),
+            ended_us: 1_000_250,
+            duration_us: 250,
+            rows_affected: None,
+            last_insert_id: 0,
+            rows_sent: 1,
+            digest: 0xab,
+            query: b"SELECT '\xff\n'"[..].into(),
+        }
+    }
+
+    #[test]
+    fn json_has_sorted_keys_and_valid_text() {
+        let mut out = Vec::new();
+        event().encode(true, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["digest"], "0x00000000000000AB");
+        assert_eq!(value["query"], "SELECT '\u{fffd}\n'");
+        assert_eq!((&value["client"], &value["server"]), (&Value::from("10.0.0.1:5000"), &Value::from("db1:3306")));
+        assert_eq!((value["starttime_timestamp_us"].as_u64(), value["endtime_timestamp_us"].as_u64()), (Some(1_000_000), Some(1_000_250)));
+        assert!(value["starttime"].as_str().unwrap().ends_with(".000000"));
+        assert!(value.get("rows_affected").is_none() && value.get("client_stmt_id").is_none());
+        let places: Vec<_> = value.as_object().unwrap().keys().map(|k| text.find(&format!("\"{k}\":")).unwrap()).collect();
+        assert!(places.is_sorted(), "{text}");
+        assert!(!text.contains('\n'), "one line");
+    }
+
+    /// Reads a record as docs/query-log.md says.
+    fn read(bytes: &[u8]) -> (u64, u8, Vec<u64>, Vec<Vec<u8>>) {
+        let length = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        let mut r = Reader::new(&bytes[9..]);
+        let (mut numbers, mut texts) = (vec![r.lenenc().unwrap()], Vec::new());
+        for _ in 0..3 {
+            texts.push(r.lenenc_bytes().unwrap().to_vec());
+        }
+        numbers.push(r.lenenc().unwrap());
+        if numbers[1] != u64::MAX {
+            texts.push(r.lenenc_bytes().unwrap().to_vec());
+        }
+        for _ in 0..if bytes[8] == 0 { 6 } else { 7 } {
+            numbers.push(r.lenenc().unwrap());
+        }
+        texts.push(r.lenenc_bytes().unwrap().to_vec());
+        assert!(r.is_empty(), "the length is right");
+        (length, bytes[8], numbers, texts)
+    }
+
+    #[test]
+    fn the_binary_form_is_as_documented() {
+        let mut out = Vec::new();
+        event().encode(false, &mut out);
+        let (length, number, numbers, texts) = read(&out);
+        assert_eq!((length as usize, number), (out.len() - 8, 0));
+        assert_eq!(numbers, [1_073_741_824, 3, 1_000_000, 1_000_250, 0, 0, 1, 0xab]);
+        assert_eq!(texts, [&b"anna"[..], b"shop", b"10.0.0.1:5000", b"db1:3306", b"SELECT '\xff\n'"]);
+        out.clear();
+        QueryEvent { command: LoggedCommand::Execute(7), hostgroup: None, server: None, ..event() }.encode(false, &mut out);
+        let (length, number, numbers, _) = read(&out);
+        assert_eq!((length as usize, number, numbers[1], numbers[4]), (out.len() - 8, 14, u64::MAX, 7));
+    }
+}

@@ -1,0 +1,305 @@
+//! One log: a bounded queue of records, and the thread that writes them.
+//!
+//! INVARIANT: whoever puts a record in waits for nothing but a push to a vector; the thread takes all that waits at once.
+
+use super::file::{LogFile, Target};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What a log is made of.
+pub trait Record: Send + 'static {
+    /// Bytes that it takes while it waits.
+    fn size(&self) -> usize;
+
+    /// Appends the record, as JSON (without a line's end) or in the binary form.
+    fn encode(&self, is_json: bool, out: &mut Vec<u8>);
+}
+
+/// What became of a log's records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounts {
+    /// Written.
+    pub written: u64,
+    /// Dropped because the queue was full.
+    pub dropped: u64,
+    /// Lost because the file could not be written.
+    pub failed: u64,
+}
+
+enum Order {
+    Configure(Option<Target>),
+    Rotate(mpsc::SyncSender<()>),
+    Stop,
+}
+
+enum Item<R> {
+    Record(R),
+    Order(Order),
+}
+
+struct Queue<R> {
+    items: Vec<Item<R>>,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+struct Inner<R> {
+    queue: Mutex<Queue<R>>,
+    wakeup: Condvar,
+    written: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl<R> Inner<R> {
+    fn queue(&self) -> MutexGuard<'_, Queue<R>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order(&self, order: Order) {
+        self.queue().items.push(Item::Order(order));
+        self.wakeup.notify_one();
+    }
+}
+
+/// See the module. Without a target nothing is written and no thread runs.
+pub struct Log<R> {
+    inner: Arc<Inner<R>>,
+    on: AtomicBool,
+    thread: Mutex<Running>,
+}
+
+#[derive(Default)]
+struct Running {
+    handle: Option<JoinHandle<()>>,
+    target: Option<Target>,
+}
+
+impl<R> Default for Log<R> {
+    fn default() -> Self {
+        let queue = Queue { items: Vec::new(), bytes: 0, max_bytes: 0 };
+        let inner = Inner {
+            queue: Mutex::new(queue),
+            wakeup: Condvar::new(),
+            written: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        };
+        Self { inner: Arc::new(inner), on: AtomicBool::new(false), thread: Mutex::default() }
+    }
+}
+
+/// How long a rotation may take.
+const ROTATE_WITHIN: Duration = Duration::from_secs(2);
+/// How long the last records may take.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+impl<R: Record> Log<R> {
+    /// Whether anything is written.
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// What became of the records so far.
+    pub fn counts(&self) -> LogCounts {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogCounts { written: load(&self.inner.written), dropped: load(&self.inner.dropped), failed: load(&self.inner.failed) }
+    }
+
+    /// Puts a record into the queue, or drops it when `max_bytes` wait already.
+    pub fn write(&self, record: R) {
+        let size = record.size();
+        let mut queue = self.inner.queue();
+        if queue.bytes + size > queue.max_bytes {
+            drop(queue);
+            self.inner.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.bytes += size;
+        queue.items.push(Item::Record(record));
+        let first = queue.items.len() == 1;
+        drop(queue);
+        if first {
+            self.inner.wakeup.notify_one();
+        }
+    }
+
+    /// Writes to `target` from here on (None: nowhere); at most `max_bytes` of records wait.
+    pub fn configure(&self, target: Option<Target>, max_bytes: usize) {
+        self.inner.queue().max_bytes = max_bytes;
+        let mut running = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.target == target {
+            return;
+        }
+        if running.handle.is_none() {
+            let inner = Arc::clone(&self.inner);
+            let thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || Writer::new(inner).run());
+            match thread {
+                Ok(handle) => running.handle = Some(handle),
+                Err(e) => return tracing::error!("a log's thread could not be started: {e}"),
+            }
+        }
+        running.target.clone_from(&target);
+        let is_on = target.is_some();
+        self.inner.order(Order::Configure(target));
+        self.on.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Begins a new file. An error when the thread does not answer in time.
+    pub fn rotate(&self) -> Result<(), String> {
+        if !self.is_on() {
+            return Ok(());
+        }
+        let is_done = self.rotate_soon();
+        is_done.recv_timeout(ROTATE_WITHIN).map_err(|_| "the log's writer is busy; the file will be changed later".to_owned())
+    }
+
+    /// As [`Log::rotate`], without waiting; the answer comes when it is done.
+    pub fn rotate_soon(&self) -> mpsc::Receiver<()> {
+        let (done, is_done) = mpsc::sync_channel(1);
+        if self.is_on() {
+            self.inner.order(Order::Rotate(done));
+        }
+        is_done
+    }
+
+    /// Writes what waits and ends the thread.
+    pub fn stop(&self) {
+        self.on.store(false, Ordering::Relaxed);
+        let mut running = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        running.target = None;
+        let Some(handle) = running.handle.take() else { return };
+        self.inner.order(Order::Stop);
+        let deadline = Instant::now() + STOP_WITHIN;
+        while !handle.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if handle.is_finished() {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Bytes that are written at once.
+const WRITE: usize = 64 << 10;
+/// Pause between tries to open a file.
+const RETRY: Duration = Duration::from_secs(1);
+
+struct Writer<R> {
+    inner: Arc<Inner<R>>,
+    target: Option<Target>,
+    file: Option<LogFile>,
+    failed_at: Option<Instant>,
+    /// Encoded and not yet written, and how many records that is.
+    out: Vec<u8>,
+    pending: u64,
+}
+
+impl<R: Record> Writer<R> {
+    fn new(inner: Arc<Inner<R>>) -> Self {
+        Self { inner, target: None, file: None, failed_at: None, out: Vec::new(), pending: 0 }
+    }
+
+    /// Does what comes, in the order in which it comes.
+    fn run(mut self) {
+        loop {
+            for item in self.next() {
+                match item {
+                    Item::Record(record) => self.write(&record),
+                    Item::Order(Order::Stop) => return self.append(),
+                    Item::Order(Order::Configure(target)) => {
+                        self.append();
+                        self.target = target;
+                        self.open_anew();
+                    }
+                    Item::Order(Order::Rotate(done)) => {
+                        self.append();
+                        self.open_anew();
+                        let _ = done.try_send(());
+                    }
+                }
+            }
+            self.append();
+        }
+    }
+
+    /// Waits for anything to do.
+    fn next(&self) -> Vec<Item<R>> {
+        let mut queue = self.inner.queue();
+        while queue.items.is_empty() {
+            queue = self.inner.wakeup.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.bytes = 0;
+        std::mem::take(&mut queue.items)
+    }
+
+    fn open_anew(&mut self) {
+        self.file = None;
+        self.failed_at = None;
+        self.open();
+    }
+
+    /// Opens the next file, unless that failed a moment ago.
+    fn open(&mut self) {
+        let Some(target) = &self.target else { return };
+        if self.failed_at.is_some_and(|at| at.elapsed() < RETRY) {
+            return;
+        }
+        match LogFile::create(target) {
+            Ok(file) => (self.file, self.failed_at) = (Some(file), None),
+            Err(e) => {
+                if self.failed_at.is_none() {
+                    tracing::error!("log {}: no file can be opened: {e}; records are lost and counted", target.base.display());
+                }
+                self.failed_at = Some(Instant::now());
+            }
+        }
+    }
+
+    fn write(&mut self, record: &R) {
+        let Some(target) = &self.target else { return };
+        let (is_json, max_bytes) = (target.is_json, target.max_bytes);
+        record.encode(is_json, &mut self.out);
+        if is_json {
+            self.out.push(b'\n');
+        }
+        self.pending += 1;
+        let is_full = self.file.as_ref().map_or(0, LogFile::size) + self.out.len() as u64 >= max_bytes;
+        if is_full || self.out.len() >= WRITE {
+            self.append();
+        }
+        if is_full {
+            self.file = None;
+        }
+    }
+
+    /// Appends what is encoded to the file; what cannot be written is lost.
+    fn append(&mut self) {
+        if self.pending == 0 {
+            return;
+        }
+        if self.file.is_none() {
+            self.open();
+        }
+        let counter = match self.file.as_mut().map(|file| file.append(&self.out)) {
+            Some(Ok(())) => &self.inner.written,
+            Some(Err(e)) => {
+                tracing::error!("log: a file could not be written: {e}; records are lost and counted");
+                self.file = None;
+                self.failed_at = Some(Instant::now());
+                &self.inner.failed
+            }
+            None => &self.inner.failed,
+        };
+        counter.fetch_add(self.pending, Ordering::Relaxed);
+        self.pending = 0;
+        self.out.clear();
+        self.out.shrink_to(WRITE);
+    }
+}
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

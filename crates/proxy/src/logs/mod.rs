@@ -1,0 +1,84 @@
+//! The query log and the audit log: JSON lines or a binary form, in files that are numbered and rotated by size.
+//!
+//! Each log has a thread that writes. Workers put records into a bounded queue: when it is full a record is dropped and
+//! counted, so a slow disk never holds a client up. Trouble with a file is logged and counted, never fatal.
+
+pub mod audit;
+pub mod event;
+mod file;
+mod log;
+
+use crate::entry::Entry;
+use audit::{AuditEvent, AuditRecord};
+use event::QueryEvent;
+pub use file::Target;
+pub use log::{Log, LogCounts};
+use model::MysqlVariables;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// See the module. One for the process.
+#[derive(Default)]
+pub struct Logs {
+    /// The query log.
+    pub events: Log<QueryEvent>,
+    /// The audit log.
+    pub audits: Log<AuditRecord>,
+    datadir: OnceLock<PathBuf>,
+}
+
+impl Logs {
+    /// Starts writing where the variables say; files without a path are in `datadir`.
+    pub fn start(&self, datadir: &Path, vars: &MysqlVariables) {
+        let _ = self.datadir.set(datadir.to_path_buf());
+        self.configure(vars);
+    }
+
+    /// The variables may have changed.
+    pub fn configure(&self, vars: &MysqlVariables) {
+        let Some(datadir) = self.datadir.get() else { return };
+        let target = |name: &str, size: u64, format: u64| {
+            (!name.is_empty()).then(|| Target { base: datadir.join(name), max_bytes: size, is_json: format == 2 })
+        };
+        let queue = usize::try_from(vars.log_queue_max_mb << 20).unwrap_or(usize::MAX);
+        self.events.configure(target(&vars.eventslog_filename, vars.eventslog_filesize, vars.eventslog_format), queue);
+        self.audits.configure(target(&vars.auditlog_filename, vars.auditlog_filesize, 2), queue);
+    }
+
+    /// Begins new files; an error when a log's thread does not answer.
+    pub fn flush(&self) -> Result<(), String> {
+        let (events, audits) = (self.events.rotate(), self.audits.rotate());
+        events.and(audits)
+    }
+
+    /// As [`Logs::flush`], without waiting.
+    pub fn flush_soon(&self) {
+        drop((self.events.rotate_soon(), self.audits.rotate_soon()));
+    }
+
+    /// Writes what waits, and closes the files.
+    pub fn stop(&self) {
+        self.events.stop();
+        self.audits.stop();
+    }
+
+    /// Notes what a session did in the audit log.
+    pub fn audit(&self, event: AuditEvent, entry: &Entry, extra: Option<&str>) {
+        if self.audits.is_on() {
+            self.audits.write(AuditRecord::of(event, entry, extra));
+        }
+    }
+}
+
+/// Microseconds since 1970.
+pub fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A time of day here: `2026-11-21 04:38:00.123456`.
+fn local_time(unix_us: u64, format: &str) -> String {
+    let at = i64::try_from(unix_us).ok().and_then(|us| jiff::Timestamp::from_microsecond(us).ok()).unwrap_or_default();
+    at.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string()
+}

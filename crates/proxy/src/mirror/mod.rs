@@ -1,0 +1,159 @@
+//! Mirroring: a copy of a statement runs in another hostgroup too, and its results are thrown away.
+//!
+//! A session's copies run one after the other, in the order of its statements ([`Strand`]); copies of different sessions
+//! run side by side, as many as `mysql-mirror_max_concurrency` says for the whole process ([`limit`]). What has to wait is
+//! bounded for each worker, in number and in bytes; what does not fit is dropped and counted. INVARIANT: the client's own
+//! statement never waits for a copy, and nothing that happens to a copy reaches the client.
+
+mod discard;
+pub mod limit;
+mod plan;
+mod run;
+
+pub use plan::{MAX_TEXT, Wish, is_copied};
+
+use crate::counters::count;
+use crate::lane::LaneKey;
+use crate::state::State;
+use crate::worker::Worker;
+use limit::Turn;
+use sql::{Analysis, LexMode};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// Most bytes of copies that wait or run on one worker.
+const MAX_BYTES: usize = 64 << 20;
+
+/// A statement's copy, with all that it needs of the session: the session goes on, or ends.
+pub struct Mirrored {
+    /// What follows the byte of COM_QUERY: attributes, if the client sends any, and the text.
+    pub body: Vec<u8>,
+    /// Where the text begins.
+    pub start: usize,
+    /// What it is.
+    pub analysis: Analysis,
+    /// How its text is read.
+    pub lex: LexMode,
+    /// The state that it runs in.
+    pub state: State,
+    /// Where it runs, and as whom.
+    pub lane: LaneKey,
+    /// Collation of new connections.
+    pub collation: u8,
+    /// How long it may run (ms), where a rule says so.
+    pub timeout_ms: Option<u32>,
+    /// Whose statement it copies.
+    pub client: Option<IpAddr>,
+}
+
+impl Mirrored {
+    fn text(&self) -> &[u8] {
+        self.body.get(self.start..).unwrap_or_default()
+    }
+}
+
+/// The copies of one session: one runs, the others wait for it.
+#[derive(Default)]
+pub struct Strand {
+    waiting: RefCell<VecDeque<Mirrored>>,
+    is_served: Cell<bool>,
+}
+
+/// What a worker holds of copies.
+#[derive(Default)]
+pub struct Mirrors {
+    bytes: Cell<usize>,
+}
+
+impl Mirrors {
+    /// Room for one more copy of this length.
+    fn take_room(&self, bytes: usize) -> bool {
+        let held = self.bytes.get() + bytes;
+        let fits = held <= MAX_BYTES;
+        if fits {
+            self.bytes.set(held);
+        }
+        fits
+    }
+
+    fn give_room(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get().saturating_sub(bytes));
+    }
+}
+
+/// Takes a copy: it runs at once, or waits, or is dropped.
+pub fn admit(worker: &Rc<Worker>, strand: &Rc<Strand>, copy: Mirrored) {
+    let bytes = copy.body.len();
+    if !worker.mirrors.take_room(bytes) {
+        return drop_copy(worker, "the waiting ones take too much memory");
+    }
+    let turn = if strand.is_served.get() { None } else { worker.shared.mirrors.try_begin() };
+    if let Some(turn) = turn {
+        return serve(worker, strand, Some((turn, copy)));
+    }
+    if worker.counters.mirrors_waiting.get() >= worker.snapshot().vars.mirror_max_queue_length {
+        worker.mirrors.give_room(bytes);
+        return drop_copy(worker, "mysql-mirror_max_queue_length wait already");
+    }
+    count(&worker.counters.mirrors_waiting);
+    strand.waiting.borrow_mut().push_back(copy);
+    if !strand.is_served.get() {
+        serve(worker, strand, None);
+    }
+}
+
+/// Counts a copy that is not made.
+pub fn drop_copy(worker: &Worker, why: &str) {
+    let dropped = &worker.counters.mirrors_dropped;
+    count(dropped);
+    // Each time that the number has doubled: a flood must not become one in the log.
+    if dropped.get().is_power_of_two() {
+        tracing::warn!("worker {}: {} mirrored statements dropped so far; the last one because {why}", worker.index, dropped.get());
+    }
+}
+
+/// Runs a strand's copies until none waits.
+fn serve(worker: &Rc<Worker>, strand: &Rc<Strand>, first: Option<(Turn, Mirrored)>) {
+    strand.is_served.set(true);
+    let (worker, strand) = (Rc::clone(worker), Rc::clone(strand));
+    tokio::task::spawn_local(async move {
+        if let Some((turn, copy)) = first {
+            run_one(&worker, copy, turn).await;
+        }
+        while !strand.waiting.borrow().is_empty() {
+            // A turn is for one copy: strands take turns when there are more of them than turns.
+            let turn = worker.shared.mirrors.begin().await;
+            let Some(copy) = strand.waiting.borrow_mut().pop_front() else { break };
+            worker.counters.mirrors_waiting.set(worker.counters.mirrors_waiting.get().saturating_sub(1));
+            run_one(&worker, copy, turn).await;
+        }
+        strand.is_served.set(false);
+    });
+}
+
+async fn run_one(worker: &Rc<Worker>, copy: Mirrored, turn: Turn) {
+    let bytes = copy.body.len();
+    let running = &worker.counters.mirrors_running;
+    count(running);
+    run::run(worker, copy).await;
+    running.set(running.get().saturating_sub(1));
+    worker.mirrors.give_room(bytes);
+    drop(turn);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_have_so_many_bytes_at_most() {
+        let mirrors = Mirrors::default();
+        assert!(mirrors.take_room(MAX_BYTES - 1));
+        assert!(!mirrors.take_room(2));
+        assert!(mirrors.take_room(1));
+        mirrors.give_room(1);
+        assert!(mirrors.take_room(1) && !mirrors.take_room(1));
+    }
+}

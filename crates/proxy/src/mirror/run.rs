@@ -1,0 +1,246 @@
+//! Runs one copy: a backend of the mirror's hostgroup, the session's state, the statement, its reply forgotten, and the
+//! backend clean again.
+//!
+//! Each step has a time limit. A copy is tried once: whether it arrived is not known when its connection is lost.
+
+use super::discard::{Discarded, discard};
+use super::{Mirrored, plan};
+use crate::backend::{Backend, ServerError, put_command, put_query};
+use crate::choice::Needs;
+use crate::counters::count;
+use crate::lane::Lane;
+use crate::pins::PinSet;
+use crate::pool::{AcquireError, HostgroupPool};
+use crate::session::{abandon, reset};
+use crate::state::{Diff, State, diff};
+use crate::stats::digest_table::Sums;
+use crate::stats::meter::{Ended, error_key};
+use crate::worker::Worker;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::timeout;
+use wire::command::Command;
+use wire::flags::{Capabilities, StatusFlags};
+
+/// How long (ms) a copy may run where no rule says so; `mysql-default_query_timeout` may be shorter.
+const MAX_RUN_MS: u64 = 60_000;
+/// How many backends are looked at for one that can be brought to the session's state.
+const MAX_BACKENDS: u32 = 8;
+
+/// Why a copy did not run to its end.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("no connection: {0}")]
+    NoBackend(String),
+    #[error("the session's state was refused: {0}")]
+    State(ServerError),
+    #[error("connection lost: {0}")]
+    Lost(#[from] io::Error),
+    #[error("still running after {0} ms")]
+    TimedOut(u64),
+}
+
+/// Runs a copy and counts how it went.
+pub async fn run(worker: &Rc<Worker>, copy: Mirrored) {
+    let began_us = worker.shared.clock.now_us();
+    let counters = &worker.counters;
+    match try_run(worker, &copy, began_us).await {
+        Ok(Discarded { error: None, .. }) => count(&counters.mirrors_done),
+        Ok(Discarded { error: Some(error), .. }) => {
+            count(&counters.mirrors_refused);
+            tracing::debug!("mirrored statement in hostgroup {}: {error}", copy.lane.hostgroup);
+        }
+        Err(failure) => {
+            count(&counters.mirrors_failed);
+            if counters.mirrors_failed.get().is_power_of_two() {
+                let failed = counters.mirrors_failed.get();
+                tracing::warn!("worker {}: {failed} mirrored statements failed so far; the last one: {failure}", worker.index);
+            }
+        }
+    }
+}
+
+async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<Discarded, Failure> {
+    let pool = worker.pool(copy.lane.hostgroup);
+    let lane = pool.lane(worker, &copy.lane);
+    let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
+    let limit_ms = run_limit_ms(copy.timeout_ms, lane.settings().default_query_timeout);
+    let exchange = async {
+        backend.link.start_command();
+        backend.link.write_all(&packet(copy, backend.core.caps)).await?;
+        discard(&mut backend, &worker.buffers).await
+    };
+    let outcome = timeout(Duration::from_millis(limit_ms), exchange).await;
+    let traffic = backend.link.take_traffic();
+    worker.meter.count_traffic((backend.core.server.key.hostgroup, backend.core.server.index), traffic);
+    match outcome {
+        Ok(Ok(reply)) => {
+            measure(worker, copy, &backend, &reply, began_us);
+            clean(worker, pool, backend, copy, &reply).await;
+            Ok(reply)
+        }
+        Ok(Err(e)) => Err(e.into()),
+        Err(_) => {
+            abandon(Rc::clone(worker), pool, backend, PinSet::default(), true).await;
+            Err(Failure::TimedOut(limit_ms))
+        }
+    }
+}
+
+/// How long a copy may run, ms: as its rule says, else as the settings say, but not for hours.
+fn run_limit_ms(of_rule: Option<u32>, default_query_timeout: u64) -> u64 {
+    match (of_rule, default_query_timeout) {
+        (Some(ms), _) if ms > 0 => u64::from(ms),
+        (_, 0) => MAX_RUN_MS,
+        (_, ms) => ms.min(MAX_RUN_MS),
+    }
+}
+
+/// A backend in the session's state.
+async fn ready_backend(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, copy: &Mirrored) -> Result<Backend, Failure> {
+    let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
+    for _ in 0..MAX_BACKENDS {
+        let mut backend = obtain(worker, pool, lane, copy).await?;
+        match timeout(limit, bring_to(worker, &mut backend, &copy.state)).await {
+            Ok(Ok(Readied::Yes)) => return Ok(backend),
+            Ok(Ok(Readied::Refused(error))) => return Err(Failure::State(error)),
+            // Another one serves; this one is closed.
+            Ok(Ok(Readied::No) | Err(_)) | Err(_) => {}
+        }
+    }
+    Err(Failure::NoBackend("none could be brought to the session's state".into()))
+}
+
+/// An idle backend, or a place in the queue.
+async fn obtain(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, copy: &Mirrored) -> Result<Backend, Failure> {
+    if let Some(backend) = pool.try_acquire(worker, lane, &copy.state, Needs::default()) {
+        return Ok(backend);
+    }
+    if !pool.servers().iter().any(|server| server.is_online()) {
+        // Nobody waits for a server that is not there while others' copies could run.
+        return Err(Failure::NoBackend(format!("hostgroup {} has no server that is ONLINE", copy.lane.hostgroup)));
+    }
+    let wait_us = worker.snapshot().vars.connect_timeout_server.saturating_mul(1000);
+    let deadline_us = worker.shared.clock.now_us().saturating_add(wait_us);
+    let mut acquire = pool.enqueue(worker, lane, Needs::default(), copy.collation, None, deadline_us);
+    let acquired = poll_fn(|cx| acquire.poll(cx)).await;
+    acquired.map_err(|error| {
+        Failure::NoBackend(match error {
+            AcquireError::Timeout { waited_ms, reason, .. } => format!("none after {waited_ms} ms: {reason}"),
+            AcquireError::Refused(error) => error.to_string(),
+            AcquireError::Impossible(text) => text,
+        })
+    })
+}
+
+/// Whether a backend has the session's state now.
+enum Readied {
+    Yes,
+    /// It never will.
+    No,
+    /// The server refused a step.
+    Refused(ServerError),
+}
+
+async fn bring_to(worker: &Worker, backend: &mut Backend, want: &State) -> io::Result<Readied> {
+    for _ in 0..2 {
+        match diff(want, &backend.core.state) {
+            Diff::Identical => return Ok(Readied::Yes),
+            Diff::Reset { change_user } => {
+                count(&worker.counters.resets);
+                if reset(worker, backend, change_user).await.is_err() {
+                    return Ok(Readied::No);
+                }
+            }
+            Diff::Steps { schema, set, .. } => return steps(worker, backend, want, schema, set).await,
+        }
+    }
+    Ok(Readied::No)
+}
+
+async fn steps(
+    worker: &Worker,
+    backend: &mut Backend,
+    want: &State,
+    schema: Option<crate::state::Text>,
+    set: Option<String>,
+) -> io::Result<Readied> {
+    count(&worker.counters.state_syncs);
+    if let Some(schema) = schema {
+        count(&worker.counters.backend_init_dbs);
+        if let Some(error) = backend.init_db(&schema, &worker.buffers).await?.error {
+            return Ok(Readied::Refused(error));
+        }
+    }
+    if let Some(set) = set {
+        if let Some(error) = backend.query(&set, &worker.buffers).await?.error {
+            return Ok(Readied::Refused(error));
+        }
+        backend.core.state.variables = want.variables.clone();
+        backend.core.state.user_variables = want.user_variables.clone();
+    }
+    Ok(Readied::Yes)
+}
+
+/// The copy's packets. Attributes go to a server that has them.
+fn packet(copy: &Mirrored, caps: Capabilities) -> Vec<u8> {
+    let mut out = Vec::with_capacity(copy.body.len() + 8);
+    match copy.start > 0 && caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+        true => put_command(&mut out, Command::Query, &copy.body),
+        false => put_query(&mut out, copy.text(), caps),
+    }
+    out
+}
+
+/// Counts the copy with the statements of its hostgroup.
+fn measure(worker: &Worker, copy: &Mirrored, backend: &Backend, reply: &Discarded, began_us: u64) {
+    let time_us = worker.shared.clock.now_us().saturating_sub(began_us);
+    let server = &backend.core.server;
+    let (user, schema) = (&copy.lane.user.name, copy.state.schema.as_deref().unwrap_or_default());
+    worker.meter.count(&Ended {
+        analysis: &copy.analysis,
+        sql: copy.text(),
+        lex: copy.lex,
+        hostgroup: Some(copy.lane.hostgroup),
+        server: Some((server.key.hostgroup, server.index)),
+        schema,
+        user,
+        client: copy.client,
+        sums: Sums::one(time_us, reply.affected_rows, reply.rows, worker.clock.now_ms()),
+    });
+    if let Some(error) = &reply.error {
+        let key = error_key(server, user, schema, error.code);
+        worker.meter.count_error(key, copy.client, &error.message, worker.clock.now_ms());
+    }
+}
+
+/// Gives the backend back without anything of the copy on it.
+async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, copy: &Mirrored, reply: &Discarded) {
+    let changed = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY | StatusFlags::SESSION_STATE_CHANGED;
+    // An error does not say whether it left a transaction open.
+    let is_clean = plan::leaves_nothing(&copy.analysis) && reply.error.is_none() && !reply.status.intersects(changed);
+    if !is_clean {
+        return abandon(Rc::clone(worker), pool, backend, PinSet::default(), false).await;
+    }
+    backend.core.has_warnings |= reply.warnings > 0;
+    if reply.affected_rows > 0 {
+        // An insert id may be there that no session asked for.
+        backend.core.last_insert_id = None;
+    }
+    pool.release(worker, backend);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::run_limit_ms;
+
+    #[test]
+    fn a_copy_runs_for_a_minute_at_most_unless_a_rule_says_so() {
+        assert_eq!(run_limit_ms(None, 36_000_000), 60_000);
+        assert_eq!(run_limit_ms(None, 0), 60_000);
+        assert_eq!(run_limit_ms(Some(0), 500), 500);
+        assert_eq!(run_limit_ms(Some(600_000), 500), 600_000);
+    }
+}

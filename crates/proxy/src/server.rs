@@ -1,0 +1,521 @@
+//! One server of one hostgroup, for all workers: how it is placed, its limits, its health.
+//!
+//! What the operator wrote and what was observed meet here: the placement says how it is reached and whether it is used,
+//! and a few atomics say the same to those who ask with each statement. Counts are exact: a connection exists only while
+//! a [`Slot`] is held. INVARIANT: once a placement that is not ONLINE is stored, nobody is given the server for new work.
+
+use crate::hostgroup::Terms;
+use crate::quota::Quota;
+use crate::ramp;
+use crate::safety::Safety;
+use crate::shared::ServerTracking;
+use crate::signals::LastSignals;
+use crate::stats::servers::ServerCounts;
+use arc_swap::ArcSwap;
+use model::ServerKey;
+use model::fleet::{Measured, Placement, UnderWay};
+use model::snapshot::{Server, ServerStatus};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// In the place of a status: the server serves the hostgroup no more.
+const REMOVED: u8 = u8::MAX;
+/// In the place of a time: it never comes.
+pub const NEVER: u64 = u64::MAX;
+/// In the place of a lag: it is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Who changes how a server is placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacedBy {
+    /// An operator loaded a configuration, and wants its servers tried at once.
+    Configuration,
+    /// Roles were observed.
+    Observation,
+}
+
+/// See the module. It stays when the server leaves the hostgroup, so that its number there stays its own.
+pub struct ServerShared {
+    /// Which server.
+    pub key: ServerKey,
+    /// Its number in the hostgroup.
+    pub index: usize,
+    placement: ArcSwap<Placement>,
+    // What is asked for with each statement, beside the rest of the placement.
+    status: AtomicU8,
+    weight: AtomicU32,
+    max_connections: AtomicU32,
+    connections: AtomicU32,
+    connecting: AtomicU32,
+    /// Process clock (ms) before which no new connection is tried; 0 when healthy.
+    retry_at_ms: AtomicU64,
+    failures: AtomicU32,
+    last_error: Mutex<Option<String>>,
+    /// Process clock (ms) from which pinned sessions must leave; [`NEVER`] while they may stay.
+    leave_at_ms: AtomicU64,
+    /// An [`UnderWay`].
+    under_way: AtomicU8,
+    /// Process clock (ms) until which its role is in doubt; 0 when it is not.
+    suspect_until_ms: AtomicU64,
+    /// Process clock (ms) since when it is back; 0 when it has its whole weight.
+    back_since_ms: AtomicU64,
+    ramp_ms: AtomicU64,
+    latency_us: AtomicU64,
+    max_latency_us: AtomicU64,
+    lag_ms: AtomicU64,
+    /// Connections for KILL: one at a time.
+    pub kills: tokio::sync::Semaphore,
+    /// What is counted for it.
+    pub counts: ServerCounts,
+    /// When its troubles were last told.
+    pub signals: LastSignals,
+    /// Session tracking on this server, once the first connection has asked.
+    pub tracking: OnceLock<ServerTracking>,
+}
+
+/// The right to hold one connection to a server; gives itself back.
+pub struct Slot(Option<(Arc<ServerShared>, Arc<Quota>)>);
+
+impl Slot {
+    /// The right to one connection beside the counted ones, to send a KILL: the caller holds its server's turn.
+    pub fn extra() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some((server, quota)) = &self.0 {
+            server.connections.fetch_sub(1, Ordering::AcqRel);
+            quota.give_back();
+        }
+    }
+}
+
+/// The right to be connecting; gives itself back.
+pub struct ConnectPermit(Arc<ServerShared>);
+
+impl Drop for ConnectPermit {
+    fn drop(&mut self) {
+        self.0.connecting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// First pause after a failed connect, ms; doubles with each further failure.
+const RETRY_FIRST_MS: u64 = 10;
+/// Longest pause between connects to a failing server, ms.
+const RETRY_MAX_MS: u64 = 1000;
+
+impl ServerShared {
+    /// A server that was just placed in the hostgroup, with its whole weight.
+    pub fn new(placement: &Placement, index: usize, terms: &Terms, now_ms: u64) -> Self {
+        let new = Self {
+            key: placement.server.key.clone(),
+            index,
+            placement: ArcSwap::from_pointee(placement.clone()),
+            status: AtomicU8::new(REMOVED),
+            weight: AtomicU32::new(0),
+            max_connections: AtomicU32::new(0),
+            connections: AtomicU32::new(0),
+            connecting: AtomicU32::new(0),
+            retry_at_ms: AtomicU64::new(0),
+            failures: AtomicU32::new(0),
+            last_error: Mutex::new(None),
+            leave_at_ms: AtomicU64::new(NEVER),
+            under_way: AtomicU8::new(UnderWay::MayFinish as u8),
+            suspect_until_ms: AtomicU64::new(0),
+            back_since_ms: AtomicU64::new(0),
+            ramp_ms: AtomicU64::new(0),
+            latency_us: AtomicU64::new(0),
+            max_latency_us: AtomicU64::new(NEVER),
+            lag_ms: AtomicU64::new(UNKNOWN),
+            kills: tokio::sync::Semaphore::new(1),
+            counts: ServerCounts::default(),
+            signals: LastSignals::default(),
+            tracking: OnceLock::new(),
+        };
+        new.place(placement, terms, PlacedBy::Configuration, now_ms);
+        new
+    }
+
+    /// How it is placed; when it serves the hostgroup no more, how it was.
+    pub fn placement(&self) -> Arc<Placement> {
+        self.placement.load_full()
+    }
+
+    /// Its row of the configuration, or the row that stands for it; the last one, when it serves no more.
+    pub fn config(&self) -> Arc<Server> {
+        Arc::clone(&self.placement.load().server)
+    }
+
+    /// It is placed anew. A pause between connects ends where an operator loads servers, and where it was out.
+    pub(crate) fn place(&self, placement: &Placement, terms: &Terms, by: PlacedBy, now_ms: u64) {
+        let server = &placement.server;
+        let is_used = placement.status == ServerStatus::Online && placement.under_way != UnderWay::Severed;
+        let is_back = is_used && !self.is_online();
+        if by == PlacedBy::Configuration || is_back {
+            self.retry_at_ms.store(0, Ordering::Release);
+        }
+        if is_back {
+            self.failures.store(0, Ordering::Release);
+            // One that only lagged is warm.
+            let ramps = by == PlacedBy::Observation && self.status() != ServerStatus::ShunnedReplicationLag;
+            self.back_since_ms.store(if ramps { now_ms.max(1) } else { 0 }, Ordering::Release);
+        }
+        self.weight.store(server.weight, Ordering::Release);
+        self.max_connections.store(server.max_connections, Ordering::Release);
+        self.max_latency_us.store(max_latency_us(server, terms), Ordering::Release);
+        self.ramp_ms.store(terms.ramp_ms, Ordering::Release);
+        self.under_way.store(placement.under_way as u8, Ordering::Release);
+        self.suspect_until_ms.store(0, Ordering::Release);
+        let leave_at_ms = leave_at(placement, self.leave_at_ms.load(Ordering::Acquire), terms.grace_ms, now_ms);
+        self.leave_at_ms.store(leave_at_ms, Ordering::Release);
+        self.placement.store(Arc::new(placement.clone()));
+        let is_severed = placement.under_way == UnderWay::Severed && placement.status == ServerStatus::Online;
+        let status = if is_severed { ServerStatus::Shunned } else { placement.status };
+        self.status.store(status as u8, Ordering::Release);
+    }
+
+    /// It serves the hostgroup no more: nothing new goes to it, and what has begun may finish, for a while; not on a dead one.
+    pub(crate) fn remove(&self, under_way: UnderWay, terms: &Terms, now_ms: u64) {
+        // Who had no time to notice that it was severed still will.
+        if !self.is_severed() {
+            self.under_way.store(under_way as u8, Ordering::Release);
+        }
+        if self.status.swap(REMOVED, Ordering::AcqRel) == REMOVED {
+            return;
+        }
+        let before = self.leave_at_ms.load(Ordering::Acquire);
+        self.leave_at_ms.store(before.min(now_ms.saturating_add(terms.grace_ms)), Ordering::Release);
+    }
+
+    /// Whether new work may go to it, as far as its placement says.
+    pub fn is_online(&self) -> bool {
+        self.status.load(Ordering::Acquire) == ServerStatus::Online as u8
+    }
+
+    /// Whether new work may go to it: it is ONLINE, and its role is not in doubt at `now_ms`.
+    pub fn is_usable(&self, now_ms: u64) -> bool {
+        if Safety::RoleCheck.is_off() {
+            return true;
+        }
+        self.is_online() && !self.is_suspect(now_ms)
+    }
+
+    /// Whether traffic put its role in doubt, and nobody has looked since.
+    pub fn is_suspect(&self, now_ms: u64) -> bool {
+        self.suspect_until_ms.load(Ordering::Acquire) > now_ms
+    }
+
+    /// Its role is in doubt until `until_ms`, unless somebody looks before.
+    pub fn suspect(&self, until_ms: u64) {
+        self.suspect_until_ms.store(until_ms, Ordering::Release);
+    }
+
+    /// Whether its connections are closed, also those at work: it is taken for dead, or OFFLINE_HARD.
+    pub fn is_cut(&self) -> bool {
+        self.is_severed() || self.status.load(Ordering::Acquire) == ServerStatus::OfflineHard as u8
+    }
+
+    /// Whether it is taken for dead.
+    pub fn is_severed(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) == UnderWay::Severed as u8
+    }
+
+    /// Whether statements that run there may never end: it is out, and cut off from its cluster or from the monitor.
+    pub fn is_cut_off(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) == UnderWay::EndsAfterGrace as u8
+    }
+
+    /// Process clock (ms) from which pinned sessions must leave it; [`NEVER`] while they may stay.
+    pub fn leave_at_ms(&self) -> u64 {
+        if Safety::GraceEnd.is_off() {
+            return NEVER;
+        }
+        self.leave_at_ms.load(Ordering::Acquire)
+    }
+
+    /// Whether it serves the hostgroup no more.
+    pub fn is_removed(&self) -> bool {
+        self.status.load(Ordering::Acquire) == REMOVED
+    }
+
+    /// Its status; one that serves no more is OFFLINE_HARD.
+    pub fn status(&self) -> ServerStatus {
+        let status = self.status.load(Ordering::Acquire);
+        let all = [ServerStatus::Online, ServerStatus::Shunned, ServerStatus::OfflineSoft, ServerStatus::ShunnedReplicationLag];
+        all.into_iter().find(|s| *s as u8 == status).unwrap_or(ServerStatus::OfflineHard)
+    }
+
+    /// Its share of the work now: less than its weight while it has not been back for long.
+    pub fn weight(&self, now_ms: u64) -> u64 {
+        let weight = u64::from(self.weight.load(Ordering::Relaxed));
+        match self.back_since_ms.load(Ordering::Relaxed) {
+            0 => weight,
+            since => ramp::weight(weight, now_ms.saturating_sub(since), self.ramp_ms.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Its share of the work as it was written.
+    pub fn configured_weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    /// Takes over what was measured of it: whoever measured has looked at it.
+    pub fn measured(&self, measured: Measured) {
+        self.latency_us.store(measured.latency_us, Ordering::Release);
+        self.lag_ms.store(measured.lag_ms.unwrap_or(UNKNOWN), Ordering::Release);
+        self.suspect_until_ms.store(0, Ordering::Release);
+        if measured.latency_us > 0 {
+            // It answers: the next connect need not wait.
+            self.retry_at_ms.store(0, Ordering::Release);
+        }
+    }
+
+    /// Average of its last pings, us; 0 while unknown.
+    pub fn latency_us(&self) -> u64 {
+        self.latency_us.load(Ordering::Acquire)
+    }
+
+    /// Whether its pings take longer than is allowed.
+    pub fn is_slow(&self) -> bool {
+        self.latency_us.load(Ordering::Relaxed) > self.max_latency_us.load(Ordering::Relaxed)
+    }
+
+    /// How far it is behind its source, ms, where that is known.
+    pub fn lag_ms(&self) -> Option<u64> {
+        Some(self.lag_ms.load(Ordering::Acquire)).filter(|lag| *lag != UNKNOWN)
+    }
+
+    /// Most connections to it, from all workers together.
+    pub fn max_connections(&self) -> u32 {
+        self.max_connections.load(Ordering::Relaxed)
+    }
+
+    /// Connections that exist or are being made.
+    pub fn connections(&self) -> u32 {
+        self.connections.load(Ordering::Acquire)
+    }
+
+    /// Connections that are being made.
+    pub fn connecting(&self) -> u32 {
+        self.connecting.load(Ordering::Acquire)
+    }
+
+    /// True when `max_connections` is reached.
+    pub fn is_full(&self) -> bool {
+        self.connections() >= self.max_connections() && !Safety::ConnectionLimit.is_off()
+    }
+
+    /// True while connects fail and the pause before the next try is not over.
+    pub fn is_backing_off(&self, now_ms: u64) -> bool {
+        self.retry_at_ms.load(Ordering::Acquire) > now_ms
+    }
+
+    /// Takes the right to hold a connection, if `max_connections` allows, and what its user may have: `limit` (0 is none).
+    pub fn reserve(self: &Arc<Self>, quota: &Arc<Quota>, limit: u64) -> Option<Slot> {
+        if !quota.take(limit) {
+            return None;
+        }
+        let slot = self.reserve_for(Arc::clone(quota));
+        if slot.is_none() {
+            quota.give_back();
+        }
+        slot
+    }
+
+    fn reserve_for(self: &Arc<Self>, quota: Arc<Quota>) -> Option<Slot> {
+        let max = if Safety::ConnectionLimit.is_off() { u32::MAX } else { self.max_connections() };
+        let taken = self.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < max).then_some(n + 1));
+        taken.ok().map(|_| Slot(Some((Arc::clone(self), quota))))
+    }
+
+    /// Takes the right to connect now: at most `concurrency` at a time; one at a time after failures.
+    pub fn begin_connect(self: &Arc<Self>, concurrency: u32) -> Option<ConnectPermit> {
+        let limit = if self.failures.load(Ordering::Acquire) > 0 { 1 } else { concurrency };
+        let taken = self.connecting.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1));
+        taken.ok().map(|_| ConnectPermit(Arc::clone(self)))
+    }
+
+    /// A login succeeded; answers how many connects had failed before.
+    pub fn connect_succeeded(&self) -> u32 {
+        self.retry_at_ms.store(0, Ordering::Release);
+        self.failures.swap(0, Ordering::AcqRel)
+    }
+
+    /// A connect failed for a reason that concerns the server; pauses grow until one succeeds.
+    pub fn connect_failed(&self, error: &str, now_ms: u64) {
+        let failures = self.failures.fetch_add(1, Ordering::AcqRel).min(16);
+        let pause = (RETRY_FIRST_MS << failures).min(RETRY_MAX_MS);
+        self.retry_at_ms.store(now_ms + pause, Ordering::Release);
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
+    }
+
+    /// The last connect error, while connects fail.
+    pub fn last_error(&self) -> Option<String> {
+        if self.failures.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The longest ping that is allowed, us.
+fn max_latency_us(server: &Server, terms: &Terms) -> u64 {
+    match server.max_latency_ms {
+        0 => terms.default_max_latency_ms.saturating_mul(1000),
+        ms => u64::from(ms) * 1000,
+    }
+}
+
+/// From when (process clock, ms) pinned sessions must leave a server that is placed so. `before` is what held so far: time
+/// that has begun to run goes on.
+fn leave_at(placement: &Placement, before: u64, grace_ms: u64, now_ms: u64) -> u64 {
+    match (placement.under_way, placement.status) {
+        (UnderWay::Severed, _) | (_, ServerStatus::OfflineHard) => before.min(now_ms),
+        // A transaction that only reads old rows harms nobody.
+        (_, ServerStatus::Online | ServerStatus::OfflineSoft | ServerStatus::ShunnedReplicationLag) => NEVER,
+        (_, ServerStatus::Shunned) => before.min(now_ms.saturating_add(grace_ms)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed::{placement, server};
+
+    const TERMS: Terms = Terms {
+        grace_ms: 500,
+        ramp_ms: 1000,
+        suspicion_ms: 100,
+        default_max_latency_ms: 1000,
+        role: crate::hostgroup::HostgroupRole::Plain,
+        is_galera: false,
+    };
+
+    const ALL: [ServerStatus; 5] = [
+        ServerStatus::Online,
+        ServerStatus::Shunned,
+        ServerStatus::OfflineSoft,
+        ServerStatus::OfflineHard,
+        ServerStatus::ShunnedReplicationLag,
+    ];
+
+    fn observed(server: &ServerShared, status: ServerStatus, now_ms: u64) {
+        server.place(&placement("a", 16, status), &TERMS, PlacedBy::Observation, now_ms);
+    }
+
+    /// Every status after every other: who is used, who must leave when.
+    #[test]
+    fn a_status_says_who_may_stay() {
+        for before in ALL {
+            for after in ALL {
+                let server = server("a", 16);
+                observed(&server, before, 1000);
+                observed(&server, after, 2000);
+                assert_eq!(server.is_online(), after == ServerStatus::Online);
+                assert_eq!(server.is_cut(), after == ServerStatus::OfflineHard);
+                assert_eq!(server.status(), after);
+                let expected = match (before, after) {
+                    (_, ServerStatus::Online | ServerStatus::OfflineSoft | ServerStatus::ShunnedReplicationLag) => NEVER,
+                    (ServerStatus::OfflineHard, ServerStatus::Shunned | ServerStatus::OfflineHard) => 1000,
+                    (ServerStatus::Shunned, ServerStatus::Shunned) => 1500,
+                    (ServerStatus::Shunned, ServerStatus::OfflineHard) => 1500,
+                    (_, ServerStatus::OfflineHard) => 2000,
+                    (_, ServerStatus::Shunned) => 2500,
+                };
+                assert_eq!(server.leave_at_ms(), expected, "{before:?} then {after:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_removed_server_gives_a_grace_once() {
+        let server = server("a", 16);
+        server.remove(UnderWay::MayFinish, &TERMS, 1000);
+        server.remove(UnderWay::MayFinish, &TERMS, 1400);
+        assert!(server.is_removed() && !server.is_online() && !server.is_cut());
+        assert_eq!((server.leave_at_ms(), server.status()), (1500, ServerStatus::OfflineHard));
+        observed(&server, ServerStatus::Online, 1450);
+        assert_eq!(server.leave_at_ms(), NEVER);
+    }
+
+    #[test]
+    fn severed_is_not_used_and_cut() {
+        let server = server("a", 16);
+        let severed = Placement { under_way: UnderWay::Severed, ..placement("a", 16, ServerStatus::Online) };
+        server.place(&severed, &TERMS, PlacedBy::Observation, 1000);
+        assert!(server.is_cut() && server.is_severed() && !server.is_online());
+        assert!(server.leave_at_ms() <= 1000);
+        server.remove(UnderWay::MayFinish, &TERMS, 2000);
+        assert!(server.is_cut(), "who had no time to notice still will");
+        observed(&server, ServerStatus::Online, 3000);
+        assert!(!server.is_cut() && server.is_online());
+    }
+
+    #[test]
+    fn who_is_cut_off_is_so_until_it_is_placed_otherwise() {
+        let server = server("a", 16);
+        let cut_off = Placement { under_way: UnderWay::EndsAfterGrace, ..placement("a", 16, ServerStatus::Shunned) };
+        server.place(&cut_off, &TERMS, PlacedBy::Observation, 1000);
+        assert!(server.is_cut_off() && !server.is_cut() && !server.is_online());
+        assert_eq!(server.leave_at_ms(), 1500);
+        server.remove(UnderWay::EndsAfterGrace, &TERMS, 1200);
+        assert!(server.is_cut_off() && !server.is_cut());
+        assert_eq!(server.leave_at_ms(), 1500, "the grace is given once");
+        server.remove(UnderWay::MayFinish, &TERMS, 1300);
+        assert!(!server.is_cut_off(), "it is back with its cluster, in another role");
+        server.remove(UnderWay::Severed, &TERMS, 1400);
+        server.remove(UnderWay::EndsAfterGrace, &TERMS, 1400);
+        assert!(server.is_cut(), "a dead one stays so");
+        observed(&server, ServerStatus::Online, 2000);
+        assert!(!server.is_cut_off() && !server.is_cut() && server.is_online());
+    }
+
+    #[test]
+    fn what_comes_back_begins_small_but_not_after_lag_or_a_load() {
+        let server = server("a", 16);
+        assert_eq!(server.weight(0), 16, "at the first start");
+        observed(&server, ServerStatus::Shunned, 1000);
+        observed(&server, ServerStatus::Online, 2000);
+        assert_eq!((server.weight(2000), server.weight(2500), server.weight(3000)), (1, 8, 16));
+        observed(&server, ServerStatus::Online, 2400);
+        assert_eq!(server.weight(2500), 8, "a layout that changes nothing begins no ramp");
+        observed(&server, ServerStatus::ShunnedReplicationLag, 5000);
+        observed(&server, ServerStatus::Online, 6000);
+        assert_eq!(server.weight(6000), 16);
+        observed(&server, ServerStatus::OfflineSoft, 7000);
+        server.place(&placement("a", 16, ServerStatus::Online), &TERMS, PlacedBy::Configuration, 8000);
+        assert_eq!(server.weight(8000), 16);
+    }
+
+    #[test]
+    fn a_pause_between_connects_outlasts_layouts_that_change_nothing() {
+        let server = server("a", 16);
+        server.connect_failed("refused", 1000);
+        assert!(server.is_backing_off(1005));
+        observed(&server, ServerStatus::Online, 1005);
+        assert!(server.is_backing_off(1005));
+        observed(&server, ServerStatus::Shunned, 1006);
+        observed(&server, ServerStatus::Online, 1007);
+        assert!(!server.is_backing_off(1007) && server.last_error().is_none(), "it was out, and is back");
+        server.connect_failed("refused", 1007);
+        server.measured(Measured { latency_us: 0, lag_ms: None });
+        assert!(server.is_backing_off(1008), "nothing answered");
+        server.measured(Measured { latency_us: 100, lag_ms: None });
+        assert!(!server.is_backing_off(1008));
+    }
+
+    #[test]
+    fn suspicion_ends_by_time_by_a_layout_or_a_look() {
+        let server = server("a", 16);
+        server.suspect(1100);
+        assert!(!server.is_usable(1099) && server.is_usable(1100) && server.is_online());
+        server.suspect(1100);
+        observed(&server, ServerStatus::Online, 1000);
+        assert!(server.is_usable(1001));
+        server.suspect(1100);
+        server.measured(Measured::default());
+        assert!(server.is_usable(1001));
+    }
+}

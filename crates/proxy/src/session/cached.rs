@@ -1,0 +1,106 @@
+//! The query cache, as a session uses it: only statements whose rule gives a `cache_ttl` come here.
+//!
+//! INVARIANT: nothing is answered from the cache inside a transaction or while anything pins the session.
+
+use super::Session;
+use super::command::Incoming;
+use super::end::End;
+use super::guard::paused;
+use super::respond::Made;
+use crate::cache::{Asked, Asker, CachePolicy, Entry, Execution, Form, Key, Look};
+use crate::class::Class;
+use sql::Analysis;
+use std::sync::Arc;
+use wire::flags::Capabilities;
+use wire::query::split_query;
+
+impl Session {
+    /// Answers a COM_QUERY from the cache; false when it must be run. What it then answers may fill the cache.
+    pub(super) async fn query_from_cache(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
+        let attribute_count = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+            true => split_query(self.payload(command), self.caps).map_or(0, |parts| parts.attribute_count),
+            false => 0,
+        };
+        let asked = Asked::Text { sql: self.sql_text(command, start), attribute_count };
+        let key = self.cache_key(&asked, analysis);
+        self.look_in_cache(key, Form::Text).await
+    }
+
+    /// The same for an execution of the prepared statement `id`.
+    pub(super) async fn execution_from_cache(&mut self, command: Incoming, id: u32) -> Result<bool, End> {
+        let mode = self.mode();
+        let Some(statement) = self.statements.get(id).filter(|s| !s.long_data && !s.cursor) else { return Ok(false) };
+        let asked = Asked::Execution(Execution {
+            statement: &statement.key,
+            mode: &mode,
+            lex: self.lex,
+            params: statement.params,
+            types: &statement.types,
+            payload: self.payload(command),
+            caps: self.caps,
+        });
+        let key = self.cache_key(&asked, &statement.analysis);
+        self.look_in_cache(key, Form::Binary).await
+    }
+
+    fn cache_key(&self, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
+        if !self.pins.set().is_empty() || self.backend.is_some() {
+            return None;
+        }
+        let asker = Asker {
+            user: &self.user.name,
+            hostgroup: self.pool.shared.id,
+            collation: self.collation,
+            class: Class::of(self.caps),
+            state: &self.state,
+            status: self.current_status(),
+        };
+        self.worker.shared.cache.key(&asker, asked, analysis)
+    }
+
+    async fn look_in_cache(&mut self, key: Option<Key>, form: Form) -> Result<bool, End> {
+        let (Some(key), Some(ttl_ms)) = (key, self.directions.cache_ttl_ms) else { return Ok(false) };
+        let policy = CachePolicy { ttl_ms: u64::from(ttl_ms), keeps_empty: self.directions.cache_empty_result };
+        let entry = match self.worker.shared.cache.look(key, form, policy, self.worker.shared.clock.now_ms()) {
+            Look::Hit(entry) => entry,
+            Look::Lead(fill) => {
+                self.fill = Some(Box::new(fill));
+                return Ok(false);
+            }
+            Look::Follow(waiting) => match Box::pin(paused(&self.entry, waiting.wait())).await {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Ok(false),
+                Err(fault) => {
+                    Box::pin(self.report(fault)).await?;
+                    return Ok(true);
+                }
+            },
+            Look::Off => return Ok(false),
+        };
+        self.answer_from(&entry, form).await
+    }
+
+    async fn answer_from(&mut self, entry: &Arc<Entry>, form: Form) -> Result<bool, End> {
+        let mut packets = Vec::new();
+        if entry.write_reply(form, self.current_status(), &mut packets).is_none()
+            || self.send_made(packets, entry.caps()).await? == Made::Not
+        {
+            return Ok(false);
+        }
+        self.facts.row_count = -1;
+        self.facts.found_rows = entry.rows();
+        self.facts.warnings = entry.warnings();
+        self.facts.errors = 0;
+        self.facts.diagnostics = None;
+        Ok(true)
+    }
+
+    /// The statement that was to fill the cache has been answered (or has failed: then it does not).
+    pub(super) fn end_fill(&mut self, succeeded: bool) {
+        let Some(fill) = self.fill.take().filter(|_| succeeded) else { return };
+        if let Some(backend) = self.backend.as_ref() {
+            // A result that is not kept is no fault: the client has it.
+            let _ = fill.finish(backend.core.caps, self.worker.shared.clock.now_ms());
+        }
+    }
+}

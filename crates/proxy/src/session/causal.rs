@@ -1,0 +1,187 @@
+//! Causal reads: a session that wrote reads what it wrote, from whatever replica.
+//!
+//! On a cluster's writers the GTID of each write is remembered; MySQL must be told to say it. A statement for the cluster's
+//! readers first asks the server at hand to wait for that GTID, and goes to the writers when it does not have it in time.
+//! The same is done for what a token names, for a rule's `gtid_from_hostgroup` and for a comment's `min_gtid`.
+//! A pinned session stays where it is: a transaction that began on a reader sees what was there when it began.
+
+use super::Session;
+use super::acquire::{Fault, interruption};
+use super::guard::unless_killed;
+use super::relay::Outgoing;
+use super::sync::{Ahead, is_about_diagnostics};
+use crate::backend::Tracking;
+use crate::causal::{CausalRole, Origin, Writing};
+use crate::counters::count;
+use crate::reframe::ReplyFacts;
+use model::HostgroupId;
+use model::settings::CausalReads;
+use sql::{Analysis, Kind};
+use std::io;
+use std::task::{Context, Waker};
+use std::time::Duration;
+use wire::charset::Flavor;
+use wire::codec::Reader;
+use wire::flags::StatusFlags;
+
+/// A server that waits for a GTID answers within the time it was given; this is for the way there and back, ms.
+const ANSWER_MS: u64 = 1_000;
+
+/// GTIDs that a server is to have before a statement runs there.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Where the session has them from.
+    origin: Origin,
+    /// The hostgroup through which they were written, or which they are asked of.
+    hostgroup: HostgroupId,
+    /// Who serves the statement when they do not come in time.
+    fallback: Option<HostgroupId>,
+    /// How long they are waited for, ms.
+    timeout_ms: u64,
+}
+
+impl Session {
+    /// Whether the statement at hand is run as if there were no causal reads.
+    pub(super) fn is_not_causal(&self) -> bool {
+        self.lane.causal().is_none() && self.directions.gtid_from.is_none() && self.min_gtid.is_none()
+    }
+
+    /// As [`Session::sync`], where causal reads are on or the statement asks for them.
+    pub(super) async fn sync_causally(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
+        let mut ahead = self.sync(analysis).await?;
+        if waits(analysis)
+            && let Some(lacked) = self.what_is_lacked().await?
+        {
+            count(&self.worker.counters.causal_timeouts);
+            // The backend is taken to have what goes ahead.
+            self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
+            let Some(writer) = lacked.fallback else { return Err(self.nobody_has(lacked)) };
+            self.directions.needs.max_lag_ms = None;
+            self.go_to(writer);
+            self.obtain().await?;
+            ahead = self.sync(analysis).await?;
+        }
+        if self.lane.causal().writes == Writing::Remembered {
+            self.have_gtids_told(analysis, &mut ahead);
+        }
+        Ok(ahead)
+    }
+
+    /// Remembers what a statement wrote on a cluster's writers.
+    pub(super) fn note_written(&mut self, reply: &ReplyFacts) {
+        let told = || reply.variables.iter().rev().find(|(name, _)| **name == *"last_gtid").map(|(_, value)| value);
+        let Some(gtids) = reply.gtids.as_ref().or_else(told) else { return };
+        let Some(backend) = self.backend.as_ref() else { return };
+        self.writes.get_or_insert_default().note(&backend.core.server.key, backend.core.info.flavor, gtids);
+    }
+
+    /// What the server at hand does not have in time, of all that the statement at hand is to see.
+    async fn what_is_lacked(&mut self) -> Result<Option<Wanted>, Fault> {
+        if !self.pins.set().is_empty() {
+            return Ok(None);
+        }
+        for wanted in self.gtids_wanted().into_iter().flatten() {
+            if !self.has(wanted).await? {
+                return Ok(Some(wanted));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the statement at hand is to see: by the scope of causal reads, by its rule, by its comment.
+    fn gtids_wanted(&mut self) -> [Option<Wanted>; 4] {
+        let here = self.pool.shared.id;
+        let part = self.lane.causal();
+        let writer = match part.role {
+            CausalRole::Readers { writer } => Some(writer),
+            CausalRole::Writers | CausalRole::Others => None,
+        };
+        let wanted = |origin, hostgroup, fallback| Wanted { origin, hostgroup, fallback, timeout_ms: part.timeout_ms };
+        let own = writer.filter(|_| part.scope != CausalReads::Off);
+        let token = writer.filter(|_| part.scope == CausalReads::Token);
+        let rule = self.directions.gtid_from.filter(|id| *id != here && own != Some(*id));
+        // A cluster's writer has whatever was acknowledged.
+        let comment = self.min_gtid.clone().filter(|_| part.role != CausalRole::Writers);
+        let asked = writer.unwrap_or(here);
+        if let Some(gtids) = &comment {
+            self.writes.get_or_insert_default().told(Origin::Comment, asked, gtids);
+        }
+        [
+            own.map(|id| wanted(Origin::Own, id, writer)),
+            token.map(|id| wanted(Origin::Token, id, writer)),
+            rule.map(|id| wanted(Origin::Own, id, Some(id))),
+            comment.map(|_| wanted(Origin::Comment, asked, writer)),
+        ]
+    }
+
+    /// Nobody is known who would have it for certain.
+    fn nobody_has(&self, wanted: Wanted) -> Fault {
+        let (id, ms) = (self.pool.shared.id, wanted.timeout_ms);
+        let text = format!("Max connect timeout reached while reaching hostgroup {id} after {ms}ms: its server does not have min_gtid yet");
+        Fault::error(9001, b"HY000", text)
+    }
+
+    /// Whether the server at hand has what is wanted; waits for it.
+    async fn has(&mut self, wanted: Wanted) -> Result<bool, Fault> {
+        let Wanted { origin, hostgroup, timeout_ms, .. } = wanted;
+        let Some(written) = self.writes.as_ref().and_then(|writes| writes.known(origin, hostgroup)) else { return Ok(true) };
+        let Some(backend) = self.backend.as_mut() else { return Ok(true) };
+        if written.is_on(&backend.core.server.key) {
+            return Ok(true);
+        }
+        count(&self.worker.counters.causal_waits);
+        let question = written.question(timeout_ms);
+        let limit = Duration::from_millis(timeout_ms + ANSWER_MS);
+        let exchange = async {
+            let answer = tokio::time::timeout(limit, backend.query(&question, &self.worker.buffers)).await;
+            answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the question for a GTID")))
+        };
+        let reply = match unless_killed(&self.entry, exchange).await {
+            Ok(reply) => reply,
+            Err(e) => return Err(self.wait_failed(&e)),
+        };
+        backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+        let has_it = reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0"));
+        if has_it && let Some(writes) = self.writes.as_mut() {
+            writes.arrived(origin, hostgroup, &backend.core.server.key);
+        }
+        Ok(has_it)
+    }
+
+    /// The question was not answered: the session was killed, or the connection is of no use any more.
+    fn wait_failed(&mut self, e: &io::Error) -> Fault {
+        let killed =
+            (e.kind() == io::ErrorKind::Interrupted).then(|| interruption(&self.entry, &Context::from_waker(Waker::noop()))).flatten();
+        match killed {
+            Some(fault) => {
+                self.backend = None;
+                fault
+            }
+            None => self.lost_before(e),
+        }
+    }
+
+    /// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
+    /// would wipe out; it asked when it began.
+    fn have_gtids_told(&mut self, analysis: &Analysis, ahead: &mut Ahead) {
+        let is_told = self.state.variables.get("session_track_gtids").is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
+        if is_told || !self.pins.set().is_empty() || is_about_diagnostics(analysis) {
+            return;
+        }
+        let Some(core) = self.backend.as_mut().map(|backend| &mut backend.core) else { return };
+        let asks = core.info.flavor == Flavor::MySql && core.tracking == Tracking::Ours && !core.tells_gtids;
+        if asks && !core.status.contains(StatusFlags::IN_TRANS) {
+            ahead.push("SET SESSION session_track_gtids=OWN_GTID", core.caps);
+            core.tells_gtids = true;
+        }
+    }
+}
+
+/// Whether the statement may read rows.
+fn waits(analysis: &Analysis) -> bool {
+    let only_writes = matches!(
+        analysis.kind,
+        Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Ddl | Kind::DropTable | Kind::Set | Kind::Use
+    );
+    !only_writes && !is_about_diagnostics(analysis)
+}

@@ -1,0 +1,184 @@
+//! Tokens that carry causal reads from one session to another: `SHOW TIDEGATE GTID` and
+//! `SET TIDEGATE GTID = '...' [FOR HOSTGROUP n]`.
+//!
+//! Answered by the proxy, as plain statements (COM_QUERY). A token is a GTID set as servers write it. INVARIANT: whoever may not wait
+//! for tokens (`causal_reads` is not `token`) is told so, never passed over.
+
+use super::Session;
+use super::command::Incoming;
+use super::end::End;
+use crate::causal::{CausalPart, CausalRole, Origin, Writes};
+use model::HostgroupId;
+use model::settings::CausalReads;
+use sql::{LexMode, Lexer};
+use wire::codec::put_lenenc_bytes;
+use wire::flags::Capabilities;
+use wire::message::put_eof;
+use wire::packet;
+
+/// What a statement about tokens says.
+#[derive(Debug, PartialEq, Eq)]
+enum Order {
+    /// Which GTIDs this session has written, or was told of.
+    Show,
+    /// What its reads are to wait for from now on; empty for nothing.
+    Set {
+        /// The set.
+        gtids: String,
+        /// A hostgroup of the cluster; None for the user's own.
+        hostgroup: Option<HostgroupId>,
+    },
+}
+
+/// ER_NOT_SUPPORTED_YET.
+const NOT_SUPPORTED: u16 = 1235;
+/// ER_WRONG_VALUE_FOR_VAR.
+const WRONG_VALUE: u16 = 1231;
+
+impl Session {
+    /// Obeys a statement about tokens; false for any other.
+    pub(super) async fn obeys_token_order(&mut self, command: Incoming, start: usize) -> Result<bool, End> {
+        let Some(order) = order(self.sql_text(command, start), self.lex) else { return Ok(false) };
+        Box::pin(self.obey_token_order(order)).await?;
+        Ok(true)
+    }
+
+    async fn obey_token_order(&mut self, order: Order) -> Result<(), End> {
+        self.facts.warnings = 0;
+        self.facts.errors = 0;
+        self.facts.diagnostics = None;
+        self.facts.own_error = None;
+        match order {
+            Order::Show => {
+                self.facts.row_count = -1;
+                let tokens = self.writes.as_ref().map(|writes| writes.tokens()).unwrap_or_default();
+                let rows: Vec<[String; 2]> = tokens.into_iter().map(|(id, gtids)| [id.to_string(), gtids]).collect();
+                self.send_made(result(["hostgroup", "gtid"], &rows), Capabilities::PROTOCOL_41).await.map(drop)
+            }
+            Order::Set { gtids, hostgroup } => {
+                self.facts.row_count = 0;
+                let id = hostgroup.unwrap_or(self.user.default_hostgroup);
+                let snapshot = self.worker.snapshot();
+                let user = snapshot.users.get(&self.user.name).unwrap_or(&self.user);
+                let part = CausalPart::of(&snapshot, user, id);
+                let writer = match part.role {
+                    CausalRole::Readers { writer } => writer,
+                    CausalRole::Writers | CausalRole::Others => id,
+                };
+                if part.scope != CausalReads::Token {
+                    let text = format!("Tidegate: causal_reads is not 'token' for this user in the cluster of hostgroup {id}");
+                    return self.send_error(NOT_SUPPORTED, "42000", &text).await;
+                }
+                if !self.writes.get_or_insert_with(Box::<Writes>::default).told(Origin::Token, writer, gtids.trim()) {
+                    return self.send_error(WRONG_VALUE, "42000", "Tidegate: the token is no GTID set").await;
+                }
+                self.send_ok().await
+            }
+        }
+    }
+}
+
+/// Reads a statement about tokens; None for any other.
+fn order(sql: &[u8], lex: LexMode) -> Option<Order> {
+    let mut lexer = Lexer::new(sql, lex);
+    let mut word = || {
+        let token = lexer.token();
+        String::from_utf8_lossy(token.text(sql)).into_owned()
+    };
+    let verb = word();
+    let is_show = verb.eq_ignore_ascii_case("SHOW");
+    if !is_show && !verb.eq_ignore_ascii_case("SET") || !word().eq_ignore_ascii_case("TIDEGATE") || !word().eq_ignore_ascii_case("GTID") {
+        return None;
+    }
+    let mut next = word();
+    let order = if is_show {
+        Order::Show
+    } else {
+        if next != "=" {
+            return None;
+        }
+        let gtids = unquoted(&word())?.to_owned();
+        next = word();
+        let is_named = next.eq_ignore_ascii_case("FOR");
+        if is_named && !word().eq_ignore_ascii_case("HOSTGROUP") {
+            return None;
+        }
+        let hostgroup = if is_named { Some(HostgroupId(word().parse().ok()?)) } else { None };
+        if is_named {
+            next = word();
+        }
+        Order::Set { gtids, hostgroup }
+    };
+    if next == ";" {
+        next = word();
+    }
+    next.is_empty().then_some(order)
+}
+
+/// The content of a string. No GTID has a character that would have to be escaped.
+fn unquoted(text: &str) -> Option<&str> {
+    let inner = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    inner.or_else(|| text.strip_prefix('"')?.strip_suffix('"'))
+}
+
+/// A text result as a server with nothing but CLIENT_PROTOCOL_41 sends it.
+fn result<const N: usize>(columns: [&str; N], rows: &[[String; N]]) -> Vec<u8> {
+    /// utf8mb4_general_ci.
+    const COLLATION: [u8; 2] = [45, 0];
+    /// MYSQL_TYPE_VAR_STRING.
+    const TEXT: u8 = 253;
+    let (mut out, mut seq) = (Vec::new(), 1);
+    packet::put_packet(&mut out, &mut seq, &[u8::try_from(N).unwrap_or(u8::MAX)]);
+    let mut payload = Vec::new();
+    let mut eof = Vec::new();
+    put_eof(&mut eof, 0, wire::flags::StatusFlags::AUTOCOMMIT);
+    for name in columns {
+        payload.clear();
+        for text in ["def", "", "", "", name, ""] {
+            put_lenenc_bytes(&mut payload, text.as_bytes());
+        }
+        payload.push(0x0c);
+        payload.extend_from_slice(&COLLATION);
+        payload.extend_from_slice(&u32::try_from(4 * crate::gtid::MAX_SET_BYTES).unwrap_or(u32::MAX).to_le_bytes());
+        payload.extend_from_slice(&[TEXT, 0, 0, 0, 0, 0]);
+        packet::put_packet(&mut out, &mut seq, &payload);
+    }
+    packet::put_packet(&mut out, &mut seq, &eof);
+    for row in rows {
+        payload.clear();
+        row.iter().for_each(|text| put_lenenc_bytes(&mut payload, text.as_bytes()));
+        packet::put_packet(&mut out, &mut seq, &payload);
+    }
+    packet::put_packet(&mut out, &mut seq, &eof);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_told_from_statements_for_servers() {
+        let read = |text: &str| order(text.as_bytes(), LexMode::default());
+        let set = |gtids: &str, hostgroup: Option<u32>| Some(Order::Set { gtids: gtids.into(), hostgroup: hostgroup.map(HostgroupId) });
+        for text in ["SHOW TIDEGATE GTID", "/* x */ show tidegate gtid ; "] {
+            assert_eq!(read(text), Some(Order::Show), "{text}");
+        }
+        assert_eq!(read("SET TIDEGATE GTID = '0-1-57'"), set("0-1-57", None));
+        assert_eq!(read("set tidegate gtid=\"aa:1\" for hostgroup 7;"), set("aa:1", Some(7)));
+        assert_eq!(read("SET TIDEGATE GTID = ''"), set("", None));
+        for text in [
+            "SHOW TABLES",
+            "SHOW TIDEGATE GTID, 1",
+            "SHOW TIDEGATE GTID; SELECT 1",
+            "SET tidegate = 1",
+            "SET TIDEGATE GTID = 0",
+            "SET TIDEGATE GTID = '0-1-57' FOR HOSTGROUP x",
+            "SET TIDEGATE GTID = '0-1-57', autocommit=0",
+            "SET @tidegate = 'gtid'",
+            "",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Character sets of a session: what a statement changed of them, and text that keeps its own.
+//!
+//! Servers tell of them only in part: a SET of one variable changes others, and results have a collation that no
+//! variable shows. So a server is asked after each change ([`Session::ask_for_charsets`]); the collation of the results
+//! is in the answer's column definitions. Values of user variables are kept in a form that means the same under every
+//! character set and sql_mode ([`portable`]).
+
+use super::Session;
+use super::guard::guarded;
+use crate::memory::Change;
+use crate::reframe::ReplyFacts;
+use crate::state::{RESULTS_COLLATION, State};
+use sql::{LexMode, Target};
+use wire::charset::{self, Flavor};
+use wire::codec::Reader;
+use wire::packet::{self, HEADER};
+
+/// One question for all that a change of one may have changed.
+const QUESTION: &str = "SELECT @@character_set_client,@@character_set_connection,@@character_set_results,@@collation_connection";
+/// In the question's order, and what the answer's definitions say.
+const ALL: [&str; 5] =
+    ["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION];
+
+/// Is it one of the variables that decide how text travels?
+pub fn is_one(name: &str) -> bool {
+    ALL.contains(&name)
+}
+
+/// Did the statement change how text travels?
+pub fn changed_by(reply: &ReplyFacts) -> bool {
+    reply.error.is_none() && reply.variables.iter().any(|(name, _)| is_one(name))
+}
+
+/// Which variables an assignment decides, whatever their values were before; None when that depends on more than the
+/// statement.
+pub fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
+    match target {
+        Target::Names { .. } => Some(&ALL),
+        // The connection's character set becomes that of the schema.
+        Target::CharacterSet(_) => None,
+        Target::Session(name) => Some(match name.as_str() {
+            "character_set_client" => &["character_set_client"],
+            "character_set_results" => &["character_set_results", RESULTS_COLLATION],
+            "character_set_connection" | "collation_connection" => &["character_set_connection", "collation_connection"],
+            _ => &[],
+        }),
+        _ => Some(&[]),
+    }
+}
+
+impl Session {
+    /// Asks the held backend for the character sets in force, and notes them. False when there is no answer.
+    pub(super) async fn ask_for_charsets(&mut self) -> bool {
+        let Some(backend) = self.backend.as_mut() else { return false };
+        let exchange = async {
+            backend.send_query(QUESTION).await?;
+            backend.collect(wire::reply::ReplyKind::Results, true, &self.worker.buffers).await
+        };
+        let Ok(reply) = guarded(&self.worker, &self.entry, exchange).await else { return false };
+        let flavor = self.backend.as_ref().map_or(Flavor::MySql, |b| b.core.info.flavor);
+        let Some(row) = reply.rows.first() else { return false };
+        let mut values = Reader::new(row);
+        for name in ALL.iter().take(4) {
+            // NULL (0xfb) is no string: results without a conversion.
+            let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
+            self.set_variable(name, Some(&value));
+        }
+        let results = self.state.variables.get("character_set_results").is_some_and(|value| !value.is_empty());
+        let collation = first_column_collation(&reply.raw).and_then(|id| charset::collation_in(flavor, id)).filter(|_| results);
+        self.set_variable(RESULTS_COLLATION, collation.map(|collation| collation.name.as_bytes()));
+        true
+    }
+
+    /// The values now, of variables that a statement decides.
+    pub(super) fn charset_changes(&self, names: &[&'static str]) -> Vec<Change> {
+        let value = |name: &str| self.state.variables.get(name).cloned().unwrap_or_else(|| (*b"").into());
+        names.iter().map(|name| ((*name).into(), value(name))).collect()
+    }
+
+    /// Has the session text in user variables that would be read anew under another character set?
+    pub(super) fn has_text_variables(&self) -> bool {
+        self.state.user_variables.entries().iter().any(|(_, literal)| matches!(literal.first(), Some(b'\'' | b'"')))
+    }
+}
+
+/// The collation id in the first column definition of a reply.
+fn first_column_collation(raw: &[u8]) -> Option<u16> {
+    let (count_len, _) = packet::header(raw)?;
+    let rest = raw.get(HEADER + count_len..)?;
+    let (len, _) = packet::header(rest)?;
+    let definition = rest.get(HEADER..HEADER + len)?;
+    // The definition ends: collation (2), length (4), type (1), flags (2), decimals (1), filler (2).
+    let at = definition.len().checked_sub(12)?;
+    definition.get(at..at + 2)?.first_chunk::<2>().map(|bytes| u16::from_le_bytes(*bytes))
+}
+
+/// Character sets in which a byte below 0x80 may be the second half of a character.
+const AMBIGUOUS: &[&str] = &["big5", "gbk", "gb2312", "gb18030", "sjis", "cp932", "euckr", "ujis", "eucjpms"];
+/// Character sets in which ASCII is not itself.
+const WIDE: &[&str] = &["ucs2", "utf16", "utf16le", "utf32"];
+
+/// A string literal in a form that means the same under every character set and sql_mode; None when that is not certain,
+/// or it is no plain string.
+pub fn portable(literal: &str, lex: LexMode, state: &State) -> Option<String> {
+    let text = unquoted(literal, lex)?;
+    let variable = |name| state.variables.get(name).and_then(|value| std::str::from_utf8(value).ok()).filter(|value| !value.is_empty());
+    let (client, connection) = (variable("character_set_client")?, variable("character_set_connection")?);
+    let collation = variable("collation_connection")?;
+    let ascii = text.is_ascii();
+    if !ascii && AMBIGUOUS.contains(&client) {
+        return None;
+    }
+    let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let same_bytes = client == connection || client == "binary" || ascii && !WIDE.contains(&connection);
+    Some(match same_bytes {
+        true => format!("_{connection} x'{hex}' COLLATE `{collation}`"),
+        false => format!("CONVERT(_{client} x'{hex}' USING {connection}) COLLATE `{collation}`"),
+    })
+}
+
+/// What a string literal says, without its quotes and escapes.
+fn unquoted(literal: &str, lex: LexMode) -> Option<String> {
+    let quote = literal.chars().next().filter(|quote| *quote == '\'' || *quote == '"' && !lex.ansi_quotes)?;
+    let mut rest = literal.strip_prefix(quote)?.strip_suffix(quote)?.chars();
+    let mut text = String::with_capacity(literal.len());
+    while let Some(character) = rest.next() {
+        match character {
+            '\\' if !lex.no_backslash_escapes => match rest.next()? {
+                '0' => text.push('\0'),
+                'b' => text.push('\u{8}'),
+                'n' => text.push('\n'),
+                'r' => text.push('\r'),
+                't' => text.push('\t'),
+                'Z' => text.push('\u{1a}'),
+                // Kept for LIKE.
+                wildcard @ ('%' | '_') => text.extend(['\\', wildcard]),
+                other => text.push(other),
+            },
+            // A quote within is doubled.
+            _ if character == quote => text.push(rest.next().filter(|second| *second == quote)?),
+            _ => text.push(character),
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(client: &str, connection: &str, collation: &str) -> State {
+        let mut state = State::default();
+        for (name, value) in
+            [("character_set_client", client), ("character_set_connection", connection), ("collation_connection", collation)]
+        {
+            state.variables.set(name, Some(value.as_bytes()));
+        }
+        state
+    }
+
+    #[test]
+    fn text_keeps_its_character_set() {
+        let latin1 = state("latin1", "latin1", "latin1_bin");
+        let mode = LexMode::default();
+        assert_eq!(portable("'a''b\\n'", mode, &latin1).unwrap(), "_latin1 x'6127620a' COLLATE `latin1_bin`");
+        assert_eq!(portable("\"\"", mode, &latin1).unwrap(), "_latin1 x'' COLLATE `latin1_bin`");
+        let mixed = state("utf8mb4", "latin1", "latin1_bin");
+        assert_eq!(portable("'\u{e4}'", mode, &mixed).unwrap(), "CONVERT(_utf8mb4 x'c3a4' USING latin1) COLLATE `latin1_bin`");
+        assert_eq!(portable("'a'", mode, &mixed).unwrap(), "_latin1 x'61' COLLATE `latin1_bin`");
+        let wide = state("utf8mb4", "utf16", "utf16_bin");
+        assert_eq!(portable("'a'", mode, &wide).unwrap(), "CONVERT(_utf8mb4 x'61' USING utf16) COLLATE `utf16_bin`");
+        assert_eq!(portable("'\u{e4}'", mode, &state("gbk", "gbk", "gbk_bin")), None);
+    }
+
+    #[test]
+    fn escapes_follow_the_mode() {
+        let latin1 = state("latin1", "latin1", "latin1_bin");
+        let plain = LexMode { no_backslash_escapes: true, ..LexMode::default() };
+        assert_eq!(portable("'a\\n'", plain, &latin1).unwrap(), "_latin1 x'615c6e' COLLATE `latin1_bin`");
+        assert_eq!(portable("'\\%'", LexMode::default(), &latin1).unwrap(), "_latin1 x'5c25' COLLATE `latin1_bin`");
+        for other in ["5", "-1.5", "NULL", "x'41'", "_latin1'a'", "TRUE", "'"] {
+            assert_eq!(portable(other, LexMode::default(), &latin1), None, "{other}");
+        }
+        let quotes = LexMode { ansi_quotes: true, ..LexMode::default() };
+        assert_eq!(portable("\"a\"", quotes, &latin1), None);
+    }
+
+    #[test]
+    fn the_collation_is_found_in_the_definition() {
+        let mut raw = vec![1, 0, 0, 1, 1];
+        let definition = [&b"\x03def\0\0\0\x01c\0\x0c"[..], &[46, 0, 28, 0, 0, 0, 253, 0, 0, 39, 0, 0]].concat();
+        raw.extend_from_slice(&[u8::try_from(definition.len()).unwrap(), 0, 0, 2]);
+        raw.extend_from_slice(&definition);
+        assert_eq!(first_column_collation(&raw), Some(46));
+        assert_eq!(first_column_collation(&raw[..7]), None);
+    }
+}

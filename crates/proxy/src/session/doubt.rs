@@ -1,0 +1,395 @@
+//! A write whose answer was lost: was it applied? The writer that the cluster has now is asked for its GTID.
+//!
+//! That the GTID is there is proof at once. That it is not there is proof only if it cannot come any more: the server takes
+//! writes, follows nobody, has received nothing of that GTID that it has still to apply, and the backend at hand owns the GTID,
+//! for which it has waited if another session or an applier had it. What is then sent again is sent under the same GTID, and
+//! what is not uses it up with an empty transaction; so if the lost transaction should turn up after all, every server that has
+//! the GTID skips it. INVARIANT: without one of the two proofs the client is told that the outcome is unknown.
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::end::End;
+use super::facts::InsertId;
+use super::guard::{guarded, paused, unless_killed};
+use super::label::{Scope, Standing, set_to};
+use super::leave::{TRANSACTION, WISHES};
+use super::relay::Outgoing;
+use super::retry::Patience;
+use super::sync::Ahead;
+use crate::backend::{Backend, Collected, put_query};
+use crate::buffer::BufferPool;
+use crate::counters::count;
+use crate::labels::Label;
+use crate::reframe::ReplyFacts;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::codec::Reader;
+use wire::reply::ReplyKind;
+
+/// The server was lost, and the transaction was not applied: as where a server had to be left.
+const NOT_APPLIED: u16 = 9004;
+
+/// What a server says of a GTID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Its transaction is applied.
+    Applied,
+    /// It is not, and will not be unless by the backend that asked.
+    Ours,
+    /// It is not, but may still come.
+    NotYet(&'static str),
+    /// The server does not let the user ask.
+    Denied(String),
+}
+
+/// Whether the question is asked in a transaction, in which the write may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    /// It is.
+    Begin,
+    /// It is not: a transaction follows that says its own BEGIN.
+    None,
+}
+
+impl Session {
+    /// Before a single write is sent once more: asks what became of the attempt before. Answers the reply if it was applied.
+    pub(super) async fn settle_write(&mut self, ahead: &mut Ahead) -> Result<Option<ReplyFacts>, Fault> {
+        let Some(standing) = self.standing() else { return Ok(None) };
+        if !matches!(standing, Standing::InDoubt | Standing::Disproved | Standing::Claimed) || !self.is_of(Scope::Statement) {
+            return Ok(None);
+        }
+        // The backend is taken to have what goes ahead.
+        self.send_statement(ahead, Outgoing::Bytes(&[])).await?;
+        *ahead = Ahead::default();
+        match self.claim(Opening::Begin).await? {
+            Finding::Applied => {
+                self.unlabel(Some("ROLLBACK")).await;
+                match self.label.as_mut().and_then(|labelled| labelled.answer.take()) {
+                    Some(answer) => {
+                        self.found_applied();
+                        self.give_insert_id(answer.facts.last_insert_id).await;
+                        self.tell(answer).await.map(Some)
+                    }
+                    // It was applied before it was committed: only tables without transactions do that.
+                    None => Err(self.undecided("it was applied, and what it answered is not known")),
+                }
+            }
+            Finding::Ours => {
+                if standing == Standing::InDoubt {
+                    count(&self.worker.counters.lost_writes_not_applied);
+                }
+                self.set_standing(Standing::Claimed);
+                Ok(None)
+            }
+            Finding::NotYet(why) => Err(self.not_yet(why).await),
+            Finding::Denied(why) => Err(self.undecided(&why)),
+        }
+    }
+
+    /// Before the COMMIT of a transaction is sent once more: asks what became of the one before. Answers the reply if it was
+    /// applied; an error if it was not, and its transaction cannot be replayed.
+    pub(super) async fn settle_commit(&mut self) -> Result<Option<ReplyFacts>, Fault> {
+        if self.standing() != Some(Standing::InDoubt) || !self.is_of(Scope::Transaction) {
+            return Ok(None);
+        }
+        // Asked on any backend of the writer: nothing of the session's is needed for it.
+        let pins = std::mem::take(&mut self.pins);
+        let result = self.obtain().await;
+        self.pins = pins;
+        result?;
+        match self.claim(Opening::Begin).await? {
+            Finding::Applied => {
+                self.unlabel(Some("ROLLBACK")).await;
+                self.found_applied();
+                self.answer_commit().await.map(Some)
+            }
+            Finding::Ours => {
+                count(&self.worker.counters.lost_writes_not_applied);
+                self.set_standing(Standing::Disproved);
+                let is_movable = self.is_movable();
+                // Without a replay the GTID is used up, whatever the answer to that is: it cannot be applied otherwise.
+                self.unlabel(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
+                self.lend_back();
+                if is_movable { Ok(None) } else { Err(self.not_applied("")) }
+            }
+            Finding::NotYet(why) => Err(self.not_yet(why).await),
+            Finding::Denied(why) => Err(self.undecided(&why)),
+        }
+    }
+
+    /// Before a transaction with a label is said again: the backend gets the same label if its COMMIT was sent before, else
+    /// another one.
+    pub(super) async fn label_replay(&mut self) -> Result<(), Fault> {
+        match self.standing() {
+            Some(Standing::Disproved | Standing::Claimed | Standing::InDoubt) => match self.claim(Opening::None).await? {
+                Finding::Ours => {
+                    self.set_standing(Standing::Claimed);
+                    Ok(())
+                }
+                _ => {
+                    self.set_standing(Standing::InDoubt);
+                    Err(self.lost_before(&io::Error::other("the transaction turned up after all")))
+                }
+            },
+            Some(_) => {
+                self.renew_label();
+                let mut ahead = Ahead::default();
+                self.label_ahead(&mut ahead);
+                self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
+                if self.standing() == Some(Standing::Refused) {
+                    self.drop_label(false);
+                }
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What follows a fault while it is not known whether a write was applied: another look, or the end of it.
+    pub(super) async fn doubt_again(&mut self, patience: &mut Patience, fault: Fault) -> Result<(), Fault> {
+        let now_us = self.worker.shared.clock.now_us();
+        self.lost_at_us.get_or_insert(now_us);
+        let (text, pins, again) = match fault {
+            Fault::End(end) => return Err(end.into()),
+            Fault::Lost { text, pins, .. } => (text, pins, true),
+            // It was refused to the question: the write itself had been sent before.
+            Fault::Refused { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.pins.set(), true),
+            Fault::Error { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.pins.set(), false),
+        };
+        let until_us = self.retry_deadline_us();
+        if again && self.standing() == Some(Standing::InDoubt) && now_us < until_us {
+            self.backend = None;
+            self.again_until_us = Some(until_us);
+            let pause_ms = patience.next_pause_ms();
+            match paused(&self.entry, tokio::time::sleep(Duration::from_millis(pause_ms))).await {
+                Ok(()) => return Ok(()),
+                Err(Fault::End(end)) => return Err(end.into()),
+                Err(_) => {}
+            }
+        }
+        count(&self.worker.counters.lost_writes_undecided);
+        tracing::warn!("session {}: it is not known whether a lost write was applied: {text}", self.entry.id);
+        Err(Fault::Lost { certainty: Certainty::Unknown, text, pins })
+    }
+
+    /// The backend at hand asks for the label, and owns it if it is not applied.
+    async fn claim(&mut self, opening: Opening) -> Result<Finding, Fault> {
+        let left_us = self.retry_deadline_us().saturating_sub(self.worker.shared.clock.now_us());
+        let Some(labelled) = self.label.as_mut() else { return Ok(Finding::NotYet("no label")) };
+        let Some(backend) = self.backend.as_mut() else { return Ok(Finding::NotYet("no backend")) };
+        let before = labelled.server.as_ref().filter(|before| !Arc::ptr_eq(before, &backend.core.server));
+        let is_elsewhere = before.is_some_and(|before| before.is_online());
+        backend.core.is_labelled = true;
+        let exchange = async {
+            let asked = ask(backend, &labelled.label, opening, &self.worker.buffers);
+            let answer = tokio::time::timeout(Duration::from_micros(left_us), asked).await;
+            answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "another session has its GTID")))
+        };
+        match unless_killed(&self.entry, exchange).await {
+            Ok(Finding::Ours) if is_elsewhere => Ok(Finding::NotYet("the server that was lost is in use")),
+            Ok(finding) => {
+                if finding == Finding::Ours {
+                    labelled.server = Some(Arc::clone(&backend.core.server));
+                }
+                Ok(finding)
+            }
+            Err(e) => {
+                self.end_what_runs();
+                Err(self.lost(&e, Certainty::Unknown))
+            }
+        }
+    }
+
+    /// The question is to be asked again in a moment.
+    async fn not_yet(&mut self, why: &str) -> Fault {
+        self.unlabel(Some("ROLLBACK")).await;
+        self.lend_back();
+        // What was proven before holds no longer.
+        self.set_standing(Standing::InDoubt);
+        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.pins.set() }
+    }
+
+    /// Nobody can say.
+    fn undecided(&mut self, why: &str) -> Fault {
+        self.set_standing(Standing::Undecided);
+        self.backend = None;
+        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.pins.set() }
+    }
+
+    fn found_applied(&self) {
+        count(&self.worker.counters.lost_writes_applied);
+        if let Some(labelled) = &self.label {
+            tracing::info!("session {}: a write whose answer was lost is applied ({})", self.entry.id, labelled.label);
+        }
+    }
+
+    /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
+    async fn give_insert_id(&mut self, id: u64) {
+        let Some(backend) = self.backend.as_mut().filter(|_| id != 0) else { return };
+        backend.core.last_insert_id = None;
+        let set = format!("SET @@session.last_insert_id={id}");
+        if guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await.is_err() {
+            self.backend = None;
+        }
+    }
+
+    /// The client is told that its transaction is committed.
+    async fn answer_commit(&mut self) -> Result<ReplyFacts, Fault> {
+        self.keep_replied_insert_id();
+        self.forget_transaction();
+        if !self.pins.set().without(WISHES).is_empty() {
+            // What else it had there is gone: the next statement is told.
+            self.lend_back();
+        }
+        self.send_ok().await?;
+        Ok(ReplyFacts { status: Some(self.current_status()), ..ReplyFacts::default() })
+    }
+
+    /// The COMMIT of the client's transaction was lost, and is proven not to have happened.
+    pub(super) fn is_commit_disproved(&self) -> bool {
+        self.is_of(Scope::Transaction) && matches!(self.standing(), Some(Standing::Disproved | Standing::Claimed))
+    }
+
+    /// Its replay has failed: its GTID is used up, so that it cannot turn up later, and the client is told.
+    pub(super) async fn disproved_for_good(&mut self, why: &str) -> Fault {
+        self.backend = None;
+        let pins = std::mem::take(&mut self.pins);
+        let result = self.obtain().await;
+        self.pins = pins;
+        if result.is_ok() {
+            let is_ours = matches!(self.claim(Opening::Begin).await, Ok(Finding::Ours));
+            self.unlabel(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
+            self.lend_back();
+        }
+        self.not_applied(why)
+    }
+
+    /// The client is told that its transaction is not.
+    fn not_applied(&mut self, why: &str) -> Fault {
+        let because = if why.is_empty() { String::new() } else { format!(" ({why})") };
+        let text = format!(
+            "The server was lost during COMMIT (hostgroup {}): the transaction was not applied, and can be done again{because}",
+            self.pool.shared.id
+        );
+        self.keep_replied_insert_id();
+        let rest = self.pins.set().without(TRANSACTION).without(WISHES);
+        self.forget_transaction();
+        match rest.is_empty() {
+            true => Fault::error(NOT_APPLIED, b"HY000", text),
+            false => End::BackendLost(text).into(),
+        }
+    }
+
+    /// LAST_INSERT_ID() was with the backend that is lost: the replies are the best word on it.
+    fn keep_replied_insert_id(&mut self) {
+        let replied = std::mem::take(&mut self.facts.replied_insert_id);
+        if self.facts.insert_id != InsertId::Session && replied != 0 {
+            self.facts.last_insert_id = replied;
+        }
+        self.facts.insert_id = InsertId::Session;
+    }
+
+    /// The backend that was asked goes back, though pins hold: they are of another one, which is gone.
+    fn lend_back(&mut self) {
+        if let Some(backend) = self.backend.take() {
+            self.pool.release_to(&self.worker, &self.lane, backend);
+        }
+    }
+
+    fn is_of(&self, scope: Scope) -> bool {
+        self.label.as_ref().is_some_and(|labelled| labelled.scope == scope)
+    }
+}
+
+/// Owns the GTID, waiting for who has it, and then asks: nobody but this session can bring it about from then on.
+async fn ask(backend: &mut Backend, label: &Label, opening: Opening, pool: &BufferPool) -> io::Result<Finding> {
+    let questions = [
+        Some(set_to(label)),
+        (opening == Opening::Begin).then(|| "BEGIN".to_owned()),
+        Some(format!("SELECT GTID_SUBSET('{label}',@@GLOBAL.gtid_executed),@@GLOBAL.read_only")),
+        Some(format!(
+            "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
+             WHERE SERVICE_STATE<>'OFF' OR GTID_SUBSET('{label}',RECEIVED_TRANSACTION_SET)"
+        )),
+    ];
+    let mut out = Vec::with_capacity(512);
+    for sql in questions.iter().flatten() {
+        put_query(&mut out, sql.as_bytes(), backend.core.caps);
+    }
+    backend.link.start_command();
+    backend.link.write_all(&out).await?;
+    let mut replies = Vec::with_capacity(questions.len());
+    for _ in questions.iter().flatten() {
+        replies.push(backend.collect(ReplyKind::Results, false, pool).await?);
+    }
+    backend.core.has_warnings = true;
+    Ok(found(&replies))
+}
+
+/// What the answers say: to the SET, perhaps a BEGIN, then what is there, then what may still come.
+fn found(replies: &[Collected]) -> Finding {
+    let [setting @ .., there, coming] = replies else { return Finding::NotYet("no answer") };
+    if let Some(error) = setting.iter().chain([there]).find_map(|reply| reply.error.as_ref()) {
+        return Finding::Denied(error.to_string());
+    }
+    match numbers(there).as_slice() {
+        [1, _] => Finding::Applied,
+        [0, 0] => match (&coming.error, numbers(coming).as_slice()) {
+            (Some(error), _) => Finding::Denied(error.to_string()),
+            (None, [0]) => Finding::Ours,
+            (None, _) => Finding::NotYet("the new writer still follows a server, or has not applied all that it received"),
+        },
+        _ => Finding::NotYet("the server is read-only"),
+    }
+}
+
+/// The first row, if it is all numbers.
+fn numbers(reply: &Collected) -> Vec<u64> {
+    let Some(row) = reply.rows.first() else { return Vec::new() };
+    let mut reader = Reader::new(row);
+    let mut all = Vec::new();
+    while let Ok(bytes) = reader.lenenc_bytes() {
+        match std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()) {
+            Some(number) => all.push(number),
+            None => return Vec::new(),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::ServerError;
+
+    fn row(values: &[&str]) -> Collected {
+        let mut row = Vec::new();
+        values.iter().for_each(|value| wire::codec::put_lenenc_bytes(&mut row, value.as_bytes()));
+        Collected { rows: vec![row], ..Collected::default() }
+    }
+
+    fn error(code: u16) -> Collected {
+        Collected { error: Some(ServerError { code, sqlstate: *b"HY000", message: Vec::new() }), ..Collected::default() }
+    }
+
+    fn finding(there: Collected, coming: Collected) -> Finding {
+        found(&[Collected::default(), Collected::default(), there, coming])
+    }
+
+    #[test]
+    fn only_a_writer_that_can_get_it_from_nobody_proves_that_it_is_not_there() {
+        assert_eq!(finding(row(&["0", "0"]), row(&["0"])), Finding::Ours);
+        assert!(matches!(finding(row(&["0", "1"]), row(&["0"])), Finding::NotYet(_)), "read-only");
+        assert!(matches!(finding(row(&["0", "0"]), row(&["1"])), Finding::NotYet(_)), "it follows, or has received it");
+        assert!(matches!(finding(row(&["0", "0"]), error(1142)), Finding::Denied(_)), "no right to see what was received");
+        assert!(matches!(finding(Collected::default(), row(&["0"])), Finding::NotYet(_)), "no row");
+        assert!(matches!(found(&[error(1227), Collected::default(), row(&["0", "0"]), row(&["0"])]), Finding::Denied(_)));
+    }
+
+    #[test]
+    fn what_is_there_is_applied_whatever_else() {
+        assert_eq!(finding(row(&["1", "0"]), row(&["0"])), Finding::Applied);
+        assert_eq!(finding(row(&["1", "1"]), error(1142)), Finding::Applied);
+    }
+}

@@ -1,0 +1,327 @@
+//! Which transactions get a GTID of the proxy's choice (`settle_lost_writes`), and how a backend is given it and rid of it.
+//!
+//! A label is given to a single write outside of any transaction, which then runs in one that the client does not see
+//! ([`super::labelled`]), and to a transaction that begins with a plain BEGIN. INVARIANT: a backend whose `gtid_next` may
+//! still be a label is marked ([`Core::is_labelled`](crate::backend::Core::is_labelled)), and never goes back to its pool so.
+//!
+//! How MySQL treats `gtid_next` (manual, "GTID_NEXT"; each seen on 9.7): it is set before a transaction and not in one (1766);
+//! who owns a GTID cannot set another one before it has committed or rolled back (1790); after that it must be set again
+//! before the next write (1837); statements that commit implicitly are refused in the transaction, untouched (1778).
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::certainty;
+use super::command::Incoming;
+use super::guard::guarded;
+use super::leave::WISHES;
+use super::query::Plan;
+use super::sync::Ahead;
+use crate::backend::put_query;
+use crate::counters::count;
+use crate::labels::Label;
+use crate::pins::PinReason;
+use crate::reframe::ReplyFacts;
+use crate::server::ServerShared;
+use model::snapshot::RoleKind;
+use sql::{Analysis, Facts, Kind};
+use std::io;
+use std::sync::Arc;
+use wire::charset::Flavor;
+use wire::command::Command;
+use wire::flags::{Capabilities, StatusFlags};
+use wire::reply::ReplyKind;
+
+/// ER_CANT_DO_IMPLICIT_COMMIT_IN_TRX_WHEN_GTID_NEXT_IS_SET.
+pub const IMPLICIT_COMMIT: u16 = 1778;
+
+/// After a server refused a label, none is tried for this long, ms.
+const REFUSED_FOR_MS: u64 = 60_000;
+
+/// Brings `gtid_next` back to what sessions have.
+pub const AUTOMATIC: &str = "SET SESSION gtid_next='AUTOMATIC'";
+
+/// Variables whose effect on a transaction, or on what is told of it, the proxy does not imitate.
+const OWN_WAYS: [&str; 3] = ["completion_type", "session_track_transaction_info", "session_track_gtids"];
+
+/// What a label is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One statement, in a transaction of the proxy's.
+    Statement,
+    /// The client's transaction.
+    Transaction,
+}
+
+/// How things stand with a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No server has it.
+    Fresh,
+    /// It is on the backend at hand, or was on one that is lost; no COMMIT was sent.
+    Set,
+    /// A server does not take it: the statement runs without.
+    Refused,
+    /// Its transaction may have happened.
+    InDoubt,
+    /// Its transaction did not happen. Nothing of it is on the backend at hand.
+    Disproved,
+    /// The same, and the backend at hand owns it, so that nobody else can bring it about.
+    Claimed,
+    /// Nobody can say whether its transaction happened.
+    Undecided,
+}
+
+/// An answer that the client does not have yet.
+#[derive(Debug)]
+pub struct Answer {
+    /// Packets for the client.
+    pub packets: Vec<u8>,
+    /// What they say.
+    pub facts: ReplyFacts,
+}
+
+/// A label that the session uses.
+pub struct Labelled {
+    /// The GTID.
+    pub label: Label,
+    /// What for.
+    pub scope: Scope,
+    /// How things stand.
+    pub standing: Standing,
+    /// Its number may have been used: it is not given back.
+    pub is_spent: bool,
+    /// Something ran in the transaction that may have written.
+    pub wrote: bool,
+    /// Where it was set last.
+    pub server: Option<Arc<ServerShared>>,
+    /// What the statement said; the client is told once it is committed.
+    pub answer: Option<Answer>,
+    /// Takes the packets of a reply that is held back.
+    pub held: Option<Vec<u8>>,
+}
+
+impl Session {
+    /// Gives the statement at hand a label, if it is one that gets one.
+    pub(super) fn give_label(&mut self, command: Incoming, plan: &Plan) {
+        if self.label.is_some() || !self.lane.settings().settle_lost_writes || !self.may_be_labelled() {
+            return;
+        }
+        let Some(scope) = self.scope_of(command, plan) else { return };
+        let Some(label) = self.pool.shared.labels.take() else { return };
+        let (standing, is_spent, wrote) = (Standing::Fresh, false, false);
+        self.label = Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, server: None, answer: None, held: None }));
+    }
+
+    /// What a label for this statement would be for; None for one that gets none.
+    fn scope_of(&self, command: Incoming, plan: &Plan) -> Option<Scope> {
+        let analysis = &plan.analysis;
+        let is_alone = command.byte == Command::Query as u8 || command.byte == Command::StmtExecute as u8;
+        let unfit = analysis.facts.intersects(Facts::MULTI | Facts::SYSTEM_VARIABLE) || !certainty::fails_whole(analysis);
+        if !is_alone || unfit || plan.patch.is_some() || self.directions.retries == Some(0) {
+            return None;
+        }
+        match analysis.kind {
+            Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace => Some(Scope::Statement),
+            Kind::Begin if is_plain(&self.words_of(command, plan), &["BEGIN", "BEGIN WORK", "START TRANSACTION"]) => {
+                Some(Scope::Transaction)
+            }
+            _ => None,
+        }
+    }
+
+    /// Nothing but the statement is part of its transaction, and one server takes the cluster's writes.
+    fn may_be_labelled(&self) -> bool {
+        let in_transaction = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
+        let is_alone = self.pins.set().without(WISHES).is_empty()
+            && self.status.contains(StatusFlags::AUTOCOMMIT)
+            && !self.status.intersects(in_transaction);
+        is_alone
+            && self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql)
+            && self.lane.may_label(self.worker.shared.clock.now_ms())
+            && OWN_WAYS.iter().all(|name| self.state.variables.get(name).is_none())
+            && self.has_one_writer()
+    }
+
+    /// With several writers at a time, what one of them has not says nothing of the others.
+    fn has_one_writer(&self) -> bool {
+        let id = self.pool.shared.id;
+        let snapshot = self.worker.snapshot();
+        let mut groups = snapshot.roles.iter();
+        groups.any(|group| group.writer == id && matches!(group.kind, RoleKind::Replication(_)))
+            && self.pool.servers().iter().filter(|server| server.is_online()).count() == 1
+    }
+
+    /// The statement's words in capitals, with one space between.
+    pub(super) fn words_of(&self, command: Incoming, plan: &Plan) -> String {
+        let text = match plan.statement {
+            Some(id) => self.statements.get(id).map(|statement| statement.key.text.to_vec()).unwrap_or_default(),
+            None => {
+                let payload = self.payload(command);
+                let start = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+                    true => wire::query::split_query(payload, self.caps).map_or(0, |parts| parts.sql.start - 1),
+                    false => 0,
+                };
+                self.sql_text(command, start).to_vec()
+            }
+        };
+        let text = String::from_utf8_lossy(&text).to_ascii_uppercase();
+        text.trim_end_matches([';', ' ', '\t', '\r', '\n']).split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
+    pub(super) fn label_ahead(&mut self, ahead: &mut Ahead) {
+        let Some(labelled) = self.label.as_mut() else { return };
+        let Some(backend) = self.backend.as_mut() else { return };
+        put_query(&mut ahead.packets, set_to(&labelled.label).as_bytes(), backend.core.caps);
+        ahead.label_replies = 1;
+        if labelled.scope == Scope::Statement {
+            put_query(&mut ahead.packets, b"BEGIN", backend.core.caps);
+            ahead.label_replies = 2;
+        }
+        backend.core.is_labelled = true;
+        labelled.standing = Standing::Set;
+        labelled.server = Some(Arc::clone(&backend.core.server));
+    }
+
+    /// The replies to [`Session::label_ahead`]. A label that is refused is done without.
+    pub(super) async fn hear_label(&mut self, replies: u32) -> Result<(), Fault> {
+        for place in 0..replies {
+            let Some(backend) = self.backend.as_mut() else { break };
+            let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await;
+            match reply {
+                Ok(reply) => match reply.error {
+                    None => {}
+                    Some(error) if reply.unasked => return Err(self.lost(&io::Error::other(error.to_string()), Certainty::NeverSent)),
+                    Some(error) if place == 0 => self.label_refused(&error.to_string()),
+                    Some(error) => return Err(self.lost(&io::Error::other(error.to_string()), Certainty::Unknown)),
+                },
+                Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The server does not let the user choose a GTID.
+    pub(super) fn label_refused(&mut self, why: &str) {
+        let now_ms = self.worker.shared.clock.now_ms();
+        count(&self.worker.counters.labels_refused);
+        self.lane.leave_unlabelled(now_ms + REFUSED_FOR_MS);
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.is_labelled = false;
+            backend.core.has_warnings = true;
+            if self.pool.shared.labels.may_tell(now_ms) {
+                let (user, key) = (&self.user.name, &backend.core.server.key);
+                tracing::warn!(
+                    "settle_lost_writes has no effect for user {user} on {}:{}: {why} (tried again after {} s)",
+                    key.host,
+                    key.port,
+                    REFUSED_FOR_MS / 1000
+                );
+            }
+        }
+        if let Some(labelled) = self.label.as_mut() {
+            labelled.standing = Standing::Refused;
+        }
+    }
+
+    /// Has the backend at hand run `verb` (COMMIT, ROLLBACK, or nothing) and then forget its label. A backend that cannot is
+    /// closed. Answers whether all of it was done.
+    pub(super) async fn unlabel(&mut self, verb: Option<&str>) -> bool {
+        let Some(backend) = self.backend.as_mut() else { return false };
+        let is_labelled = backend.core.is_labelled;
+        let statements: Vec<&str> = verb.into_iter().chain(is_labelled.then_some(AUTOMATIC)).collect();
+        let exchange = async {
+            let mut out = Vec::with_capacity(96);
+            for sql in &statements {
+                put_query(&mut out, sql.as_bytes(), backend.core.caps);
+            }
+            backend.link.start_command();
+            backend.link.write_all(&out).await?;
+            let mut all = true;
+            for _ in &statements {
+                all &= backend.collect(ReplyKind::Results, false, &self.worker.buffers).await?.error.is_none();
+            }
+            io::Result::Ok(all)
+        };
+        let done = guarded(&self.worker, &self.entry, exchange).await.unwrap_or(false);
+        match self.backend.as_mut().filter(|_| done) {
+            Some(backend) => backend.core.is_labelled = false,
+            None => self.backend = None,
+        }
+        done
+    }
+
+    /// The label is done with. `is_unused` is proof that its number may be used for another transaction.
+    pub(super) fn drop_label(&mut self, is_unused: bool) {
+        let Some(labelled) = self.label.take() else { return };
+        let never_set = matches!(labelled.standing, Standing::Fresh | Standing::Refused);
+        if !labelled.is_spent && (is_unused || never_set) {
+            self.pool.shared.labels.give_back(&labelled.label);
+        }
+    }
+
+    /// How things stand with the label at hand.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        self.label.as_ref().map(|labelled| labelled.standing)
+    }
+
+    pub(super) fn set_standing(&mut self, standing: Standing) {
+        if let Some(labelled) = self.label.as_mut() {
+            labelled.standing = standing;
+            labelled.is_spent |= matches!(standing, Standing::InDoubt | Standing::Undecided);
+        }
+    }
+
+    /// The client's transaction has a label, and the backend at hand has it.
+    pub(super) fn is_in_labelled(&self) -> bool {
+        self.label.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
+            && self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled)
+    }
+
+    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its label goes. `unread` are warnings that
+    /// are to be read before.
+    pub(super) async fn unlabel_ended(&mut self, unread: &mut bool) {
+        if self.label.is_none() || self.pins.set().contains(PinReason::Transaction) {
+            return;
+        }
+        if std::mem::take(unread) && self.read_warnings().await.is_err() {
+            self.backend = None;
+        }
+        self.unlabel(None).await;
+        self.drop_label(false);
+    }
+
+    /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its label.
+    pub(super) async fn label_after(&mut self) {
+        let goes_on = self.is_in_labelled() && self.standing() == Some(Standing::Set);
+        if goes_on || self.label.is_none() {
+            return;
+        }
+        if self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled) {
+            self.unlabel(Some("ROLLBACK")).await;
+        }
+        self.drop_label(false);
+    }
+}
+
+impl Labelled {
+    /// The packets of a reply that is held back go here.
+    pub fn holds(&mut self) -> Option<&mut Vec<u8>> {
+        self.held.as_mut()
+    }
+}
+
+/// The SET for a label.
+pub fn set_to(label: &Label) -> String {
+    format!("SET SESSION gtid_next='{label}'")
+}
+
+/// Whether the words are one of these statements.
+pub fn is_plain(words: &str, statements: &[&str]) -> bool {
+    statements.contains(&words)
+}
+
+/// A statement of the proxy's own that ends a transaction.
+pub fn commit_plan(digest: u64) -> Plan {
+    Plan::new(Analysis { kind: Kind::Commit, facts: Facts::NONE, digest })
+}

@@ -1,0 +1,338 @@
+//! Running what has a label: a single write in a transaction of the proxy's, or a statement of the client's own transaction.
+//!
+//! A single write takes two round trips: the label, BEGIN and the statement in one write, then COMMIT. Its answer is held
+//! until the COMMIT is answered, and is told as that of a statement outside of any transaction. INVARIANT: the client has an OK
+//! only for what was committed, and what may have been committed is InDoubt before anything else is done.
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::certainty;
+use super::command::Incoming;
+use super::facts::InsertId;
+use super::guard::guarded;
+use super::label::{Answer, Scope, Standing, commit_plan, is_plain};
+use super::query::Plan;
+use super::relay::Outgoing;
+use super::sync::Ahead;
+use crate::backend::put_query;
+use crate::causal::Writing;
+use crate::pins::PinReason;
+use crate::reframe::ReplyFacts;
+use sql::{Facts, Kind};
+use std::io;
+use wire::codec::Reader;
+use wire::flags::StatusFlags;
+use wire::reply::ReplyKind;
+
+/// Errors of a server that goes (1053) or has closed the session (3169, 4031): they say nothing of what it was doing.
+const LEAVING: [u16; 3] = [1053, 3169, 4031];
+
+impl Session {
+    /// Sends a statement for which the session has a label, with what goes ahead of it.
+    pub(super) async fn run_labelled(
+        &mut self,
+        ahead: Ahead,
+        outgoing: Outgoing<'_>,
+        command: Incoming,
+        plan: &Plan,
+    ) -> Result<ReplyFacts, Fault> {
+        match self.label.as_ref().map(|labelled| labelled.scope) {
+            Some(Scope::Statement) => {
+                let result = self.write_labelled(ahead, outgoing, plan).await;
+                let was_sent = matches!(result, Err(Fault::Lost { certainty: Certainty::Unknown, .. }));
+                if was_sent && matches!(self.standing(), Some(Standing::Set | Standing::Claimed)) {
+                    self.set_standing(Standing::InDoubt);
+                }
+                result
+            }
+            _ => self.run_in_labelled(ahead, outgoing, command, plan).await,
+        }
+    }
+
+    /// A single write: the statement, then its COMMIT, then the answer.
+    async fn write_labelled(&mut self, mut ahead: Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
+        if let Some(labelled) = self.label.as_mut() {
+            labelled.answer = None;
+        }
+        match self.standing() {
+            Some(Standing::Claimed) => {}
+            Some(Standing::Refused) => ahead.push("BEGIN", self.backend_caps()),
+            _ => {
+                self.renew_label();
+                self.label_ahead(&mut ahead);
+            }
+        }
+        let answer = self.exchange_held(&ahead, outgoing, plan).await?;
+        if answer.facts.error.is_some_and(|code| LEAVING.contains(&code)) {
+            return Err(self.lost(&io::Error::other("the server is leaving"), Certainty::Unknown));
+        }
+        if answer.facts.error.is_some() || answer.facts.warnings > 0 {
+            self.keep_warnings_of_write().await?;
+        }
+        match answer.facts.error {
+            Some(_) => self.close_failed().await,
+            None => {
+                let facts = answer.facts.clone();
+                if let Some(labelled) = self.label.as_mut() {
+                    labelled.answer = Some(Answer { packets: answer.packets.clone(), facts });
+                }
+                if let Some(refused) = self.commit_write(plan).await? {
+                    self.write_front(&refused.packets).await?;
+                    return Ok(refused.facts);
+                }
+            }
+        }
+        self.tell(answer).await
+    }
+
+    /// Gives the client the answer that was held.
+    pub(super) async fn tell(&mut self, mut answer: Answer) -> Result<ReplyFacts, Fault> {
+        self.write_front(&answer.packets).await?;
+        if self.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
+            answer.facts.gtids = self.label.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
+            self.note_written(&answer.facts);
+        }
+        Ok(answer.facts)
+    }
+
+    /// Sends a statement and keeps its answer back.
+    async fn exchange_held(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<Answer, Fault> {
+        self.send_statement(ahead, outgoing).await?;
+        if let Some(labelled) = self.label.as_mut() {
+            labelled.held = Some(Vec::with_capacity(64));
+        }
+        let result = self.relay(plan).await;
+        let packets = self.label.as_mut().and_then(|labelled| labelled.held.take()).unwrap_or_default();
+        result.map(|facts| Answer { packets, facts })
+    }
+
+    /// COMMIT makes the server forget the statement's warnings. That a transaction is open is not the client's matter.
+    async fn keep_warnings_of_write(&mut self) -> Result<(), Fault> {
+        if let Err(e) = self.read_warnings().await {
+            return Err(self.lost(&e, Certainty::Unknown));
+        }
+        self.facts.warnings_read = true;
+        self.pins.end(PinReason::Transaction);
+        self.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        Ok(())
+    }
+
+    /// The statement failed. A label that was in doubt before is used up by an empty transaction, so that what was lost under it
+    /// cannot turn up later.
+    async fn close_failed(&mut self) {
+        let is_spent = self.label.as_ref().is_some_and(|labelled| labelled.is_spent);
+        self.unlabel(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
+        let is_unused = !is_spent && self.is_unused().await;
+        self.drop_label(is_unused);
+    }
+
+    /// Commits the write; answers the error if that was refused.
+    async fn commit_write(&mut self, plan: &Plan) -> Result<Option<Answer>, Fault> {
+        let is_labelled = self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled);
+        let mut bytes = Vec::with_capacity(96);
+        put_query(&mut bytes, b"COMMIT", self.backend_caps());
+        self.put_automatic(&mut bytes, is_labelled);
+        let commit = self.exchange_held(&Ahead::default(), Outgoing::Bytes(&bytes), &commit_plan(plan.analysis.digest)).await;
+        let commit = match commit {
+            Ok(commit) => commit,
+            Err(Fault::Lost { text, pins, .. }) => return Err(Fault::Lost { certainty: Certainty::Unknown, text, pins }),
+            Err(other) => return Err(other),
+        };
+        match commit.facts.error {
+            None => {
+                if is_labelled {
+                    self.hear_automatic().await;
+                }
+                Ok(None)
+            }
+            Some(code) if LEAVING.contains(&code) => Err(self.lost(&io::Error::other("the server is leaving"), Certainty::Unknown)),
+            // What is left of the transaction goes with the connection.
+            Some(_) => {
+                self.backend = None;
+                Ok(Some(commit))
+            }
+        }
+    }
+
+    /// A statement of the client's transaction.
+    async fn run_in_labelled(
+        &mut self,
+        mut ahead: Ahead,
+        outgoing: Outgoing<'_>,
+        command: Incoming,
+        plan: &Plan,
+    ) -> Result<ReplyFacts, Fault> {
+        let is_alone = !plan.analysis.facts.contains(Facts::MULTI);
+        match plan.analysis.kind {
+            Kind::Begin if !self.is_in_labelled() => {
+                self.renew_label();
+                self.label_ahead(&mut ahead);
+            }
+            Kind::Begin if is_alone => return self.begin_anew(&ahead, outgoing, plan).await,
+            Kind::Commit | Kind::Rollback if is_alone && self.is_in_labelled() => {
+                return self.end_labelled(&ahead, outgoing, command, plan).await;
+            }
+            _ => {
+                if let Some(labelled) = self.label.as_mut() {
+                    labelled.wrote |= !certainty::is_plain_read(&plan.analysis);
+                }
+            }
+        }
+        self.send_statement(&ahead, outgoing).await?;
+        let reply = self.relay(plan).await?;
+        self.note_gtids(&reply);
+        Ok(reply)
+    }
+
+    /// The client ends its transaction; the label goes in the same write. One that only read is rolled back: an empty
+    /// transaction with a GTID would be written to the binary log.
+    async fn end_labelled(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
+        let commits = plan.analysis.kind == Kind::Commit;
+        let only_read = commits
+            && self.label.as_ref().is_some_and(|labelled| !labelled.wrote && !labelled.is_spent)
+            && is_plain(&self.words_of(command, plan), &["COMMIT", "COMMIT WORK"]);
+        let mut bytes = Vec::with_capacity(128);
+        match only_read {
+            true => put_query(&mut bytes, b"ROLLBACK", self.backend_caps()),
+            false => bytes.extend_from_slice(self.bytes_of(outgoing)),
+        }
+        self.put_automatic(&mut bytes, true);
+        self.send_statement(ahead, Outgoing::Bytes(&bytes)).await?;
+        let reply = match self.relay(plan).await {
+            Ok(reply) => reply,
+            Err(fault) => {
+                let is_unknown = matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. });
+                if is_unknown && commits && !only_read {
+                    self.set_standing(Standing::InDoubt);
+                }
+                return Err(fault);
+            }
+        };
+        self.note_gtids(&reply);
+        if !self.hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
+            // AND CHAIN: the next one has begun, and is empty.
+            self.unlabel_chained(b"").await;
+        }
+        if self.backend.as_ref().is_none_or(|backend| !backend.core.is_labelled) {
+            let is_unused = reply.error.is_none() && (only_read || !commits && self.is_unused().await);
+            self.drop_label(is_unused);
+        }
+        Ok(reply)
+    }
+
+    /// BEGIN in a transaction commits that one, and its label is used up: the new one is begun once more without.
+    async fn begin_anew(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
+        let begin = self.bytes_of(outgoing).to_vec();
+        self.send_statement(ahead, outgoing).await?;
+        let reply = self.relay(plan).await?;
+        self.note_gtids(&reply);
+        if reply.error.is_none() {
+            self.unlabel_chained(&begin).await;
+            self.drop_label(false);
+        }
+        Ok(reply)
+    }
+
+    /// Ends the empty transaction that has begun on the backend at hand, and begins it again without a label.
+    async fn unlabel_chained(&mut self, begin: &[u8]) {
+        if !self.unlabel(Some("ROLLBACK")).await {
+            return;
+        }
+        let Some(backend) = self.backend.as_mut() else { return };
+        let exchange = async {
+            let mut out = begin.to_vec();
+            if out.is_empty() {
+                put_query(&mut out, b"BEGIN", backend.core.caps);
+            }
+            backend.link.start_command();
+            backend.link.write_all(&out).await?;
+            backend.collect(ReplyKind::Results, false, &self.worker.buffers).await
+        };
+        let is_open = guarded(&self.worker, &self.entry, exchange).await.is_ok_and(|reply| reply.error.is_none());
+        if !is_open {
+            self.backend = None;
+        }
+    }
+
+    /// A statement that commits implicitly was refused because of the label: its transaction is committed, as it would have
+    /// been, and then it is sent again.
+    pub(super) async fn commit_for_implicit(&mut self) -> Result<(), Fault> {
+        if self.facts.insert_id != InsertId::Session {
+            self.read_insert_id().await.map_err(|e| self.lost_before(&e))?;
+        }
+        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+        let commit = guarded(&self.worker, &self.entry, backend.query("COMMIT", &self.worker.buffers)).await;
+        match commit {
+            Err(e) => Err(self.lost(&e, Certainty::Unknown)),
+            Ok(reply) => match reply.error {
+                Some(error) => Err(Fault::server(error)),
+                None => {
+                    self.unlabel(None).await;
+                    self.forget_transaction();
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Whether the label that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
+    /// uses it up at once.
+    async fn is_unused(&mut self) -> bool {
+        let (Some(labelled), Some(backend)) = (self.label.as_ref(), self.backend.as_mut()) else { return false };
+        let question = format!("SELECT GTID_SUBSET('{}',@@GLOBAL.gtid_executed)", labelled.label);
+        match guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await {
+            Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
+            Err(_) => {
+                self.backend = None;
+                false
+            }
+        }
+    }
+
+    /// The label was on a connection that is gone, which may still own it: the transaction gets another one.
+    pub(super) fn renew_label(&mut self) {
+        let Some(labelled) = self.label.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
+        if let Some(label) = self.pool.shared.labels.take() {
+            (labelled.label, labelled.standing, labelled.is_spent) = (label, Standing::Fresh, false);
+        }
+    }
+
+    fn note_gtids(&mut self, reply: &ReplyFacts) {
+        if self.lane.causal().writes == Writing::Remembered {
+            self.note_written(reply);
+        }
+    }
+
+    fn put_automatic(&self, bytes: &mut Vec<u8>, is_wanted: bool) {
+        if is_wanted {
+            put_query(bytes, super::label::AUTOMATIC.as_bytes(), self.backend_caps());
+        }
+    }
+
+    /// The reply to the SET that follows the end of a transaction: whether the label is gone. What was answered before stays so,
+    /// whatever becomes of the connection.
+    async fn hear_automatic(&mut self) -> bool {
+        let Some(backend) = self.backend.as_mut() else { return false };
+        match guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
+            Ok(reply) => {
+                backend.core.is_labelled = reply.error.is_some();
+                reply.error.is_none()
+            }
+            Err(_) => {
+                self.backend = None;
+                false
+            }
+        }
+    }
+
+    fn backend_caps(&self) -> wire::flags::Capabilities {
+        self.backend.as_ref().map(|backend| backend.core.caps).unwrap_or_default()
+    }
+
+    fn bytes_of<'a>(&'a self, outgoing: Outgoing<'a>) -> &'a [u8] {
+        match outgoing {
+            Outgoing::AsItCame(len) => self.input.filled().get(..len).unwrap_or_default(),
+            Outgoing::Bytes(bytes) => bytes,
+        }
+    }
+}

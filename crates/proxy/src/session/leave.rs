@@ -1,0 +1,250 @@
+//! Leaving a server that is not to be used any more: moving silently where nothing is lost, finishing where something
+//! is, and a clear error when the time for that is over.
+//!
+//! What pins a session decides. State that is carried, and pins that are only an operator's wish, move at the next
+//! statement. A transaction may finish for `demotion_grace_ms`; then it is rolled back by closing the connection, the
+//! client is told once, and the session goes on elsewhere. Other state is lost with the server, and ends the session.
+//! A statement that runs alone may end by itself, but not on a server that is cut off: there it may wait for ever, so it is
+//! given up when the time is over, which is told as for a server that was killed, or repeated if it only reads.
+//! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::end::End;
+use crate::counters::count;
+use crate::entry::Signal;
+use crate::pins::{PinReason, PinSet};
+use crate::safety::Safety;
+use model::fleet::SignalKind;
+use sql::Analysis;
+use std::io;
+use std::task::{Context, Waker};
+use wire::flags::StatusFlags;
+
+/// Pins that only say that the session is to keep what it has: another backend serves as well.
+pub const WISHES: PinSet = PinSet::of(&[PinReason::MultiplexingOff, PinReason::Rule, PinReason::AutoIncrementDelay]);
+
+/// Pins that are gone with the transaction. What is lost is told by an error, as for a deadlock.
+pub const TRANSACTION: PinSet =
+    PinSet::of(&[PinReason::Transaction, PinReason::Savepoint, PinReason::NextTransaction, PinReason::FoundRows]);
+
+/// As ProxySQL counts it: the backend went offline during a query or before it.
+const SERVER_LEFT: u16 = 9004;
+
+/// What becomes of the backend at hand when a statement begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The statement runs on it.
+    AtHand,
+    /// There is none, or it was given up: any will do.
+    None,
+    /// It is gone, and what was open on it is opened again on another.
+    Moves,
+}
+
+/// What to do with a statement that has not ended when the time to finish on its server is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// Its answer is passing already: it may finish.
+    Finishes,
+    /// What is lost with the backend can be said again on another one.
+    Moves,
+    /// It is waited for, unless its server is cut off.
+    MayNeverEnd,
+}
+
+impl Session {
+    /// Whether the next statement runs on the backend at hand.
+    pub(super) fn keeps_backend(&mut self) -> Result<Kept, Fault> {
+        let pins = self.pins.set();
+        let is_free = pins.without(WISHES).is_empty();
+        let moves = !is_free && self.is_movable();
+        let is_only_opened = moves && self.is_only_opened();
+        let Some(backend) = self.backend.as_mut() else {
+            // Its server is gone, and with it what pinned the session there.
+            let is_bare = is_free || pins.contains(PinReason::Replication);
+            return match (is_bare, moves) {
+                (true, _) => Ok(Kept::None),
+                (false, true) => Ok(Kept::Moves),
+                (false, false) => Err(self.server_left()),
+            };
+        };
+        let server = &backend.core.server;
+        let now_ms = self.worker.clock.now_ms();
+        if is_free && (self.pool.shared.is_held() || !server.is_usable(now_ms)) {
+            self.give_up_backend();
+            return Ok(Kept::None);
+        }
+        if moves && (server.is_cut() || server.leave_at_ms() <= now_ms || !server.is_usable(now_ms) && is_only_opened) {
+            self.leave_transaction();
+            return Ok(Kept::Moves);
+        }
+        if server.is_cut() {
+            let why = match server.is_severed() {
+                true => "the server is taken for dead",
+                false => "the server was taken out of service (OFFLINE_HARD)",
+            };
+            return Err(self.pinned_backend_lost(why));
+        }
+        if server.leave_at_ms() <= now_ms {
+            return Err(self.server_left());
+        }
+        if backend.link.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending() {
+            return Ok(Kept::AtHand);
+        }
+        let lost = self.pinned_backend_lost("the server closed the connection");
+        if moves { Ok(Kept::Moves) } else { Err(lost) }
+    }
+
+    /// Another backend is to serve: this one goes back to the pool, which keeps it only if its server is used.
+    fn give_up_backend(&mut self) {
+        if let Some(backend) = self.backend.take() {
+            self.pool.release_to(&self.worker, &self.lane, backend);
+        }
+    }
+
+    /// The last look before a statement goes out: may it begin on the backend at hand? If not, the backend is closed: it is
+    /// noted to have what was to go ahead of the statement, which was never sent.
+    pub(super) fn may_begin(&mut self) -> bool {
+        let Some(backend) = self.backend.as_ref() else { return true };
+        if backend.core.server.is_usable(self.worker.clock.now_ms()) || Safety::LastLook.is_off() {
+            return true;
+        }
+        if self.pins.set().without(WISHES).is_empty() {
+            self.backend = None;
+            return false;
+        }
+        // A transaction that was only opened is as good as none.
+        let begins = self.is_movable() && self.is_only_opened();
+        if begins {
+            self.leave_transaction();
+        }
+        !begins
+    }
+
+    /// The session came to another server: what was to be said of the one before is over.
+    pub(super) fn came_to_a_server(&self) {
+        self.entry.may_stay();
+        if self.entry.pending() == Some(Signal::Cut) {
+            self.entry.clear_signal();
+        }
+    }
+
+    /// The time to finish on its server is over while its statement runs: the statement is ended by the server, which
+    /// says what became of it. A statement of its own, outside of anything, may end by itself.
+    pub(super) fn hurry_up(&mut self) {
+        let is_free = self.pins.set().without(WISHES).is_empty();
+        let now_ms = self.worker.shared.clock.now_ms();
+        let Some(backend) = self.backend.as_mut() else { return };
+        if is_free || backend.core.killed || backend.core.server.leave_at_ms() > now_ms {
+            return;
+        }
+        backend.core.killed = true;
+        super::settle::kill_statement(&self.worker, &self.pool, backend);
+    }
+
+    /// The time to finish on the server of the backend at hand is over.
+    pub(super) fn must_leave(&self) -> bool {
+        let now_ms = self.worker.shared.clock.now_ms();
+        self.backend.as_ref().is_some_and(|b| b.core.server.leave_at_ms() <= now_ms)
+    }
+
+    /// What to do with a statement if the time is over before its answer is here.
+    pub(super) fn when_overdue(&self, began: bool, analysis: &Analysis) -> Overdue {
+        match began {
+            true => Overdue::Finishes,
+            false if self.witness.is_some() && self.is_undone_with_backend(analysis) => Overdue::Moves,
+            false => Overdue::MayNeverEnd,
+        }
+    }
+
+    /// Whether the statement at hand is given up now.
+    pub(super) fn gives_up(&self, overdue: Overdue) -> bool {
+        self.must_leave()
+            && match overdue {
+                Overdue::Finishes => false,
+                Overdue::Moves => true,
+                Overdue::MayNeverEnd => self.is_cut_off(),
+            }
+    }
+
+    /// The statement at hand is given up with its backend. Whether it was applied is not known: a server that is cut off may
+    /// be joined again and go on, and what it sent last may have been heard.
+    pub(super) fn lost_overdue(&mut self) -> Fault {
+        let why = match self.is_cut_off() {
+            true => "the server is cut off from its cluster, and did not answer within demotion_grace_ms",
+            false => "the server is not used any more",
+        };
+        if self.witness.is_none() {
+            // What reads is not to go on there for nobody; who waits for the cluster does not hear it.
+            self.end_what_runs();
+        }
+        self.lost(&io::Error::other(why), Certainty::Unknown)
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.backend.as_ref().is_some_and(|b| b.core.server.is_cut_off())
+    }
+
+    /// Whether the backend at hand is on a server whose connections are closed.
+    pub(super) fn is_cut(&self) -> bool {
+        self.backend.as_ref().is_some_and(|b| b.core.server.is_cut())
+    }
+
+    /// The client is silent, and the server is not to be used any more (or the hostgroup is held): what is open there is
+    /// closed, which rolls back and frees its locks; the client is told at its next statement. Where nothing is open, the
+    /// backend goes back.
+    pub(super) fn leave_idle(&mut self) {
+        let now_ms = self.worker.shared.clock.now_ms();
+        self.entry.may_stay();
+        let Some(backend) = &self.backend else { return };
+        let server = &backend.core.server;
+        if self.pins.set().without(WISHES).is_empty() && (self.pool.shared.is_held() || !server.is_online()) {
+            self.give_up_backend();
+            return self.entry.view.held.set(None);
+        }
+        if server.is_cut() {
+            // The next statement finds it closed, as if the server had done it.
+            backend.link.stream().shutdown();
+        } else if server.leave_at_ms() <= now_ms {
+            self.backend = None;
+            self.entry.view.held.set(None);
+        }
+    }
+
+    /// The session had to leave its server: what it had there is gone.
+    fn server_left(&mut self) -> Fault {
+        let pins = self.pins.set();
+        self.backend = None;
+        let rest = pins.without(TRANSACTION).without(WISHES);
+        if !rest.is_empty() {
+            let text = format!(
+                "Lost connection to server during query: the server is not used any more for hostgroup {} (the session was pinned: {pins:?})",
+                self.pool.shared.id
+            );
+            return Fault::End(End::BackendLost(text));
+        }
+        self.forget_transaction();
+        count(&self.worker.counters.transactions_left);
+        let text = format!(
+            "The server is not used any more for hostgroup {}, and the time to finish there (demotion_grace_ms) is over: the transaction was rolled back",
+            self.pool.shared.id
+        );
+        Fault::error(SERVER_LEFT, b"HY000", text)
+    }
+
+    /// The server answered with an error that may say something of the server.
+    pub(super) fn tell_of_error(&self, code: u16, message: &[u8]) {
+        if let Some(backend) = &self.backend {
+            let read_only = self.status.contains(StatusFlags::IN_TRANS_READONLY);
+            self.worker.shared.server_erred(&backend.core.server, code, message, read_only);
+        }
+    }
+
+    /// The connection broke; or it was given up, which says nothing new of the server.
+    pub(super) fn tell_of_loss(&self) {
+        if let Some(backend) = self.backend.as_ref().filter(|b| !b.core.server.is_cut() && !b.core.server.is_cut_off()) {
+            self.worker.shared.signal(&backend.core.server, SignalKind::ConnectionLost);
+        }
+    }
+}

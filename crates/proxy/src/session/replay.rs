@@ -1,0 +1,501 @@
+//! Moving a session that lost its backend: what the open transaction has said so far is said again on another one.
+//!
+//! A [`Transcript`] is kept from the statement that opens a transaction to its end. While only its opening was said (BEGIN,
+//! SET TRANSACTION) the transaction moves whenever its backend is lost; with `transaction_replay` one in which more was said
+//! moves too, if every answer is the same again. INVARIANT: a session whose pins hold more than can be said again never
+//! moves, and a COMMIT that may have arrived is never sent twice without proof that it did not happen ([`super::doubt`]).
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::certainty::{self, Refusal};
+use super::command::Incoming;
+use super::end::End;
+use super::facts::InsertId;
+use super::guard::guarded;
+use super::leave::{TRANSACTION, WISHES};
+use super::query::Plan;
+use super::relay::Outgoing;
+use super::settle;
+use super::transcript::{self, Gap, How, MAX_OPENING, Progress, Said, Transcript};
+use crate::backend::{ServerError, put_command};
+use crate::counters::count;
+use crate::pins::{PinReason, PinSet};
+use crate::reframe::{ReplyError, ReplyFacts};
+use crate::safety::Safety;
+use crate::stmt_cache::StatementKey;
+use crate::witness::{Rows, Testimony, Witness};
+use sql::{Analysis, Facts, Kind};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::command::Command;
+use wire::flags::{Capabilities, StatusFlags};
+use wire::packet::MAX_PAYLOAD;
+use wire::prepared::{ExecuteParams, put_stmt_id, rewrite_execute};
+use wire::reply::ReplyKind;
+
+/// Pins of a transaction that was only opened.
+const OPENING: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::NextTransaction]);
+
+/// Longest that a witness of an answer in a replay waits at a time, where nothing limits the replay.
+const NO_LIMIT: Duration = Duration::from_secs(3600);
+
+impl Session {
+    /// The statement is part of a transaction, or opens one by itself.
+    fn listens(&self) -> bool {
+        self.transcript.is_some() || !self.status.contains(StatusFlags::AUTOCOMMIT)
+    }
+
+    /// A witness for the reply to `plan`, where answers are to be remembered.
+    pub(super) fn witness_for(&self, plan: &Plan, from: Capabilities) -> Option<Box<Witness>> {
+        let is_on = self.lane.settings().transaction_replay;
+        if !is_on || !self.listens() && plan.analysis.kind != Kind::Begin || self.has_gap() && plan.analysis.kind != Kind::Begin {
+            return None;
+        }
+        let rows = if plan.patch.is_some() { Rows::Replaced } else { Rows::Heard };
+        Some(Box::new(Witness::new(plan.reply, from, rows)))
+    }
+
+    fn has_gap(&self) -> bool {
+        self.transcript.as_ref().is_some_and(|t| matches!(t.progress, Progress::Lost(_)))
+    }
+
+    /// Notes what a COM_QUERY said, if it opens a transaction or is part of one.
+    pub(super) fn note_said(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
+        let testimony = self.witness.take().and_then(|w| w.testimony());
+        if !self.is_in_transcript(plan.analysis.kind) {
+            return;
+        }
+        let is_alone = reply.error.is_none() && !plan.analysis.facts.contains(Facts::MULTI);
+        match plan.analysis.kind {
+            Kind::Begin | Kind::SetTransaction if is_alone => {
+                let body = plan.sent_body().unwrap_or_else(|| self.body(command)).to_vec();
+                self.note_opening(plan.analysis.kind, &body, testimony);
+            }
+            _ if self.needs_place(plan, reply, testimony) => {
+                let generated = generated(&plan.analysis, testimony);
+                let max = self.transcript_limit();
+                let Some(mut transcript) = self.transcript.take() else { return };
+                match plan.rewritten.is_some() && plan.sent_body().is_none() {
+                    true => _ = transcript.lose(Gap::TooLarge),
+                    false => {
+                        let body = plan.sent_body().unwrap_or_else(|| self.body(command));
+                        transcript.keep(How::Text, testimony, generated, max, |bytes| bytes.extend_from_slice(body));
+                    }
+                }
+                self.transcript = Some(transcript);
+                self.count_too_large();
+            }
+            _ => {}
+        }
+    }
+
+    /// The same for an execution of the prepared statement `id`.
+    pub(super) fn note_executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
+        let testimony = self.witness.take().and_then(|w| w.testimony());
+        if !self.is_in_transcript(plan.analysis.kind) {
+            return;
+        }
+        let is_new = self.transcript.as_ref().is_none_or(|t| t.statements().next().is_none());
+        let Some(statement) = self.statements.get(id) else { return self.lose_transcript(Gap::Unrepeatable) };
+        let numbers = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
+        // The numbers of the session were in the text that ran.
+        let was_substituted = is_new && statement.fact.is_none() && plan.analysis.facts.intersects(numbers);
+        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.long_data && !statement.cursor && !was_substituted;
+        if matches!(plan.analysis.kind, Kind::Begin | Kind::SetTransaction) && reply.error.is_none() && statement.params == 0 {
+            // MariaDB prepares these too; said as text they are the same.
+            let mut payload = Vec::with_capacity(statement.key.text.len() + 3);
+            wire::query::put_query(&mut payload, &statement.key.text, self.caps);
+            return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), testimony);
+        }
+        if !is_plain {
+            return self.lose_transcript(Gap::Unrepeatable);
+        }
+        if !self.needs_place(plan, reply, testimony) {
+            return;
+        }
+        let generated = generated(&plan.analysis, testimony);
+        let max = self.transcript_limit();
+        let (Some(mut transcript), Some(statement)) = (self.transcript.take(), self.statements.get(id)) else { return };
+        let payload = self.payload(command);
+        let key = Arc::clone(&statement.key);
+        let mut kept = Ok(());
+        match ExecuteParams::parse(payload, statement.params, self.caps) {
+            Ok(params) => transcript.keep(How::Execution(key), testimony, generated, max, |bytes| {
+                kept = rewrite_execute(payload, 0, params.as_ref(), Some(&statement.types), bytes);
+            }),
+            Err(e) => kept = Err(e),
+        }
+        if kept.is_err() {
+            transcript.lose(Gap::Unrepeatable);
+        }
+        self.transcript = Some(transcript);
+        self.count_too_large();
+    }
+
+    /// Whether a transcript is at hand, and goes on, after a statement of this kind. One that ended goes.
+    fn is_in_transcript(&mut self, kind: Kind) -> bool {
+        let opens = matches!(kind, Kind::Begin | Kind::SetTransaction);
+        let implicit = self.pins.set().contains(PinReason::Transaction) && !self.status.contains(StatusFlags::AUTOCOMMIT);
+        if !opens && self.transcript.is_none() && !implicit {
+            return false;
+        }
+        let pins = self.pins.set();
+        if !pins.contains(PinReason::Transaction) && !pins.contains(PinReason::NextTransaction) {
+            self.transcript = None;
+            return false;
+        }
+        true
+    }
+
+    /// BEGIN ends the transaction that is open, and what was said before it goes; but not `SET TRANSACTION` ahead of it.
+    fn note_opening(&mut self, kind: Kind, body: &[u8], testimony: Option<Testimony>) {
+        let before = self.transcript.take().filter(|t| t.progress == Progress::Opening && !t.is_open);
+        let mut transcript = before.unwrap_or_else(|| self.new_transcript());
+        if body.len() > MAX_OPENING {
+            transcript.lose(Gap::TooLarge);
+        } else {
+            transcript.keep(How::Text, testimony, 0, usize::MAX, |bytes| bytes.extend_from_slice(body));
+        }
+        transcript.is_open = kind == Kind::Begin;
+        self.transcript = Some(transcript);
+    }
+
+    fn new_transcript(&self) -> Box<Transcript> {
+        let known = (self.facts.insert_id == InsertId::Session).then_some(self.facts.last_insert_id);
+        Box::new(Transcript::new(self.state.clone(), known))
+    }
+
+    /// A statement ran in a transaction: whether it is to be kept. What cannot be is a gap.
+    fn needs_place(&mut self, plan: &Plan, reply: &ReplyFacts, testimony: Option<Testimony>) -> bool {
+        let analysis = &plan.analysis;
+        if self.transcript.is_none() {
+            // autocommit=0: the statement has opened the transaction. What else it did would not be undone with it.
+            let mut transcript = self.new_transcript();
+            if !reply.variables.is_empty() || reply.schema.is_some() || !self.pins.set().without(WISHES).without(TRANSACTION).is_empty() {
+                transcript.lose(Gap::Unrepeatable);
+            }
+            self.transcript = Some(transcript);
+        }
+        let Some(transcript) = self.transcript.as_mut() else { return false };
+        let is_setting = matches!(analysis.kind, Kind::Set | Kind::Use) && reply.error.is_none() && !analysis.facts.contains(Facts::MULTI);
+        if is_setting && transcript.progress == Progress::Opening && testimony.is_none() {
+            transcript.carried = true;
+            return false;
+        }
+        if matches!(transcript.progress, Progress::Lost(_)) {
+            return false;
+        }
+        let gap = match testimony {
+            None => Some(Gap::Off),
+            Some(_) if !transcript::is_repeatable(analysis) || transcript.carried => Some(Gap::Unrepeatable),
+            Some(told) if told.error.is_some_and(|code| !transcript::leaves_transaction(code)) => Some(Gap::Unrepeatable),
+            Some(_) => None,
+        };
+        match gap {
+            Some(gap) => _ = transcript.lose(gap),
+            None if is_setting => {}
+            None => transcript.progress = Progress::Kept,
+        }
+        gap.is_none()
+    }
+
+    fn transcript_limit(&self) -> usize {
+        usize::try_from(self.lane.settings().transaction_replay_max_bytes).unwrap_or(usize::MAX)
+    }
+
+    fn count_too_large(&self) {
+        if self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Lost(Gap::TooLarge)) {
+            count(&self.worker.counters.replays_too_large);
+        }
+    }
+
+    /// Something ran in the transaction that cannot be said again.
+    pub(super) fn lose_transcript(&mut self, gap: Gap) {
+        let mut transcript = self.transcript.take().unwrap_or_else(|| self.new_transcript());
+        transcript.lose(gap);
+        self.transcript = Some(transcript);
+    }
+
+    /// The schema was changed by a command of its own.
+    pub(super) fn note_schema_command(&mut self) {
+        match self.transcript.as_mut() {
+            Some(t) if t.progress == Progress::Opening => t.carried = true,
+            Some(t) => _ = t.lose(Gap::Unrepeatable),
+            None => {}
+        }
+    }
+
+    /// The backend may be replaced by another one without the client's noticing.
+    pub(super) fn is_movable(&self) -> bool {
+        let pins = self.pins.set();
+        if pins.is_empty() || Safety::Movability.is_off() {
+            return true;
+        }
+        let held = pins.without(WISHES);
+        if held.is_empty() {
+            return self.facts.insert_id == InsertId::Session;
+        }
+        let Some(transcript) = self.transcript.as_ref().filter(|t| t.last_insert_id.is_some()) else { return false };
+        match transcript.progress {
+            Progress::Opening => held.without(OPENING).is_empty(),
+            Progress::Kept => held.without(TRANSACTION).is_empty() && self.lane.settings().transaction_replay,
+            Progress::Lost(_) => false,
+        }
+    }
+
+    /// Nothing ran yet in the transaction.
+    pub(super) fn is_only_opened(&self) -> bool {
+        self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Opening)
+    }
+
+    /// The statement at hand goes with its transaction when the connection is lost, and both can be said again.
+    pub(super) fn is_undone_with_backend(&self, analysis: &Analysis) -> bool {
+        let in_transaction = self.pins.set().contains(PinReason::Transaction) || !self.status.contains(StatusFlags::AUTOCOMMIT);
+        in_transaction
+            && self.lane.settings().transaction_replay
+            && transcript::is_undone_with_its_transaction(analysis)
+            && self.is_movable()
+    }
+
+    /// Rolls back what is open on the backend at hand, which then serves others if its server is used.
+    pub(super) fn leave_transaction(&mut self) {
+        let Some(backend) = self.backend.take() else { return };
+        let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.pool), self.pins.set());
+        tokio::task::spawn_local(settle::abandon(worker, pool, backend, pins, false));
+    }
+
+    /// The server may live and not have noticed: while the statement runs there, its transaction keeps its locks, and what is
+    /// said again would wait for them.
+    pub(super) fn end_what_runs(&mut self) {
+        if let Some(backend) = self.backend.as_ref().filter(|b| !b.core.server.is_cut()) {
+            settle::kill_statement(&self.worker, &self.pool, backend);
+        }
+    }
+
+    /// The transaction is over without the client's having ended it.
+    pub(super) fn forget_transaction(&mut self) {
+        for reason in TRANSACTION.iter() {
+            self.pins.end(reason);
+        }
+        self.transcript = None;
+        self.drop_label(false);
+        self.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        let now = self.now_ms();
+        self.entry.set_transaction(false, now);
+        self.facts.insert_id = InsertId::Session;
+    }
+
+    /// Gets a backend for a session whose pins outlive the one that it had.
+    pub(super) async fn reopen(&mut self) -> Result<(), Fault> {
+        if !self.is_movable() {
+            return Err(self.pinned_backend_lost("the connection is gone"));
+        }
+        let Some(transcript) = self.transcript.take() else {
+            let pins = std::mem::take(&mut self.pins);
+            let result = self.obtain().await;
+            self.pins = pins;
+            return self.reopened(result, Progress::Opening);
+        };
+        // While its state is brought over the session is as one that nothing pins, and wants what it wanted then.
+        let pins = std::mem::take(&mut self.pins);
+        let wanted = std::mem::replace(&mut self.state, transcript.state.clone());
+        let id = std::mem::replace(&mut self.facts.last_insert_id, transcript.last_insert_id.unwrap_or_default());
+        let who_knows = std::mem::replace(&mut self.facts.insert_id, InsertId::Session);
+        let result = match tokio::time::timeout(self.time_to_replay(transcript.progress), self.say(&transcript)).await {
+            Ok(result) => result,
+            Err(_) => Err(differs("it took longer than transaction_replay_timeout_ms")),
+        };
+        (self.pins, self.state, self.facts.last_insert_id) = (pins, wanted, id);
+        // It was told what it had at first, and then everything that could change it.
+        self.facts.insert_id = if who_knows == InsertId::Session { InsertId::Session } else { InsertId::Backend };
+        if let Some(backend) = self.backend.as_mut().filter(|_| result.is_ok() && !transcript.carried) {
+            backend.core.state = self.state.clone();
+        }
+        let progress = transcript.progress;
+        self.transcript = Some(transcript);
+        self.reopened(result, progress)
+    }
+
+    fn reopened(&mut self, result: Result<(), Fault>, progress: Progress) -> Result<(), Fault> {
+        let counters = &self.worker.counters;
+        match (result, progress) {
+            (Ok(()), Progress::Kept) => {
+                count(&counters.replays_ok);
+                tracing::debug!("session {}: transaction replayed", self.entry.id);
+                Ok(())
+            }
+            (Ok(()), _) => {
+                count(&counters.moves);
+                Ok(())
+            }
+            (Err(Fault::Lost { text, .. }), _) => {
+                self.backend = None;
+                Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.pins.set() })
+            }
+            (Err(Fault::End(End::BackendLost(text))), _) => {
+                count(&counters.replays_failed);
+                self.backend = None;
+                Err(Fault::End(End::BackendLost(text)))
+            }
+            (Err(other), _) => {
+                self.backend = None;
+                Err(other)
+            }
+        }
+    }
+
+    /// What is left of `transaction_replay_timeout_ms`, which begins with the first loss.
+    fn time_to_replay(&mut self, progress: Progress) -> Duration {
+        let limit_ms = self.lane.settings().transaction_replay_timeout_ms;
+        if progress != Progress::Kept || limit_ms == 0 {
+            return NO_LIMIT;
+        }
+        let now_us = self.worker.shared.clock.now_us();
+        let until_us = *self.replay_until_us.get_or_insert(now_us.saturating_add(limit_ms * 1000));
+        Duration::from_micros(until_us.saturating_sub(now_us))
+    }
+
+    async fn say(&mut self, transcript: &Transcript) -> Result<(), Fault> {
+        // Everything may follow LAST_INSERT_ID().
+        let any = Analysis { kind: Kind::Other, facts: Facts::LAST_INSERT_ID, digest: 0 };
+        'other_server: loop {
+            self.obtain().await?;
+            let ahead = self.sync(&any).await?;
+            self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
+            // What goes ahead takes round trips, in which the server may lose its role.
+            if !self.may_begin() {
+                continue;
+            }
+            if self.label.is_some() {
+                self.label_replay().await?;
+            }
+            for (place, (said, bytes)) in transcript.statements().enumerate() {
+                let packets = self.packets_of(said, bytes).await?;
+                if place == 0 && !self.may_begin() {
+                    continue 'other_server;
+                }
+                self.say_one(said, &packets).await?;
+            }
+            return Ok(());
+        }
+    }
+
+    /// What says it on the backend at hand, which is made ready for it.
+    async fn packets_of(&mut self, said: &Said, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
+        if said.generated != 0 {
+            self.want_insert_id(said.generated).await?;
+        }
+        let mut out = Vec::with_capacity(bytes.len() + 8);
+        match &said.how {
+            How::Text => put_command(&mut out, Command::Query, bytes),
+            How::Execution(key) => {
+                let mut payload = bytes.to_vec();
+                let id = self.prepared_again(key).await?;
+                let _ = put_stmt_id(&mut payload, id);
+                wire::packet::put_packet(&mut out, &mut 0, &payload);
+            }
+        }
+        Ok(out)
+    }
+
+    async fn say_one(&mut self, said: &Said, packets: &[u8]) -> Result<(), Fault> {
+        let rows = said.testimony.map_or(Rows::Heard, |t| t.rows);
+        let exchange = exchange(self.backend.as_mut(), packets, rows, &self.worker.buffers);
+        let (told, error) = match guarded(&self.worker, &self.entry, exchange).await {
+            Ok(answer) => answer,
+            Err(e) => return Err(self.lost_before(&e)),
+        };
+        // It may have got another LAST_INSERT_ID() than it was last told.
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.last_insert_id = None;
+        }
+        match (said.testimony, told, error) {
+            (Some(was), Some(is), _) if was == is => Ok(()),
+            (None, Some(_), None) => Ok(()),
+            (_, _, Some(error)) => Err(refused_again(error)),
+            (..) => Err(differs("a statement was answered otherwise")),
+        }
+    }
+
+    /// The next row gets this id, as it had; where the server allows that.
+    async fn want_insert_id(&mut self, id: u64) -> Result<(), Fault> {
+        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+        let question = format!("SET @@session.insert_id={id}");
+        let set = backend.query(&question, &self.worker.buffers);
+        match guarded(&self.worker, &self.entry, set).await {
+            Ok(_) => Ok(()),
+            Err(e) => Err(self.lost_before(&e)),
+        }
+    }
+
+    async fn prepared_again(&mut self, key: &Arc<StatementKey>) -> Result<u32, Fault> {
+        if let Some(found) = self.backend.as_mut().and_then(|b| b.core.statements.get(key)) {
+            // The types of the next execution are said again, whatever was bound.
+            found.bound_types.clear();
+            return Ok(found.id);
+        }
+        let reply = self.prepare_in_schema(key).await?;
+        if let Some(error) = reply.error {
+            return Err(refused_again(error));
+        }
+        let found = self.backend.as_mut().and_then(|b| b.core.statements.get(key)).map(|found| found.id);
+        found.ok_or_else(|| differs("a statement could not be prepared"))
+    }
+}
+
+/// Sends a command, and listens to all of its answer: what it said, and its error.
+async fn exchange(
+    backend: Option<&mut crate::backend::Backend>,
+    command: &[u8],
+    rows: Rows,
+    pool: &crate::buffer::BufferPool,
+) -> io::Result<(Option<Testimony>, Option<ServerError>)> {
+    let backend = backend.ok_or(io::ErrorKind::NotConnected)?;
+    backend.link.start_command();
+    backend.link.write_all(command).await?;
+    let mut witness = Witness::new(ReplyKind::Results, backend.core.caps, rows);
+    let mut error = None;
+    loop {
+        if error.is_none() {
+            let front = ReplyError::at_front(backend.input.filled(), backend.core.caps);
+            error = front.map(|(e, _)| ServerError { code: e.code, sqlstate: e.sqlstate, message: e.message.to_vec() });
+        }
+        let fed = witness.feed(backend.input.filled());
+        backend.input.consume(fed.consumed);
+        if witness.is_done() || witness.is_confused() {
+            break;
+        }
+        backend.input.reserve(fed.needs.min(MAX_PAYLOAD), pool);
+        if backend.link.read(&mut backend.input, pool).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    backend.input.release(pool);
+    Ok((witness.testimony(), error))
+}
+
+/// The first id that a statement generated.
+fn generated(analysis: &Analysis, testimony: Option<Testimony>) -> u64 {
+    match analysis.kind {
+        Kind::Insert | Kind::Replace => testimony.map_or(0, |t| t.insert_id),
+        _ => 0,
+    }
+}
+
+/// The replay has ended, and the transaction with it.
+fn differs(why: &str) -> Fault {
+    Fault::End(End::BackendLost(format!("Lost connection to server during query: the transaction could not be replayed: {why}")))
+}
+
+/// A statement that was answered before is an error now: elsewhere, or a moment later, it may not be.
+fn refused_again(e: ServerError) -> Fault {
+    let error = ReplyError { code: e.code, sqlstate: e.sqlstate, message: &e.message, unasked: false };
+    match certainty::refusal(&error) {
+        Some(refusal) if refusal != Refusal::ReadOnlyTransaction => {
+            Fault::Refused { refusal, code: e.code, sqlstate: e.sqlstate, text: e.message }
+        }
+        _ => differs(&format!("a statement fails now: {e}")),
+    }
+}

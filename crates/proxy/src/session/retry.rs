@@ -1,0 +1,243 @@
+//! Sending a statement again: elsewhere, and only when it is certain that it was not applied.
+//!
+//! [`withhold`](Session::withhold) keeps an error from the client that another server of the hostgroup would not give;
+//! [`once_more`](Session::once_more) decides what follows a fault. Where the servers of a hostgroup have roles the limit is
+//! time (`connect_timeout_server_max`, counted from the command or from the first loss of it while it ran), elsewhere it is `query_retries_on_failure`.
+
+use super::Session;
+use super::acquire::{Certainty, Fault};
+use super::certainty::{self, Place, ReadOnlyBy, Refusal};
+use super::end::End;
+use super::guard::paused;
+use super::label::{IMPLICIT_COMMIT, Standing};
+use super::leave::WISHES;
+use crate::backend::{Collected, ServerError};
+use crate::counters::count;
+use crate::pins::PinReason;
+use crate::reframe::ReplyError;
+use crate::safety::Safety;
+use sql::{Analysis, Facts, Kind};
+use std::time::Duration;
+use wire::flags::StatusFlags;
+
+/// First pause before a refused statement asks for a server again, ms; doubles.
+const PAUSE_FIRST_MS: u64 = 1;
+/// Longest such pause, ms. A server that is known not to take it is not asked in between.
+const PAUSE_MAX_MS: u64 = 50;
+
+/// What is left of the right to send a statement again.
+pub(super) struct Patience {
+    tries: u64,
+    pause_ms: u64,
+    refused: Option<String>,
+    /// The conflict that ended the transaction, while it is replayed.
+    conflict: Option<ServerError>,
+}
+
+impl Session {
+    /// For a statement that begins.
+    pub(super) fn patience(&mut self) -> Patience {
+        self.again_until_us = None;
+        self.lost_at_us = None;
+        self.replay_until_us = None;
+        let retries = self.directions.retries.map_or_else(|| self.lane.settings().query_retries_on_failure, u64::from);
+        // A rule that says 0 means it; elsewhere an idle connection that the server had closed costs no try.
+        let tries = if self.directions.retries == Some(0) { 0 } else { retries.saturating_add(1) };
+        Patience { tries, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None }
+    }
+
+    /// Takes the error at the front of the reply away, if another server may take the statement.
+    pub(super) fn withhold(&mut self, analysis: &Analysis) -> Option<Fault> {
+        let backend = self.backend.as_ref()?;
+        // One byte tells: whoever is no error is not looked at.
+        if backend.input.filled().get(wire::packet::HEADER) != Some(&wire::message::ERR) {
+            return None;
+        }
+        let (mut error, len) = ReplyError::at_front(backend.input.filled(), backend.core.caps)?;
+        error.unasked &= backend.link.numbers_packets();
+        let refusal = match error.code == IMPLICIT_COMMIT && self.is_in_labelled() {
+            true => Refusal::Label,
+            false => certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis))?,
+        };
+        let fault = Fault::Refused { refusal, code: error.code, sqlstate: error.sqlstate, text: error.message.to_vec() };
+        self.tell_of_error(error.code, error.message);
+        if let Some(backend) = self.backend.as_mut() {
+            backend.input.consume(len);
+            backend.core.has_warnings = true;
+        }
+        Some(fault)
+    }
+
+    /// The same for the answer to a PREPARE.
+    pub(super) fn refused_to_prepare(&mut self, reply: &Collected, analysis: &Analysis) -> Option<Fault> {
+        let e = reply.error.as_ref()?;
+        let error = ReplyError { code: e.code, sqlstate: e.sqlstate, message: &e.message, unasked: reply.unasked };
+        let refusal = certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis))?;
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.has_warnings = true;
+        }
+        Some(Fault::Refused { refusal, code: e.code, sqlstate: e.sqlstate, text: e.message.clone() })
+    }
+
+    /// May the statement that was refused so go to another server, and is there time?
+    fn may_move(&self, refusal: Refusal, analysis: &Analysis) -> bool {
+        let by = if self.wants_read_only() { ReadOnlyBy::Client } else { ReadOnlyBy::Server };
+        let place = Place::of(self.pool.shared.id, &self.worker.snapshot());
+        let settings = self.lane.settings();
+        let is_wanted = refusal != Refusal::Conflict || settings.transaction_replay && settings.transaction_replay_conflicts;
+        // What was refused in a transaction is gone with the rest of it, when the server goes.
+        let is_undone = || refusal == Refusal::Leaving && self.is_undone_with_backend(analysis);
+        is_wanted
+            && (certainty::moves(refusal, analysis, place, by) || is_undone())
+            && self.is_movable()
+            && self.directions.retries != Some(0)
+            && self.worker.shared.clock.now_us() < self.retry_deadline_us()
+    }
+
+    /// The client itself asked for read-only transactions.
+    fn wants_read_only(&self) -> bool {
+        let says = |name| self.state.variables.get(name).is_some_and(|v| v.eq_ignore_ascii_case(b"ON") || &**v == b"1");
+        self.status.contains(StatusFlags::IN_TRANS_READONLY)
+            || self.pins.set().contains(PinReason::NextTransaction)
+            || says("transaction_read_only")
+            || says("tx_read_only")
+    }
+
+    /// Until when (process clock, us) the statement at hand may be sent again. The time that it ran before it was lost does not
+    /// count.
+    pub(super) fn retry_deadline_us(&self) -> u64 {
+        match self.lane.settings().connect_timeout_server_max {
+            0 => u64::MAX,
+            ms => self.lost_at_us.unwrap_or(self.began_us).saturating_add(ms * 1000),
+        }
+    }
+
+    /// A fault is no matter if the statement may be sent again (Ok); else it is told.
+    pub(super) async fn once_more(&mut self, patience: &mut Patience, fault: Fault, analysis: &Analysis) -> Result<(), Fault> {
+        if matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }) {
+            self.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
+        }
+        if matches!(self.standing(), Some(Standing::InDoubt | Standing::Undecided)) {
+            return self.doubt_again(patience, fault).await;
+        }
+        match fault {
+            Fault::Lost { certainty, text, .. } if self.may_retry(certainty, analysis) && self.has_patience(patience) => {
+                count(&self.worker.counters.retries);
+                tracing::debug!("session {}: statement sent again: {text}", self.entry.id);
+                self.again_until_us = self.is_timed().then(|| self.retry_deadline_us());
+                Ok(())
+            }
+            Fault::Refused { refusal, code, sqlstate, text } => {
+                let error = ServerError { code, sqlstate, message: text };
+                self.refused(patience, refusal, error).await
+            }
+            // Refused before the statement was sent, by what goes ahead of it.
+            Fault::Error { code, sqlstate, text } => {
+                let error = ReplyError { code, sqlstate, message: &text, unasked: false };
+                match certainty::refusal(&error).filter(|r| *r == Refusal::NotReady && self.may_move(*r, analysis)) {
+                    Some(refusal) => self.refused(patience, refusal, ServerError { code, sqlstate, message: text }).await,
+                    None => Err(patience.told(Fault::Error { code, sqlstate, text })),
+                }
+            }
+            Fault::End(End::BackendLost(why)) if self.is_commit_disproved() => Err(self.disproved_for_good(&why).await),
+            // The client has rolled back already, as far as it knows.
+            Fault::End(End::BackendLost(why)) if patience.conflict.is_some() => {
+                tracing::debug!("session {}: {why}", self.entry.id);
+                self.forget_transaction();
+                Err(patience.conflict.take().map_or_else(|| End::BackendLost(why).into(), Fault::server))
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Leaves the server that has refused the statement, and waits for a moment.
+    async fn refused(&mut self, patience: &mut Patience, refusal: Refusal, error: ServerError) -> Result<(), Fault> {
+        if refusal == Refusal::Label {
+            return self.commit_for_implicit().await;
+        }
+        count(&self.worker.counters.refusals_hidden);
+        tracing::debug!("session {}: statement goes elsewhere: {error}", self.entry.id);
+        self.again_until_us = Some(self.retry_deadline_us());
+        self.leave_backend(refusal);
+        patience.refused = Some(error.to_string());
+        if refusal == Refusal::Conflict {
+            patience.conflict.get_or_insert(error);
+        }
+        let pause_ms = patience.next_pause_ms();
+        paused(&self.entry, tokio::time::sleep(Duration::from_millis(pause_ms))).await
+    }
+
+    /// The backend goes back to its pool, or is cleaned or closed.
+    fn leave_backend(&mut self, refusal: Refusal) {
+        let is_clean = self.pins.set().is_empty() && self.status.contains(StatusFlags::AUTOCOMMIT);
+        let Some(backend) = self.backend.take() else { return };
+        if self.label.is_some() {
+            // A transaction of the proxy's is open there, or a reply under way to what followed the statement.
+            return drop(backend);
+        }
+        match refusal {
+            Refusal::NeverRead | Refusal::Leaving => drop(backend),
+            _ if is_clean => self.pool.release_to(&self.worker, &self.lane, backend),
+            _ => {
+                self.backend = Some(backend);
+                self.leave_transaction();
+            }
+        }
+    }
+
+    /// Whether time limits the retries of this statement, not their number.
+    fn is_timed(&self) -> bool {
+        self.directions.retries != Some(0) && Place::of(self.pool.shared.id, &self.worker.snapshot()) != Place::Elsewhere
+    }
+
+    fn has_patience(&self, patience: &mut Patience) -> bool {
+        if self.is_timed() {
+            return self.worker.shared.clock.now_us() < self.retry_deadline_us();
+        }
+        let left = patience.tries > 0;
+        patience.tries = patience.tries.saturating_sub(1);
+        left
+    }
+
+    /// A statement may be sent again only when it had no effect: it never arrived, or it is a plain read of which the
+    /// client has seen nothing. What pinned the session must be carried over.
+    fn may_retry(&self, certainty: Certainty, analysis: &Analysis) -> bool {
+        let harmless = match certainty {
+            Certainty::NeverSent => true,
+            Certainty::Unknown => {
+                Safety::RetryCertainty.is_off()
+                    || certainty::is_plain_read(analysis)
+                    || self.opens_without_ending(analysis)
+                    || self.is_undone_with_backend(analysis)
+            }
+            Certainty::Answering => false,
+        };
+        harmless && self.is_movable()
+    }
+
+    /// BEGIN outside of a transaction: what it opened is gone with the connection, and it has ended none.
+    fn opens_without_ending(&self, analysis: &Analysis) -> bool {
+        let is_alone = analysis.kind == Kind::Begin && !analysis.facts.contains(Facts::MULTI);
+        is_alone && (self.pins.set().without(WISHES).is_empty() || self.is_only_opened())
+    }
+}
+
+impl Patience {
+    /// How long to wait before the next attempt, ms.
+    pub(super) fn next_pause_ms(&mut self) -> u64 {
+        let pause_ms = self.pause_ms;
+        self.pause_ms = (pause_ms * 2).min(PAUSE_MAX_MS);
+        pause_ms
+    }
+
+    /// Why no server was had in time: the last refusal is the better part of it.
+    fn told(&self, fault: Fault) -> Fault {
+        match (fault, &self.refused) {
+            (Fault::Error { code: 9001, sqlstate, mut text }, Some(refused)) => {
+                text.extend_from_slice(format!("; before that a server refused the statement: {refused}").as_bytes());
+                Fault::Error { code: 9001, sqlstate, text }
+            }
+            (fault, _) => fault,
+        }
+    }
+}

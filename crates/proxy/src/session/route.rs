@@ -1,0 +1,299 @@
+//! Where a statement goes and how it is run: query rules, comments, the firewall, the read/write split.
+//!
+//! [`decide`](Session::decide) is asked before each statement and changes nothing; [`follow`](Session::follow) does what
+//! was decided. A pin outweighs every destination: it routes, and never fails a statement.
+
+use super::Session;
+use super::command::Incoming;
+use super::end::End;
+use super::guard::paused;
+use crate::choice::Needs;
+use crate::counters::add;
+use crate::in_force::InForce;
+use crate::mirror::Wish;
+use crate::pins::PinReason;
+use crate::stats::digest::Digest;
+use model::HostgroupId;
+use model::snapshot::RuleMultiplex;
+use routing::{KnownDigest, Request, Route, SessionFacts, Side, Transaction, Verdict};
+use sql::{Analysis, Facts};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::flags::StatusFlags;
+
+/// How the statement at hand is run, beside where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Directions {
+    /// How often it may be sent again; None leaves it to the settings.
+    pub retries: Option<u32>,
+    /// What becomes of multiplexing.
+    pub multiplex: Option<RuleMultiplex>,
+    /// Whether it is written to the query log; None leaves it to the settings.
+    pub log: Option<bool>,
+    /// How long its result may be cached, ms.
+    pub cache_ttl_ms: Option<u32>,
+    /// Whether an empty result may be cached.
+    pub cache_empty_result: Option<bool>,
+    /// What it asks of the server that it goes to.
+    pub needs: Needs,
+    /// A hostgroup whose last write by this session its server must have.
+    pub gtid_from: Option<HostgroupId>,
+    /// Whether a copy of it runs elsewhere too.
+    pub mirror: Option<Wish>,
+}
+
+/// What was decided.
+pub struct Decision {
+    hostgroup: HostgroupId,
+    directions: Directions,
+    route: Option<Box<Route>>,
+}
+
+/// What is left to do with a statement.
+pub enum Directed {
+    /// Run it. The text is the one to send instead, if a rule rewrote it.
+    Run(Option<Arc<[u8]>>),
+    /// Nothing: it was answered.
+    Answered,
+}
+
+/// Which command carries the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// COM_QUERY.
+    Query,
+    /// COM_STMT_PREPARE, whose answer cannot be a plain OK.
+    Prepare,
+    /// COM_STMT_EXECUTE: the text was rewritten when it was prepared.
+    Execution,
+}
+
+/// ER_NOT_ALLOWED_COMMAND: what `error_msg` and the firewall answer with.
+const NOT_ALLOWED: u16 = 1148;
+
+impl Session {
+    /// Where nothing is to be decided: the statement goes home, and is run as the settings say.
+    pub(super) fn needs_no_direction(&mut self) -> bool {
+        let plain = self.worker.in_force().is_plain() && self.lane.settings().default_query_delay == 0;
+        if plain {
+            self.direct_home();
+        }
+        plain
+    }
+
+    /// Decides for a COM_QUERY or COM_STMT_PREPARE, and does what was decided up to running it.
+    pub(super) async fn direct(
+        &mut self,
+        command: Incoming,
+        start: usize,
+        analysis: &Analysis,
+        phase: Phase,
+    ) -> Result<Option<(Incoming, Analysis)>, End> {
+        let in_force = self.worker.in_force();
+        let decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis);
+        match self.follow(&in_force, decision, phase).await? {
+            Directed::Answered => Ok(None),
+            Directed::Run(None) => Ok(Some((command, *analysis))),
+            Directed::Run(Some(text)) => {
+                let command = self.replace_text(command, start, &text);
+                Ok(Some((command, sql::analyze_with(&text, self.lex, self.worker.meter.grouping()))))
+            }
+        }
+    }
+
+    /// The same for an execution; false when it was answered.
+    pub(super) async fn direct_execution(&mut self, text: &[u8], analysis: &Analysis) -> Result<bool, End> {
+        let in_force = self.worker.in_force();
+        let decision = self.decide_timed(&in_force, text, analysis);
+        Ok(matches!(self.follow(&in_force, decision, Phase::Execution).await?, Directed::Run(_)))
+    }
+
+    /// [`Session::decide`], measured if that is wanted.
+    fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis) -> Decision {
+        if !self.worker.meter.rules().times_rules {
+            return self.decide(in_force, text, analysis);
+        }
+        let began_ns = self.worker.shared.clock.now_ns();
+        let decision = self.decide(in_force, text, analysis);
+        add(&self.worker.counters.rules_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
+        decision
+    }
+
+    /// Decides for a statement with this text. Changes nothing but memories.
+    fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis) -> Decision {
+        let default = self.user.default_hostgroup;
+        if in_force.is_plain() {
+            return Decision { hostgroup: default, directions: Directions::default(), route: None };
+        }
+        let digest = self.worker.digest(text, self.lex, analysis);
+        let obeys = self.user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
+        let comment = if obeys { sql::first_comment(text, self.lex) } else { None };
+        let mut route = self.ask_rules(in_force, text, analysis, &digest, self.flag_in, comment);
+        if in_force.snapshot.vars.firewall_whitelist_enabled {
+            self.ask_firewall(in_force, &digest, &mut route);
+        }
+        let hostgroup = self.split(in_force, text, analysis, &route).or(route.destination_hostgroup).unwrap_or(default);
+        let directions = Directions {
+            retries: route.retries,
+            multiplex: route.multiplex,
+            log: route.log,
+            cache_ttl_ms: route.cache_ttl_ms,
+            cache_empty_result: route.cache_empty_result,
+            needs: Needs::of(&route, || crate::logs::unix_us() / 1000),
+            gtid_from: route.gtid_from_hostgroup,
+            mirror: Wish::of(&route),
+        };
+        let is_rare = route.error_msg.is_some()
+            || route.ok_msg.is_some()
+            || route.rewritten.is_some()
+            || route.delay_ms.is_some()
+            || route.min_gtid.is_some()
+            || route.timeout_ms.is_some()
+            || route.next_query_flag_in.is_some();
+        Decision { hostgroup, directions, route: is_rare.then(|| Box::new(route)) }
+    }
+
+    /// What the rules say of a statement that begins at `flag_in`.
+    pub(super) fn ask_rules(
+        &self,
+        in_force: &InForce,
+        text: &[u8],
+        analysis: &Analysis,
+        digest: &Digest,
+        flag_in: u32,
+        comment: Option<&[u8]>,
+    ) -> Route {
+        let request = Request {
+            user: self.user.name.as_bytes(),
+            schema: self.state.schema.as_deref().unwrap_or_default(),
+            client_addr: self.client_addr.as_deref(),
+            proxy_addr: &self.proxy_addr.0,
+            proxy_port: self.proxy_addr.1,
+            digest_key: analysis.digest,
+            digest: &KnownDigest { hash: digest.hash, text: &digest.text },
+            text,
+            flag_in,
+            comment,
+        };
+        in_force.rules.route(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next())
+    }
+
+    /// Lets the firewall judge the statement: one that it blocks is answered with an error.
+    fn ask_firewall(&self, in_force: &InForce, digest: &Digest, route: &mut Route) {
+        let schema = self.state.schema.as_deref().unwrap_or_default();
+        let user = &self.user.name;
+        let done = match in_force.firewall.judge(user.as_bytes(), self.client_addr.as_deref(), schema, route.final_flag, digest.hash) {
+            Verdict::Trusted | Verdict::Listed => return,
+            Verdict::Detected => "detected",
+            Verdict::Blocked => {
+                route.ok_msg = None;
+                let text = || in_force.snapshot.vars.firewall_whitelist_errormsg.as_str().into();
+                route.error_msg.get_or_insert_with(text);
+                "blocked"
+            }
+        };
+        tracing::warn!("Firewall {done} unknown query with digest {:#018X} from user {user}", digest.hash);
+    }
+
+    /// The side of a read/write split, where one is switched on for this destination.
+    fn split(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route) -> Option<HostgroupId> {
+        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten()?;
+        let session = SessionFacts {
+            transaction: Transaction::None,
+            autocommit_off: !self.current_status().contains(StatusFlags::AUTOCOMMIT),
+            pinned: !self.pins.set().is_empty(),
+        };
+        let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
+        match routing::side(&statement, &session, &self.user.attributes.safe_functions) {
+            Side::Writer => Some(split.writer),
+            Side::Reader => Some(split.reader),
+            Side::Stay => None,
+        }
+    }
+
+    /// Does what was decided, up to running the statement.
+    async fn follow(&mut self, in_force: &InForce, decision: Decision, phase: Phase) -> Result<Directed, End> {
+        self.directions = decision.directions;
+        self.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
+        match decision.directions.multiplex {
+            Some(RuleMultiplex::On) => self.pins.end(PinReason::Rule),
+            Some(RuleMultiplex::Off | RuleMultiplex::IgnoreVariables) | None => {}
+        }
+        self.go_to(decision.hostgroup);
+        // A statement waits when it runs, not when it is prepared.
+        let delays = phase != Phase::Prepare;
+        let delay_ms = if delays { self.lane.settings().default_query_delay } else { 0 };
+        let Some(route) = decision.route else {
+            self.entry.set_statement_limit(0);
+            return self.delayed(delay_ms, None).await;
+        };
+        self.entry.set_statement_limit(u64::from(route.timeout_ms.unwrap_or(0)));
+        if let Some(flag) = route.next_query_flag_in.filter(|_| phase != Phase::Prepare) {
+            // The next statement is the prepared one's execution, which has not had its own rules yet.
+            self.flag_in = flag;
+        }
+        if let Some(info) = route.ok_msg.as_ref().filter(|_| phase != Phase::Prepare) {
+            self.send_ok_with(info.as_bytes()).await?;
+            return Ok(Directed::Answered);
+        }
+        if let Some(text) = &route.error_msg {
+            self.send_error(NOT_ALLOWED, "42000", text).await?;
+            return Ok(Directed::Answered);
+        }
+        let rewritten = route.rewritten.filter(|_| phase != Phase::Execution);
+        if let Some(text) = &rewritten
+            && text.len() as u64 + 1 > in_force.snapshot.vars.max_allowed_packet
+        {
+            self.send_error(1153, "08S01", "Got a packet bigger than 'max_allowed_packet' bytes").await?;
+            return Ok(Directed::Answered);
+        }
+        let delay_of_rule = route.delay_ms.filter(|_| delays).unwrap_or(0);
+        self.delayed(delay_ms + u64::from(delay_of_rule), rewritten).await
+    }
+
+    /// Waits as long as rules and settings want, unless the session is killed.
+    async fn delayed(&mut self, delay_ms: u64, rewritten: Option<Arc<[u8]>>) -> Result<Directed, End> {
+        if delay_ms > 0 {
+            let pause = tokio::time::sleep(Duration::from_millis(delay_ms));
+            if let Err(fault) = Box::pin(paused(&self.entry, pause)).await {
+                Box::pin(self.report(fault)).await?;
+                return Ok(Directed::Answered);
+            }
+        }
+        Ok(Directed::Run(rewritten))
+    }
+
+    /// Puts a rule's text in the place of the client's: from here on the command is that.
+    fn replace_text(&mut self, command: Incoming, start: usize, text: &[u8]) -> Incoming {
+        let prefix = self.body(command).get(..start).unwrap_or_default();
+        let mut payload = Vec::with_capacity(1 + prefix.len() + text.len());
+        payload.push(command.byte);
+        payload.extend_from_slice(prefix);
+        payload.extend_from_slice(text);
+        self.joined = payload;
+        Incoming { joined: true, rewritten: true, ..command }
+    }
+
+    /// Marks that a rule's `multiplex=0` leaves on a session that holds a backend.
+    pub(super) fn note_rule(&mut self, analysis: &Analysis) {
+        if self.directions.multiplex == Some(RuleMultiplex::Off) && self.backend.is_some() {
+            let now = self.now_ms();
+            self.pins.begin(PinReason::Rule, now, analysis.digest);
+        }
+    }
+
+    /// A command that carries no statement goes where the user's statements go that no rule sends elsewhere.
+    pub(super) fn direct_home(&mut self) {
+        self.directions = Directions::default();
+        self.min_gtid = None;
+        self.entry.set_statement_limit(0);
+        self.go_to(self.user.default_hostgroup);
+    }
+}
+
+/// The packets of a rewritten command.
+pub fn packets_of(payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(payload.len() + 8);
+    wire::packet::put_packet(&mut out, &mut 0, payload);
+    out
+}

@@ -1,0 +1,221 @@
+//! What was said in an open transaction and what was answered, as far as it can be said again.
+//!
+//! Data only; [`super::replay`] keeps and uses it. It begins with the statement that opens a transaction and ends with the
+//! transaction. INVARIANT: once it has a gap it never becomes whole again.
+
+use crate::state::State;
+use crate::stmt_cache::StatementKey;
+use crate::witness::Testimony;
+use sql::{Analysis, Facts, Kind};
+use std::sync::Arc;
+
+/// How far the transaction has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing ran in it yet: it is as good as not begun.
+    Opening,
+    /// Everything that ran in it is here.
+    Kept,
+    /// Something ran in it that is not here.
+    Lost(Gap),
+}
+
+/// Why something that ran is not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// `transaction_replay` is off, or was when it ran.
+    Off,
+    /// It cannot be said again: session state beyond the transaction, files, several statements at once.
+    Unrepeatable,
+    /// `transaction_replay_max_bytes`.
+    TooLarge,
+}
+
+/// How a statement came.
+#[derive(Clone, Debug)]
+pub enum How {
+    /// COM_QUERY; kept is its payload without the command byte.
+    Text,
+    /// COM_STMT_EXECUTE of this statement; kept is its payload with the types of the parameters.
+    Execution(Arc<StatementKey>),
+}
+
+/// One statement.
+pub struct Said {
+    /// How it came.
+    pub how: How,
+    /// Where its bytes end.
+    end: usize,
+    /// What was answered; None where only success matters (an opening that is kept without `transaction_replay`).
+    pub testimony: Option<Testimony>,
+    /// The first id that it generated; 0 for none.
+    pub generated: u64,
+}
+
+/// See the module.
+pub struct Transcript {
+    /// What the session wanted of a backend when the transaction began.
+    pub state: State,
+    /// LAST_INSERT_ID() then; None when only the backend knew.
+    pub last_insert_id: Option<u64>,
+    /// How far it has come.
+    pub progress: Progress,
+    /// A SET while nothing had run was not kept: the session carries it over by itself, but not to its place.
+    pub carried: bool,
+    /// BEGIN is among what was said, and not only `SET TRANSACTION`.
+    pub is_open: bool,
+    bytes: Vec<u8>,
+    said: Vec<Said>,
+}
+
+/// What each statement takes beside its bytes.
+const OVERHEAD: usize = size_of::<Said>();
+/// Most bytes of an opening, where `transaction_replay` does not say.
+pub const MAX_OPENING: usize = 4096;
+
+impl Transcript {
+    /// For a transaction that begins.
+    pub fn new(state: State, last_insert_id: Option<u64>) -> Self {
+        Self { state, last_insert_id, progress: Progress::Opening, carried: false, is_open: false, bytes: Vec::new(), said: Vec::new() }
+    }
+
+    /// Keeps one statement more, whose bytes `put` appends; too much of it is a gap.
+    pub fn keep(&mut self, how: How, testimony: Option<Testimony>, generated: u64, max: usize, put: impl FnOnce(&mut Vec<u8>)) {
+        put(&mut self.bytes);
+        self.said.push(Said { how, end: self.bytes.len(), testimony, generated });
+        if self.bytes.len() + self.said.len() * OVERHEAD > max {
+            self.lose(Gap::TooLarge);
+        }
+    }
+
+    /// From here on it cannot be said again. Answers whether that is new.
+    pub fn lose(&mut self, gap: Gap) -> bool {
+        if matches!(self.progress, Progress::Lost(_)) {
+            return false;
+        }
+        self.progress = Progress::Lost(gap);
+        self.bytes = Vec::new();
+        self.said = Vec::new();
+        true
+    }
+
+    /// The statements with their bytes, in order.
+    pub fn statements(&self) -> impl Iterator<Item = (&Said, &[u8])> {
+        let starts = std::iter::once(0).chain(self.said.iter().map(|s| s.end));
+        starts.zip(&self.said).map(|(start, said)| (said, self.bytes.get(start..said.end).unwrap_or_default()))
+    }
+}
+
+/// What cannot be said again in a transaction: it leaves the transaction, or leaves something behind.
+const UNREPEATABLE: Facts =
+    Facts::GET_LOCK.union(Facts::RELEASE_LOCK).union(Facts::INTO_FILE).union(Facts::MULTI).union(Facts::SESSION_TRACK);
+
+/// A statement that is part of its transaction and of nothing else, so that it can be said again with it.
+pub fn is_repeatable(analysis: &Analysis) -> bool {
+    let belongs = matches!(
+        analysis.kind,
+        Kind::Select
+            | Kind::Insert
+            | Kind::Replace
+            | Kind::Update
+            | Kind::Delete
+            | Kind::Set
+            | Kind::SetTransaction
+            | Kind::SetStatement
+            | Kind::Savepoint
+            | Kind::RollbackTo
+            | Kind::ReleaseSavepoint
+            | Kind::Begin
+            | Kind::Do
+            | Kind::Show
+            | Kind::ShowWarnings
+            | Kind::ShowErrors
+            | Kind::ShowCountWarnings
+            | Kind::ShowCountErrors
+            | Kind::Explain
+            | Kind::Empty
+    );
+    belongs && !analysis.facts.intersects(UNREPEATABLE)
+}
+
+/// A statement whose effect certainly goes with its connection while a transaction is open: it does not commit, on no way.
+pub fn is_undone_with_its_transaction(analysis: &Analysis) -> bool {
+    // SET may set autocommit, BEGIN commits what was open.
+    let may_commit = matches!(analysis.kind, Kind::Set | Kind::SetTransaction | Kind::SetStatement | Kind::Begin);
+    is_repeatable(analysis) && !may_commit || analysis.kind == Kind::Rollback && !analysis.facts.contains(Facts::MULTI)
+}
+
+/// Errors that undo their statement and leave the transaction open (MySQL 8.4, "InnoDB Error Handling"): values that do not
+/// fit, rows and names that are there or not, rights. After any other it is not known what is left.
+const STATEMENT_ONLY: [u16; 29] = [
+    1046, 1048, 1050, 1052, 1054, 1062, 1064, 1109, 1136, 1142, 1143, 1146, 1216, 1217, 1242, 1264, 1265, 1292, 1305, 1364, 1365, 1366,
+    1406, 1451, 1452, 1586, 1690, 3819, 4025,
+];
+
+/// An error after which the transaction goes on.
+pub fn leaves_transaction(error: u16) -> bool {
+    STATEMENT_ONLY.contains(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sql::LexMode;
+
+    fn of(sql: &str) -> Analysis {
+        sql::analyze(sql.as_bytes(), LexMode::default())
+    }
+
+    #[test]
+    fn what_commits_is_never_taken_for_undone() {
+        for sql in [
+            "COMMIT",
+            "COMMIT AND CHAIN",
+            "BEGIN",
+            "START TRANSACTION",
+            "SET autocommit=1",
+            "CREATE TABLE t(i INT)",
+            "DROP TABLE t",
+            "TRUNCATE t",
+            "LOCK TABLES t READ",
+            "UNLOCK TABLES",
+            "CALL p()",
+            "INSERT INTO t VALUES(1); COMMIT",
+            "ROLLBACK; COMMIT",
+            "XA COMMIT 'a'",
+            "GRANT SELECT ON t TO u",
+            "FLUSH TABLES",
+            "EXECUTE s",
+            "BEGIN NOT ATOMIC COMMIT; END",
+            "ANALYZE TABLE t",
+            "USE other",
+            "LOAD DATA INFILE 'x' INTO TABLE t",
+        ] {
+            assert!(!is_undone_with_its_transaction(&of(sql)), "{sql}");
+        }
+        for sql in ["INSERT INTO t VALUES(1)", "SELECT 1 FOR UPDATE", "SAVEPOINT a", "ROLLBACK TO a", "ROLLBACK", "DELETE FROM t"] {
+            assert!(is_undone_with_its_transaction(&of(sql)), "{sql}");
+        }
+    }
+
+    #[test]
+    fn deadlocks_and_timeouts_end_what_can_be_repeated() {
+        for code in [1205, 1213, 1180, 1613, 1614, 1402, 3101, 1290, 1317] {
+            assert!(!leaves_transaction(code), "{code}");
+        }
+        assert!(leaves_transaction(1062));
+    }
+
+    #[test]
+    fn statements_come_back_as_they_were_and_too_much_is_a_gap() {
+        let mut t = Transcript::new(State::default(), Some(0));
+        for text in ["BEGIN", "", "SELECT 1"] {
+            t.keep(How::Text, None, 0, 4096, |bytes| bytes.extend_from_slice(text.as_bytes()));
+        }
+        let all: Vec<&[u8]> = t.statements().map(|(_, bytes)| bytes).collect();
+        assert_eq!(all, [&b"BEGIN"[..], b"", b"SELECT 1"]);
+        t.keep(How::Text, None, 0, 4096, |bytes| bytes.resize(5000, b'x'));
+        assert_eq!((t.progress, t.statements().count()), (Progress::Lost(Gap::TooLarge), 0));
+        assert!(!t.lose(Gap::Off), "the first gap is the reason");
+    }
+}

@@ -1,0 +1,119 @@
+//! The data plane in a simulated world (feature `sim`): sockets in memory, connects by a hook, a seed for its choices, time
+//! that the runtime moves.
+//!
+//! Sessions, pools, limits and the control are the real ones; only what touches the operating system is replaced. The whole
+//! proxy lives on the calling thread, whose runtime must be a local one (`build_local`) with paused time.
+
+use crate::control::Control;
+use crate::in_force::InForce;
+use crate::mailbox::Mail;
+pub use crate::safety::{Safety, do_without};
+use crate::shared::Shared;
+use crate::start::StartError;
+use crate::stats::ProxyStats;
+use crate::stream::DetachedSocket;
+use crate::worker::Worker;
+use model::fleet::RoleKeeper;
+use model::snapshot::{Address, Snapshot};
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use tokio::io::ReadBuf;
+use tokio::sync::watch;
+
+/// One end of a connection in memory. Dropping it closes it.
+pub trait Pipe: Send {
+    /// Ready when there are bytes, the end of the stream or an error to read.
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Ready when there is room to write, or writing fails.
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Reads what is there; nothing read is the end of the stream.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>>;
+
+    /// Writes as much as there is room for.
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Closes both directions at once.
+    fn shutdown(&self) -> io::Result<()>;
+}
+
+/// A connect under way.
+pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Pipe>>>>>;
+
+/// The network between the proxy and its servers.
+pub trait Network: Send + Sync {
+    /// Connects to a server, as `connect(2)` does: an answer, a refusal, or silence.
+    fn connect(&self, address: &Address) -> Connecting;
+}
+
+/// What stands in for the operating system.
+pub struct World {
+    network: Arc<dyn Network>,
+    seed: u64,
+}
+
+impl World {
+    /// Connects to a server.
+    pub(crate) fn connect(&self, address: &Address) -> Connecting {
+        self.network.connect(address)
+    }
+
+    /// Where the workers' choices begin.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+/// The data plane, all on one thread.
+pub struct Simulated {
+    shared: Arc<Shared>,
+    control: Arc<Control>,
+    clients: Cell<usize>,
+}
+
+impl Simulated {
+    /// Starts the workers as tasks of the calling thread's runtime. No listeners are opened: see [`Simulated::accept`].
+    /// `keeper` says which server has which role.
+    ///
+    /// # Errors
+    /// [`StartError::Config`] when patterns of rules cannot be used.
+    pub fn start(snapshot: Arc<Snapshot>, keeper: Arc<dyn RoleKeeper>, network: Arc<dyn Network>, seed: u64) -> Result<Self, StartError> {
+        let in_force = Arc::new(InForce::compile(Arc::clone(&snapshot), None).map_err(StartError::Config)?);
+        let threads = usize::try_from(snapshot.vars.threads).unwrap_or(1).max(1);
+        let shared = Arc::new(Shared::new(in_force, Some(keeper), threads, None, None));
+        let _ = shared.simulated.set(World { network, seed });
+        let (open, _) = watch::channel(true);
+        let stats = Arc::new(ProxyStats::new(Arc::clone(&shared)));
+        let control = Arc::new(Control::new(Arc::clone(&shared), stats, PathBuf::new(), 0, open));
+        for index in 0..threads {
+            Worker::spawn(index, Arc::clone(&shared));
+        }
+        Ok(Self { shared, control, clients: Cell::new(0) })
+    }
+
+    /// What an operator may do to it.
+    pub fn control(&self) -> Arc<Control> {
+        Arc::clone(&self.control)
+    }
+
+    /// A client has connected; workers take them in turn.
+    pub fn accept(&self, pipe: Box<dyn Pipe>, peer: SocketAddr) {
+        let turn = self.clients.replace(self.clients.get().wrapping_add(1));
+        let Some(mailbox) = self.shared.mailboxes.get(turn % self.shared.mailboxes.len().max(1)) else { return };
+        self.shared.frontends.fetch_add(1, Ordering::AcqRel);
+        mailbox.send(Mail::Accept { socket: DetachedSocket::Memory(pipe), peer: Some(peer), local: None });
+    }
+
+    /// Clients that are connected, as the proxy sees it.
+    pub fn frontends(&self) -> usize {
+        self.shared.frontends.load(Ordering::Acquire)
+    }
+}

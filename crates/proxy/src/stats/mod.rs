@@ -1,0 +1,21 @@
+//! What the data plane counts, and the tables and metrics that show it.
+//!
+//! Each worker has a [`meter::Meter`] that only its own thread touches. Readers live on other threads: they ask the
+//! workers for copies, in slices, and add them up. A table is one unit: its description and the function that makes its
+//! rows stand together, and `TABLES` collects them. INVARIANT: reading holds no worker up for more than a slice.
+
+pub mod collect;
+pub mod commands;
+pub mod digest;
+pub mod digest_table;
+pub mod errors;
+pub mod histogram;
+pub mod hosts;
+pub mod meter;
+pub mod prepared;
+pub mod servers;
+mod show;
+mod source;
+pub mod view;
+
+pub use source::ProxyStats;

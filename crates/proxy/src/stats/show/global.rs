@@ -1,0 +1,392 @@
+//! `stats_mysql_global` and `stats_memory_metrics`: one list of numbers, which feeds the metrics too.
+//!
+//! What ProxySQL lists and Tidegate has no use for is there as 0, so that dashboards find it. What other parts of the
+//! process know (monitor, SQLite) they publish themselves.
+
+use super::totals::Totals;
+use super::{Rows, Table};
+use crate::stats::ProxyStats;
+use model::stats::MetricKind::{self, Counter, Gauge};
+use model::stats::{Reading, StatsSchema, StatsTable, stat};
+
+/// See the module.
+pub const TABLES: &[Table] = &[
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_global",
+            columns: &[stat("Variable_Name", "VARCHAR"), stat("Variable_Value", "VARCHAR")],
+            primary_key: &["Variable_Name"],
+            has_reset: false,
+            help: "Numbers of the whole process",
+        },
+        rows: |stats, _| {
+            let mut all = rows(stats, GLOBAL);
+            all.extend(stats.shared.cache.values().map(|(name, value)| vec![name.into(), value.to_string().into()]));
+            all
+        },
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_memory_metrics",
+            columns: &[stat("Variable_Name", "VARCHAR"), stat("Variable_Value", "VARCHAR")],
+            primary_key: &["Variable_Name"],
+            has_reset: false,
+            help: "Memory by purpose, bytes, as far as it is counted",
+        },
+        rows: |stats, _: Reading| rows(stats, MEMORY),
+    },
+];
+
+fn rows(stats: &ProxyStats, list: &[Number]) -> Rows {
+    let totals = Totals::read(stats);
+    let shown = list.iter().filter(|number| !number.name.is_empty());
+    shown.map(|number| vec![number.name.into(), (number.value)(&totals).to_string().into()]).collect()
+}
+
+/// A number: its name in the table (empty: a metric only), and as a metric (None: in the table only).
+pub struct Number {
+    /// Name in the table.
+    pub name: &'static str,
+    /// Name, kind, label, what it counts.
+    pub metric: Option<NumberMetric>,
+    /// The number.
+    pub value: fn(&Totals) -> u64,
+}
+
+/// A number as a metric.
+pub struct NumberMetric {
+    /// Its name; several numbers may share one, with different labels.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: MetricKind,
+    /// Its label.
+    pub label: Option<(&'static str, &'static str)>,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+/// A number of the table that is a metric too.
+const fn both(
+    name: &'static str,
+    (metric, kind, help): (&'static str, MetricKind, &'static str),
+    label: Option<(&'static str, &'static str)>,
+    value: fn(&Totals) -> u64,
+) -> Number {
+    Number { name, metric: Some(NumberMetric { name: metric, kind, label, help }), value }
+}
+
+/// A number of the table only.
+const fn only(name: &'static str, value: fn(&Totals) -> u64) -> Number {
+    Number { name, metric: None, value }
+}
+
+const NONE: fn(&Totals) -> u64 = |_| 0;
+
+/// Families with several labels.
+const CLIENTS: (&str, MetricKind, &str) = ("proxysql_client_connections_total", Counter, "Client connections");
+const SERVERS: (&str, MetricKind, &str) = ("proxysql_server_connections_total", Counter, "Connections to servers");
+const BACKEND_BYTES: (&str, MetricKind, &str) =
+    ("proxysql_queries_backends_bytes_total", Counter, "Bytes of packets between the proxy and servers");
+const FRONTEND_BYTES: (&str, MetricKind, &str) =
+    ("proxysql_queries_frontends_bytes_total", Counter, "Bytes of packets between clients and the proxy");
+const BACKEND_STMT: (&str, MetricKind, &str) =
+    ("proxysql_com_backend_stmt_total", Counter, "Commands about prepared statements sent to servers");
+const FRONTEND_STMT: (&str, MetricKind, &str) =
+    ("proxysql_com_frontend_stmt_total", Counter, "Commands about prepared statements from clients");
+const MIRRORED: (&str, MetricKind, &str) = ("tidegate_mirrored_total", Counter, "Mirrored statements by what became of them");
+const LOG_RECORDS: (&str, MetricKind, &str) = ("tidegate_log_records_total", Counter, "Records of query log and audit log");
+/// Replays of transactions.
+const LOST_WRITES: (&str, MetricKind, &str) =
+    ("tidegate_lost_writes_total", Counter, "Writes whose answer was lost, by what was found out about them");
+
+const REPLAYS: (&str, MetricKind, &str) =
+    ("tidegate_transaction_replays_total", Counter, "Transactions whose server was lost, by what became of their replay");
+
+macro_rules! counted {
+    ($field:ident) => {
+        |t| t.census.counted.$field
+    };
+}
+
+/// Every number, in ProxySQL's order, then Tidegate's own metrics.
+pub const GLOBAL: &[Number] = &[
+    both("ProxySQL_Uptime", ("proxysql_uptime_seconds_total", Counter, "Seconds since the start"), None, |t| t.uptime_s),
+    both("Active_Transactions", ("proxysql_active_transactions", Gauge, "Sessions in a transaction"), None, |t| t.census.transactions),
+    both("Client_Connections_aborted", CLIENTS, Some(("status", "aborted")), |t| {
+        t.census.counted.clients_aborted + t.census.counted.clients_refused
+    }),
+    both("Client_Connections_connected", ("proxysql_client_connections_connected", Gauge, "Clients connected"), None, |t| t.clients),
+    both("Client_Connections_created", CLIENTS, Some(("status", "created")), counted!(clients)),
+    both("Client_Connections_non_idle", ("proxysql_client_connections_non_idle", Gauge, "Clients with a command under way"), None, |t| {
+        t.census.busy
+    }),
+    both("Server_Connections_aborted", SERVERS, Some(("status", "aborted")), |t| t.of_servers(|s| s.totals.connects_failed)),
+    both("Server_Connections_connected", ("proxysql_server_connections_connected", Gauge, "Connections to servers"), None, |t| {
+        t.of_servers(|s| u64::from(s.used + s.free))
+    }),
+    both("Server_Connections_created", SERVERS, Some(("status", "created")), |t| t.of_servers(|s| s.totals.connects_ok)),
+    both("Server_Connections_delayed", SERVERS, Some(("status", "delayed")), NONE),
+    only("mysql_backend_buffers_bytes", NONE),
+    both(
+        "mysql_frontend_buffers_bytes",
+        ("proxysql_mysql_frontend_buffers_bytes", Gauge, "Bytes of buffers that wait for use"),
+        None,
+        |t| t.census.buffer_bytes,
+    ),
+    only("mysql_session_internal_bytes", NONE),
+    both("Com_autocommit", ("proxysql_com_autocommit_total", Counter, "SET autocommit from clients"), None, counted!(set_autocommits)),
+    both("Com_autocommit_filtered", ("proxysql_com_autocommit_filtered_total", Counter, "Not done: 0"), None, NONE),
+    both("Com_commit", ("proxysql_com_commit_cnt_total", Counter, "COMMIT from clients"), None, counted!(commits)),
+    both("Com_commit_filtered", ("proxysql_com_commit_cnt_filtered_total", Counter, "Not done: 0"), None, NONE),
+    both("Com_rollback", ("proxysql_com_rollback_total", Counter, "ROLLBACK from clients"), None, counted!(rollbacks)),
+    both("Com_rollback_filtered", ("proxysql_com_rollback_filtered_total", Counter, "Not done: 0"), None, NONE),
+    both(
+        "Com_backend_change_user",
+        ("proxysql_com_backend_change_user_total", Counter, "Connections to servers that were reset"),
+        None,
+        counted!(resets),
+    ),
+    both(
+        "Com_backend_init_db",
+        ("proxysql_com_backend_init_db_total", Counter, "COM_INIT_DB to servers"),
+        None,
+        counted!(backend_init_dbs),
+    ),
+    both(
+        "Com_backend_set_names",
+        ("proxysql_com_backend_set_names_total", Counter, "Changes of session state sent to servers"),
+        None,
+        counted!(state_syncs),
+    ),
+    both("Com_frontend_init_db", ("proxysql_com_frontend_init_db_total", Counter, "COM_INIT_DB from clients"), None, counted!(init_dbs)),
+    both("Com_frontend_set_names", ("proxysql_com_frontend_set_names_total", Counter, "SET NAMES from clients"), None, counted!(set_names)),
+    both("Com_frontend_use_db", ("proxysql_com_frontend_use_db_total", Counter, "USE from clients"), None, counted!(use_dbs)),
+    both("Com_backend_stmt_prepare", BACKEND_STMT, Some(("op", "prepare")), counted!(backend_prepares)),
+    both("Com_backend_stmt_execute", BACKEND_STMT, Some(("op", "execute")), counted!(backend_executes)),
+    both("Com_backend_stmt_close", BACKEND_STMT, Some(("op", "close")), counted!(backend_closes)),
+    both("Com_frontend_stmt_prepare", FRONTEND_STMT, Some(("op", "prepare")), counted!(prepares)),
+    both("Com_frontend_stmt_execute", FRONTEND_STMT, Some(("op", "execute")), counted!(executes)),
+    both("Com_frontend_stmt_close", FRONTEND_STMT, Some(("op", "close")), counted!(closes)),
+    both("Questions", ("proxysql_questions_total", Counter, "Commands from clients"), None, counted!(questions)),
+    both("Slow_queries", ("proxysql_slow_queries_total", Counter, "Statements slower than long_query_time"), None, counted!(slow_queries)),
+    only("GTID_consistent_queries", NONE),
+    only("GTID_session_collected", NONE),
+    both("Queries_backends_bytes_recv", BACKEND_BYTES, Some(("traffic_flow", "received")), |t| t.of_servers(|s| s.totals.bytes_received)),
+    both("Queries_backends_bytes_sent", BACKEND_BYTES, Some(("traffic_flow", "sent")), |t| t.of_servers(|s| s.totals.bytes_sent)),
+    both("Queries_frontends_bytes_recv", FRONTEND_BYTES, Some(("traffic_flow", "received")), counted!(bytes_from_clients)),
+    both("Queries_frontends_bytes_sent", FRONTEND_BYTES, Some(("traffic_flow", "sent")), counted!(bytes_to_clients)),
+    only("Query_Processor_time_nsec", counted!(rules_ns)),
+    only("Backend_query_time_nsec", counted!(backend_ns)),
+    only("ConnPool_get_conn_latency_awareness", NONE),
+    both(
+        "ConnPool_get_conn_immediate",
+        ("proxysql_connpool_get_conn_success_immediate_total", Counter, "Connections had without waiting"),
+        None,
+        immediate,
+    ),
+    both("ConnPool_get_conn_success", ("proxysql_connpool_get_conn_success_total", Counter, "Connections had"), None, |t| {
+        t.census.counted.wants.saturating_sub(t.census.counted.wait_timeouts)
+    }),
+    both(
+        "ConnPool_get_conn_failure",
+        ("proxysql_connpool_get_conn_failure_total", Counter, "Connections not had at once"),
+        None,
+        counted!(waits),
+    ),
+    both(
+        "generated_error_packets",
+        ("proxysql_generated_error_packets_total", Counter, "Error packets of the proxy's own making"),
+        None,
+        counted!(own_errors),
+    ),
+    both(
+        "max_connect_timeouts",
+        ("proxysql_max_connect_timeouts_total", Counter, "Statements that got no connection in time"),
+        None,
+        counted!(wait_timeouts),
+    ),
+    only("backend_lagging_during_query", NONE),
+    both(
+        "backend_offline_during_query",
+        ("proxysql_backend_offline_during_query_total", Counter, "Connections lost while a statement ran"),
+        None,
+        counted!(backends_lost),
+    ),
+    only("queries_with_max_lag_ms", NONE),
+    only("queries_with_max_lag_ms__delayed", NONE),
+    only("queries_with_max_lag_ms__total_wait_time_us", NONE),
+    both(
+        "mysql_unexpected_frontend_com_quit",
+        ("proxysql_mysql_unexpected_frontend_com_quit_total", Counter, "Clients that left while a statement ran"),
+        None,
+        counted!(unexpected_quits),
+    ),
+    both(
+        "mysql_unexpected_frontend_packets",
+        ("proxysql_mysql_unexpected_frontend_packets_total", Counter, "Clients that broke the protocol"),
+        None,
+        counted!(unexpected_packets),
+    ),
+    both("hostgroup_locked_set_cmds", ("proxysql_hostgroup_locked_set_cmds_total", Counter, "Not done: 0"), None, NONE),
+    both("hostgroup_locked_queries", ("proxysql_hostgroup_locked_queries_total", Counter, "Not done: 0"), None, NONE),
+    both("Client_Connections_hostgroup_locked", ("proxysql_client_connections_hostgroup_locked", Gauge, "Not done: 0"), None, NONE),
+    only("get_aws_aurora_replicas_skipped_during_query", NONE),
+    only("automatic_detected_sql_injection", NONE),
+    only("whitelisted_sqli_fingerprint", NONE),
+    both(
+        "mysql_killed_backend_connections",
+        ("proxysql_mysql_killed_backend_connections_total", Counter, "KILL CONNECTION sent to servers"),
+        None,
+        counted!(killed_connections),
+    ),
+    both(
+        "mysql_killed_backend_queries",
+        ("proxysql_mysql_killed_backend_queries_total", Counter, "KILL QUERY sent to servers"),
+        None,
+        counted!(killed_queries),
+    ),
+    both(
+        "client_host_error_killed_connections",
+        ("proxysql_client_host_error_killed_connections", Counter, "Clients turned away because their address failed too often"),
+        None,
+        counted!(hosts_blocked),
+    ),
+    both("Mirror_concurrency", ("proxysql_mirror_concurrency", Gauge, "Mirrored statements that run"), None, counted!(mirrors_running)),
+    both("Mirror_queue_length", ("proxysql_mirror_queue_length", Gauge, "Mirrored statements that wait"), None, counted!(mirrors_waiting)),
+    both("Mirror_done", MIRRORED, Some(("outcome", "done")), counted!(mirrors_done)),
+    both("Mirror_errors", MIRRORED, Some(("outcome", "error")), counted!(mirrors_refused)),
+    both("Mirror_failed", MIRRORED, Some(("outcome", "failed")), counted!(mirrors_failed)),
+    both("Mirror_dropped", MIRRORED, Some(("outcome", "dropped")), counted!(mirrors_dropped)),
+    both(
+        "Selects_for_update__autocommit0",
+        ("proxysql_selects_for_update__autocommit0_total", Counter, "Locking reads with autocommit=0"),
+        None,
+        counted!(locking_reads_without_autocommit),
+    ),
+    both("MySQL_Thread_Workers", ("proxysql_mysql_thread_workers", Gauge, "Worker threads"), None, |t| t.workers),
+    both(
+        "Access_Denied_Wrong_Password",
+        ("proxysql_access_denied_wrong_password_total", Counter, "Logins with a wrong name or password"),
+        None,
+        counted!(denied_password),
+    ),
+    both(
+        "Access_Denied_Max_Connections",
+        ("proxysql_access_denied_max_connections_total", Counter, "Logins beyond mysql-max_connections"),
+        None,
+        counted!(denied_max_connections),
+    ),
+    both(
+        "Access_Denied_Max_User_Connections",
+        ("proxysql_access_denied_max_user_connections_total", Counter, "Logins beyond the user's max_connections"),
+        None,
+        counted!(denied_max_user_connections),
+    ),
+    both("MyHGM_myconnpoll_get", ("proxysql_myhgm_myconnpool_get_total", Counter, "Requests for a connection"), None, counted!(wants)),
+    both(
+        "MyHGM_myconnpoll_get_ok",
+        ("proxysql_myhgm_myconnpool_get_ok_total", Counter, "Requests that an idle connection served"),
+        None,
+        immediate,
+    ),
+    only("MyHGM_myconnpoll_push", NONE),
+    only("MyHGM_myconnpoll_destroy", NONE),
+    both("MyHGM_myconnpoll_reset", ("proxysql_myhgm_myconnpool_reset_total", Counter, "Connections reset"), None, counted!(resets)),
+    only("ConnPool_memory_bytes", NONE),
+    both("Stmt_Client_Active_Total", ("proxysql_stmt_client_active", Gauge, "Prepared statements that clients hold"), None, |t| {
+        t.prepared.clients
+    }),
+    both("Stmt_Client_Active_Unique", ("proxysql_stmt_client_active_unique", Gauge, "Different ones of those"), None, |t| {
+        t.prepared.clients_unique
+    }),
+    both("Stmt_Server_Active_Total", ("proxysql_stmt_server_active", Gauge, "Statements prepared on servers"), None, |t| {
+        t.prepared.servers
+    }),
+    both("Stmt_Server_Active_Unique", ("proxysql_stmt_server_active_unique", Gauge, "Different ones of those"), None, |t| {
+        t.prepared.servers_unique
+    }),
+    both("Stmt_Max_Stmt_id", ("proxysql_stmt_max_stmt_id", Gauge, "Largest number of a prepared statement"), None, |t| t.prepared.last_id),
+    both("Stmt_Cached", ("proxysql_stmt_cached", Gauge, "Prepared statements in all"), None, |t| t.prepared.cached),
+    both(
+        "new_req_conns_count",
+        ("tidegate_backend_waits_total", Counter, "Statements that waited for a connection"),
+        None,
+        counted!(waits),
+    ),
+    // Metrics of Tidegate's own.
+    both("", ("tidegate_answered_by_proxy_total", Counter, "Statements answered without a server"), None, counted!(answered_here)),
+    both(
+        "",
+        ("tidegate_transactions_left_total", Counter, "Transactions rolled back because their server was not to be used any more"),
+        None,
+        counted!(transactions_left),
+    ),
+    both("", ("tidegate_retries_total", Counter, "Statements sent again on another connection"), None, counted!(retries)),
+    both(
+        "tidegate_refusals_hidden",
+        ("tidegate_refusals_hidden_total", Counter, "Statements that a server refused without applying them, and that another was given"),
+        None,
+        counted!(refusals_hidden),
+    ),
+    both(
+        "tidegate_sessions_moved",
+        ("tidegate_sessions_moved_total", Counter, "Pinned sessions that went on with another backend when theirs was lost"),
+        None,
+        counted!(moves),
+    ),
+    both("tidegate_transaction_replays_ok", REPLAYS, Some(("outcome", "ok")), counted!(replays_ok)),
+    both("tidegate_transaction_replays_failed", REPLAYS, Some(("outcome", "failed")), counted!(replays_failed)),
+    both("tidegate_transaction_replays_too_large", REPLAYS, Some(("outcome", "too_large")), counted!(replays_too_large)),
+    both("tidegate_lost_writes_applied", LOST_WRITES, Some(("outcome", "applied")), counted!(lost_writes_applied)),
+    both("tidegate_lost_writes_not_applied", LOST_WRITES, Some(("outcome", "not_applied")), counted!(lost_writes_not_applied)),
+    both("tidegate_lost_writes_undecided", LOST_WRITES, Some(("outcome", "undecided")), counted!(lost_writes_undecided)),
+    both(
+        "tidegate_gtids_refused",
+        ("tidegate_gtids_refused_total", Counter, "Times that a server refused the GTID that was chosen for a transaction"),
+        None,
+        counted!(labels_refused),
+    ),
+    both(
+        "tidegate_causal_waits",
+        ("tidegate_causal_waits_total", Counter, "Times that a replica was asked to wait for a session's own write"),
+        None,
+        counted!(causal_waits),
+    ),
+    both(
+        "tidegate_causal_timeouts",
+        ("tidegate_causal_timeouts_total", Counter, "Reads that the writer served because no replica had the session's own write in time"),
+        None,
+        counted!(causal_timeouts),
+    ),
+    both("", ("tidegate_handed_over_total", Counter, "Connections that changed workers"), None, counted!(handed_over)),
+    both(
+        "",
+        ("tidegate_query_digests_dropped_total", Counter, "Digests pushed out of a full table, as far as they were read"),
+        None,
+        |t| t.others.keys,
+    ),
+    both("", ("tidegate_query_digests_other_statements_total", Counter, "Statements of those digests"), None, |t| t.others.statements),
+    both("", LOG_RECORDS, Some(("outcome", "query_written")), |t| t.events.written),
+    both("", LOG_RECORDS, Some(("outcome", "query_dropped")), |t| t.events.dropped),
+    both("", LOG_RECORDS, Some(("outcome", "query_failed")), |t| t.events.failed),
+    both("", LOG_RECORDS, Some(("outcome", "audit_written")), |t| t.audits.written),
+    both("", LOG_RECORDS, Some(("outcome", "audit_dropped")), |t| t.audits.dropped),
+    both("", LOG_RECORDS, Some(("outcome", "audit_failed")), |t| t.audits.failed),
+];
+
+fn immediate(t: &Totals) -> u64 {
+    t.census.counted.wants.saturating_sub(t.census.counted.waits)
+}
+
+/// Memory by purpose, bytes.
+pub const MEMORY: &[Number] = &[
+    both("Auth_memory", ("proxysql_auth_memory_bytes", Gauge, "Users, roughly"), None, |t| {
+        t.snapshot.users.keys().map(|name| (size_of::<model::User>() + 2 * name.len()) as u64).sum()
+    }),
+    both("query_digest_memory", ("proxysql_query_digest_memory_bytes", Gauge, "Statistics by digest"), None, |t| t.digest_bytes),
+    both("stack_memory_mysql_threads", ("proxysql_stack_memory_mysql_threads_bytes", Gauge, "Stacks of the workers"), None, |t| {
+        t.workers * t.snapshot.vars.stacksize
+    }),
+];

@@ -1,0 +1,36 @@
+//! The tables: each one's description beside the function that makes its rows.
+
+mod global;
+mod metrics;
+mod pins;
+mod pool;
+mod rules;
+mod sessions;
+mod statements;
+mod totals;
+
+use super::ProxyStats;
+pub use metrics::metrics;
+use model::stats::{Reading, StatsTable, Value};
+
+/// Rows of a table.
+pub type Rows = Vec<Vec<Value>>;
+
+/// A table and how its rows are made.
+pub struct Table {
+    /// Its description.
+    pub table: StatsTable,
+    /// Its rows now.
+    pub rows: fn(&ProxyStats, Reading) -> Rows,
+}
+
+/// Every table.
+pub const TABLES: &[&[Table]] = &[statements::TABLES, pool::TABLES, sessions::TABLES, pins::TABLES, rules::TABLES, global::TABLES];
+
+fn text(bytes: &[u8]) -> Value {
+    Value::Text(String::from_utf8_lossy(bytes).into_owned())
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

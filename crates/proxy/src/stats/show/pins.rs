@@ -1,0 +1,124 @@
+//! Tables about pins: why sessions keep their connection, since when, and which statement began it.
+
+use super::{Rows, Table, text};
+use crate::entry::Entry;
+use crate::pins::{PinReason, PinSet};
+use crate::shared::Shared;
+use crate::stats::ProxyStats;
+use crate::stats::collect::{self, Census};
+use crate::stats::digest::{Digest, shown};
+use crate::stats::view::Held;
+use crate::worker::Worker;
+use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// See the module.
+pub const TABLES: &[Table] = &[
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_pins",
+            columns: &[
+                stat("session", "INTEGER"),
+                stat("user", "VARCHAR"),
+                stat("client", "VARCHAR"),
+                stat_null("hostgroup", "INT"),
+                stat_null("server", "VARCHAR"),
+                stat("reason", "VARCHAR"),
+                stat("since_ms", "INTEGER"),
+                stat_null("digest", "VARCHAR"),
+                stat_null("digest_text", "VARCHAR"),
+            ],
+            primary_key: &["session", "reason"],
+            has_reset: false,
+            help: "Sessions that must keep their connection: why, for how long (ms), and the statement that began it",
+        },
+        rows: pins,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_pins_summary",
+            columns: &[stat("reason", "VARCHAR"), stat("sessions", "INT"), stat("longest_ms", "INTEGER"), stat("began_total", "INTEGER")],
+            primary_key: &["reason"],
+            has_reset: false,
+            help: "Pins by reason: sessions that have one, the longest, and how many began since the start",
+        },
+        rows: summary,
+    },
+];
+
+/// A session that is pinned.
+struct Pinned {
+    id: u64,
+    user: String,
+    client: Option<SocketAddr>,
+    held: Option<Held>,
+    pins: PinSet,
+    age_ms: u64,
+    digest: Option<Arc<Digest>>,
+}
+
+fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Pinned> {
+    let pins = entry.pins.get();
+    let (since_ms, key) = entry.pinned_since.get().filter(|_| !pins.is_empty())?;
+    Some(Pinned {
+        id: entry.id,
+        user: entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default(),
+        client: entry.view.client.get(),
+        held: entry.view.held.get(),
+        pins,
+        age_ms: now_ms.saturating_sub(since_ms),
+        digest: worker.meter.known_digest(key),
+    })
+}
+
+fn pinned(shared: &Shared) -> Vec<Pinned> {
+    let now_ms = shared.clock.now_ms();
+    collect::sessions(shared, move |worker, entry| of(worker, entry, now_ms))
+}
+
+fn pins(stats: &ProxyStats, _: Reading) -> Rows {
+    let mut sessions = pinned(&stats.shared);
+    sessions.sort_unstable_by_key(|session| session.id);
+    let mut rows = Rows::new();
+    for session in sessions {
+        let server = session.held.and_then(|held| stats.server(held.server));
+        for reason in session.pins.iter() {
+            rows.push(vec![
+                session.id.into(),
+                session.user.as_str().into(),
+                crate::logs::event::client_name(session.client).into(),
+                server.as_ref().map(|server| server.key.hostgroup.0).into(),
+                server.as_ref().map(|server| format!("{}:{}", server.key.host, server.key.port)).into(),
+                reason.name().into(),
+                session.age_ms.into(),
+                session.digest.as_ref().map(|digest| shown(digest.hash)).into(),
+                session.digest.as_ref().map_or(Value::Null, |digest| text(&digest.text)),
+            ]);
+        }
+    }
+    rows
+}
+
+/// One reason: sessions, the longest (ms).
+pub type Summary = Vec<(PinReason, u64, u64)>;
+
+/// Who is pinned now, by reason; every reason is there.
+pub fn by_reason(shared: &Shared) -> Summary {
+    let sessions = pinned(shared);
+    let of = |reason: PinReason| {
+        let ages = sessions.iter().filter(|s| s.pins.contains(reason)).map(|s| s.age_ms);
+        let (count, longest) = ages.fold((0, 0), |(count, longest), age| (count + 1, age.max(longest)));
+        (reason, count, longest)
+    };
+    PinReason::ALL.into_iter().map(of).collect()
+}
+
+fn summary(stats: &ProxyStats, _: Reading) -> Rows {
+    let Census { pins_began, .. } = collect::counters(&stats.shared);
+    let rows = by_reason(&stats.shared).into_iter().zip(pins_began);
+    rows.map(|((reason, sessions, longest_ms), began)| vec![reason.name().into(), sessions.into(), longest_ms.into(), began.into()])
+        .collect()
+}

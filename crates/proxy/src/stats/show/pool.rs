@@ -1,0 +1,300 @@
+//! Tables about servers: connections, latencies, who waits.
+
+use super::{Rows, Table, text};
+use crate::ask::{ask, ask_all};
+use crate::backend::Backend;
+use crate::shared::{ServerShared, Shared};
+use crate::stats::ProxyStats;
+use crate::stats::collect;
+use crate::stats::servers::{ServerId, ServerMeter};
+use crate::stats::source::Baseline;
+use model::HostgroupId;
+use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+pub const TABLES: &[Table] = &[
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_connection_pool",
+            columns: &[
+                stat_null("hostgroup", "INT"),
+                stat_null("srv_host", "VARCHAR"),
+                stat_null("srv_port", "INT"),
+                stat_null("status", "VARCHAR"),
+                stat_null("ConnUsed", "INT"),
+                stat_null("ConnFree", "INT"),
+                stat_null("ConnOK", "INT"),
+                stat_null("ConnERR", "INT"),
+                stat_null("MaxConnUsed", "INT"),
+                stat_null("Queries", "INT"),
+                stat_null("Queries_GTID_sync", "INT"),
+                stat_null("Bytes_data_sent", "INT"),
+                stat_null("Bytes_data_recv", "INT"),
+                stat_null("Latency_us", "INT"),
+            ],
+            primary_key: &[],
+            has_reset: true,
+            help: "Servers with their connections and what passed over them",
+        },
+        rows: connection_pool,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_free_connections",
+            columns: &[
+                stat("fd", "INT"),
+                stat("hostgroup", "INT"),
+                stat("srv_host", "VARCHAR"),
+                stat("srv_port", "INT"),
+                stat("user", "VARCHAR"),
+                stat_null("schema", "VARCHAR"),
+                stat_null("init_connect", "VARCHAR"),
+                stat_null("time_zone", "VARCHAR"),
+                stat_null("sql_mode", "VARCHAR"),
+                stat_null("autocommit", "VARCHAR"),
+                stat_null("idle_ms", "INT"),
+                stat_null("statistics", "VARCHAR"),
+                stat_null("mysql_info", "VARCHAR"),
+            ],
+            primary_key: &[],
+            has_reset: false,
+            help: "Idle connections to servers. Variables that have the server's default are NULL",
+        },
+        rows: free_connections,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_gtid_executed",
+            columns: &[stat("hostname", "VARCHAR"), stat("port", "INT"), stat_null("gtid_executed", "VARCHAR"), stat("events", "INT")],
+            primary_key: &[],
+            has_reset: false,
+            help: "GTIDs by server; not tracked, so empty",
+        },
+        rows: |_, _| Rows::new(),
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_latency",
+            columns: &[
+                stat("hostgroup", "INT"),
+                stat("srv_host", "VARCHAR"),
+                stat("srv_port", "INT"),
+                stat("kind", "VARCHAR"),
+                stat("count", "INTEGER"),
+                stat("sum_us", "INTEGER"),
+                stat("p50_us", "INTEGER"),
+                stat("p95_us", "INTEGER"),
+                stat("p99_us", "INTEGER"),
+                stat("max_us", "INTEGER"),
+            ],
+            primary_key: &["hostgroup", "srv_host", "srv_port", "kind"],
+            has_reset: true,
+            help: "How long statements took, by server and kind; quantiles to within a sixteenth",
+        },
+        rows: latency,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_waits",
+            columns: &[stat("hostgroup", "INT"), stat("waiters", "INT"), stat("oldest_ms", "INT")],
+            primary_key: &["hostgroup"],
+            has_reset: false,
+            help: "Sessions that wait for a connection, and how long the first has waited",
+        },
+        rows: waits,
+    },
+];
+
+/// One server with all that is known of it.
+pub struct Pooled {
+    /// The server.
+    pub server: Arc<ServerShared>,
+    /// Connections in use, and idle ones.
+    pub used: u32,
+    /// See `used`.
+    pub free: u32,
+    /// Counted since the start.
+    pub totals: Baseline,
+    /// Latencies, among others.
+    pub meter: ServerMeter,
+}
+
+impl Pooled {
+    fn id(&self) -> ServerId {
+        (self.server.key.hostgroup, self.server.index)
+    }
+}
+
+/// Servers that serve a hostgroup, or still have connections there.
+pub fn pooled(shared: &Shared) -> Vec<Pooled> {
+    let (idle, mut meters) = (collect::idle(shared), collect::servers(shared));
+    let mut all = Vec::new();
+    for hostgroup in shared.hostgroups() {
+        for server in hostgroup.servers().iter() {
+            let connections = server.connections();
+            if connections == 0 && server.is_removed() {
+                continue;
+            }
+            let id = (hostgroup.id, server.index);
+            let free = idle.get(&id).copied().unwrap_or(0).min(connections);
+            let meter = meters.remove(&id).unwrap_or_default();
+            let totals = Baseline {
+                connects_ok: server.counts.connects_ok.load(Ordering::Relaxed),
+                connects_failed: server.counts.connects_failed.load(Ordering::Relaxed),
+                queries: meter.queries,
+                bytes_sent: meter.bytes_sent,
+                bytes_received: meter.bytes_received,
+            };
+            all.push(Pooled { server: Arc::clone(server), used: connections - free, free, totals, meter });
+        }
+    }
+    all
+}
+
+fn connection_pool(stats: &ProxyStats, reading: Reading) -> Rows {
+    let servers = pooled(&stats.shared);
+    let mut baselines = stats.baselines();
+    let mut rows = Rows::new();
+    for one in &servers {
+        let base = baselines.get(&one.id()).copied().unwrap_or_default();
+        let since = |now: u64, then: u64| Value::from(now.saturating_sub(then));
+        let (key, now) = (&one.server.key, &one.totals);
+        rows.push(vec![
+            key.hostgroup.0.into(),
+            (*key.host).into(),
+            key.port.into(),
+            one.server.status().as_str().into(),
+            one.used.into(),
+            one.free.into(),
+            since(now.connects_ok, base.connects_ok),
+            since(now.connects_failed, base.connects_failed),
+            one.server.counts.most_used(one.used).into(),
+            since(now.queries, base.queries),
+            0_u64.into(),
+            since(now.bytes_sent, base.bytes_sent),
+            since(now.bytes_received, base.bytes_received),
+            one.server.latency_us().into(),
+        ]);
+    }
+    if reading == Reading::Reset {
+        for one in &servers {
+            baselines.insert(one.id(), one.totals);
+            one.server.counts.reset_most();
+        }
+    }
+    rows
+}
+
+fn latency(stats: &ProxyStats, reading: Reading) -> Rows {
+    let mut rows = Rows::new();
+    for one in pooled(&stats.shared) {
+        let key = &one.server.key;
+        for (class, histogram) in one.meter.latency() {
+            let quantile = |per_mille| histogram.quantile(per_mille).into();
+            rows.push(vec![
+                key.hostgroup.0.into(),
+                (*key.host).into(),
+                key.port.into(),
+                class.name().into(),
+                histogram.count().into(),
+                histogram.sum().into(),
+                quantile(500),
+                quantile(950),
+                quantile(990),
+                histogram.max().into(),
+            ]);
+        }
+    }
+    if reading == Reading::Reset {
+        collect::reset_latency(&stats.shared);
+    }
+    rows
+}
+
+/// Waiters and the longest wait (ms) by hostgroup; every hostgroup that was used is there.
+pub fn waiting(shared: &Shared) -> BTreeMap<HostgroupId, (u64, u64)> {
+    let now_us = shared.clock.now_us();
+    let answers = ask_all(shared, |worker| worker.pools().iter().map(|pool| (pool.shared.id, pool.waiting())).collect::<Vec<_>>());
+    let mut all = BTreeMap::new();
+    for (hostgroup, (waiters, since_us)) in answers.into_iter().flatten() {
+        let (sum, oldest) = all.entry(hostgroup).or_insert((0, 0));
+        *sum += waiters as u64;
+        *oldest = (*oldest).max(since_us.map_or(0, |since| now_us.saturating_sub(since) / 1000));
+    }
+    all
+}
+
+fn waits(stats: &ProxyStats, _: Reading) -> Rows {
+    let waiting = waiting(&stats.shared);
+    waiting.into_iter().map(|(hostgroup, (waiters, oldest_ms))| vec![hostgroup.0.into(), waiters.into(), oldest_ms.into()]).collect()
+}
+
+/// Rows of one answer of a worker.
+const SLICE: usize = 128;
+
+fn free_connections(stats: &ProxyStats, _: Reading) -> Rows {
+    let shared = &stats.shared;
+    let now_ms = shared.clock.now_ms();
+    let mut rows = Rows::new();
+    for worker in 0..shared.mailboxes.len() {
+        let pools = ask(shared, worker, |worker| worker.pools().iter().map(|pool| pool.shared.id).collect::<Vec<_>>());
+        for hostgroup in pools.unwrap_or_default() {
+            let mut skip = 0;
+            loop {
+                let slice = move |worker: &Rc<crate::worker::Worker>| {
+                    let (pool, snapshot) = (worker.pool(hostgroup), worker.snapshot());
+                    let init_connect = snapshot.hostgroup(hostgroup).map_or("", |h| &h.attributes.init_connect).to_owned();
+                    pool.map_idle(skip, SLICE, |backend| idle_row(backend, &init_connect, now_ms))
+                };
+                let made = ask(shared, worker, slice).unwrap_or_default();
+                skip += SLICE;
+                let is_last = made.len() < SLICE;
+                rows.extend(made);
+                if is_last {
+                    break;
+                }
+            }
+        }
+    }
+    rows
+}
+
+fn idle_row(backend: &Backend, init_connect: &str, now_ms: u64) -> Vec<Value> {
+    let core = &backend.core;
+    let key = &core.server.key;
+    let variable = |name: &str| core.state.variables.get(name).map_or(Value::Null, |value| text(value));
+    let age_ms = |at_ms: u64| now_ms.saturating_sub(at_ms);
+    let statistics = json!({ "age_ms": age_ms(core.opened_ms), "prepared_statements": core.statements.len() });
+    let info = json!({
+        "thread_id": core.thread_id,
+        "server_version": core.info.version,
+        "capabilities": core.caps.bits(),
+        "status": core.status.bits(),
+        "has_warnings": core.has_warnings,
+    });
+    vec![
+        i64::from(backend.link.stream().descriptor()).into(),
+        key.hostgroup.0.into(),
+        (*key.host).into(),
+        key.port.into(),
+        (*core.lane.user.name).into(),
+        core.state.schema.as_deref().map_or(Value::Null, text),
+        (!init_connect.is_empty()).then(|| init_connect.to_owned()).into(),
+        variable("time_zone"),
+        variable("sql_mode"),
+        variable("autocommit"),
+        age_ms(core.idle_since_ms).into(),
+        statistics.to_string().into(),
+        info.to_string().into(),
+    ]
+}

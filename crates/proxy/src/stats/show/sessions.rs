@@ -1,0 +1,226 @@
+//! Tables about clients: sessions, users, addresses that fail to log in.
+
+use super::{Rows, Table};
+use crate::entry::{Activity, Entry};
+use crate::pins::PinSet;
+use crate::stats::ProxyStats;
+use crate::stats::collect;
+use crate::stats::view::Held;
+use crate::worker::Worker;
+use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use wire::command::Command;
+
+/// See the module.
+pub const TABLES: &[Table] = &[
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_processlist",
+            columns: &[
+                stat("ThreadID", "INT"),
+                stat("SessionID", "INTEGER"),
+                stat_null("user", "VARCHAR"),
+                stat_null("db", "VARCHAR"),
+                stat_null("cli_host", "VARCHAR"),
+                stat_null("cli_port", "INT"),
+                stat_null("hostgroup", "INT"),
+                stat_null("l_srv_host", "VARCHAR"),
+                stat_null("l_srv_port", "INT"),
+                stat_null("srv_host", "VARCHAR"),
+                stat_null("srv_port", "INT"),
+                stat_null("command", "VARCHAR"),
+                stat("time_ms", "INT"),
+                stat_null("info", "VARCHAR"),
+                stat_null("status_flags", "INT"),
+                stat_null("extended_info", "VARCHAR"),
+            ],
+            primary_key: &["SessionID"],
+            has_reset: false,
+            help: "Sessions and what they do; info has the first 4096 bytes of a running statement",
+        },
+        rows: processlist,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_users",
+            columns: &[stat("username", "VARCHAR"), stat("frontend_connections", "INT"), stat("frontend_max_connections", "INT")],
+            primary_key: &["username"],
+            has_reset: false,
+            help: "Users with their client connections",
+        },
+        rows: users,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_client_host_cache",
+            columns: &[stat("client_address", "VARCHAR"), stat("error_count", "INT"), stat("last_updated", "BIGINT")],
+            primary_key: &[],
+            has_reset: true,
+            help: "Addresses that failed to log in since they last did; last_updated is Unix time",
+        },
+        rows: client_hosts,
+    },
+];
+
+/// One session.
+struct Listed {
+    worker: usize,
+    id: u64,
+    user: Option<String>,
+    schema: Option<String>,
+    client: Option<SocketAddr>,
+    proxy: Option<SocketAddr>,
+    held: Option<Held>,
+    command: &'static str,
+    age_ms: u64,
+    info: Option<String>,
+    status: u16,
+    is_tls: bool,
+    in_transaction: bool,
+    pins: PinSet,
+    connected_at_ms: u64,
+}
+
+impl Listed {
+    fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Self {
+        let (activity, since_ms) = entry.activity();
+        let view = &entry.view;
+        let busy = matches!(activity, Activity::Running | Activity::Waiting);
+        Self {
+            worker: worker.index,
+            id: entry.id,
+            user: entry.user.borrow().as_ref().map(|user| user.name.to_string()),
+            schema: view.schema.borrow().as_deref().map(|schema| String::from_utf8_lossy(schema).into_owned()),
+            client: view.client.get(),
+            proxy: view.proxy.get(),
+            held: view.held.get(),
+            command: command(activity, view.command.get(), view.passes_through.get()),
+            age_ms: now_ms.saturating_sub(since_ms),
+            info: busy.then(|| view.info()).filter(|info| !info.is_empty()),
+            status: view.status.get(),
+            is_tls: view.is_tls.get(),
+            in_transaction: entry.is_in_transaction(),
+            pins: entry.pins.get(),
+            connected_at_ms: view.connected_at_ms.get(),
+        }
+    }
+
+    fn extended(&self) -> serde_json::Value {
+        let pins: Vec<_> = self.pins.iter().map(|pin| pin.name()).collect();
+        json!({
+            "session_id": self.id,
+            "worker": self.worker,
+            "client": self.client.map(|a| a.to_string()),
+            "proxy": self.proxy.map(|a| a.to_string()),
+            "connected_at_ms": self.connected_at_ms,
+            "tls": self.is_tls,
+            "in_transaction": self.in_transaction,
+            "pins": pins,
+            "backend_thread_id": self.held.map(|held| held.thread_id),
+        })
+    }
+}
+
+/// ProxySQL's word for what a session does.
+fn command(activity: Activity, command: u8, passes_through: bool) -> &'static str {
+    match activity {
+        Activity::Login => "Connecting client",
+        _ if passes_through => "Fast forward",
+        Activity::Idle | Activity::Parked => "Sleep",
+        Activity::Waiting => "Connect",
+        Activity::Running => match Command::from_u8(command) {
+            Some(Command::StmtExecute | Command::StmtBulkExecute | Command::StmtFetch) => "Execute",
+            Some(Command::StmtPrepare) => "Prepare",
+            Some(Command::InitDb) => "InitDB",
+            Some(Command::ChangeUser) => "Change user client",
+            Some(Command::ResetConnection) => "Resetting connection",
+            _ => "Query",
+        },
+    }
+}
+
+fn processlist(stats: &ProxyStats, _: Reading) -> Rows {
+    let extended = stats.shared.in_force.load().snapshot.vars.show_processlist_extended;
+    let now_ms = stats.shared.clock.now_ms();
+    let mut listed = collect::sessions(&stats.shared, move |worker, entry| Some(Listed::of(worker, entry, now_ms)));
+    listed.sort_unstable_by_key(|session| session.id);
+    listed.into_iter().map(|session| row(stats, session, extended)).collect()
+}
+
+fn row(stats: &ProxyStats, session: Listed, extended: u64) -> Vec<Value> {
+    let info = match extended {
+        0 => Value::Null,
+        1 => session.extended().to_string().into(),
+        _ => format!("{:#}", session.extended()).into(),
+    };
+    let host = |address: Option<SocketAddr>| address.map(|a| a.ip().to_string());
+    let port = |address: Option<SocketAddr>| address.map(|a| a.port());
+    let server = session.held.and_then(|held| stats.server(held.server)).map(|server| server.key.clone());
+    let local = session.held.and_then(|held| held.local);
+    vec![
+        (session.worker as u64).into(),
+        session.id.into(),
+        session.user.unwrap_or_else(|| "unauthenticated user".to_owned()).into(),
+        session.schema.into(),
+        host(session.client).unwrap_or_else(|| "localhost".to_owned()).into(),
+        port(session.client).into(),
+        server.as_ref().map_or(Value::Integer(-1), |key| key.hostgroup.0.into()),
+        host(local).into(),
+        port(local).into(),
+        server.as_ref().map(|key| key.host.to_string()).into(),
+        server.as_ref().map(|key| key.port).into(),
+        session.command.into(),
+        session.age_ms.into(),
+        session.info.into(),
+        u32::from(session.status).into(),
+        info,
+    ]
+}
+
+fn users(stats: &ProxyStats, _: Reading) -> Rows {
+    let in_force = stats.shared.in_force.load_full();
+    let mut rows = Rows::new();
+    for (name, user) in &in_force.snapshot.users {
+        let connections = stats.shared.user(name).connections.load(Ordering::Acquire);
+        rows.push(vec![(**name).into(), connections.into(), user.max_connections.into()]);
+    }
+    rows
+}
+
+fn client_hosts(stats: &ProxyStats, reading: Reading) -> Rows {
+    let hosts = stats.shared.hosts.rows();
+    if reading == Reading::Reset {
+        stats.shared.hosts.clear();
+    }
+    let row = |(host, known): (std::net::IpAddr, crate::stats::hosts::HostErrors)| {
+        vec![host.to_string().into(), known.errors.into(), stats.unix_s(known.updated_ms).into()]
+    };
+    hosts.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_do_what_proxysql_calls_it() {
+        let cases = [
+            (Activity::Login, 0, false, "Connecting client"),
+            (Activity::Parked, 3, false, "Sleep"),
+            (Activity::Waiting, 3, false, "Connect"),
+            (Activity::Running, 3, false, "Query"),
+            (Activity::Running, 0x17, false, "Execute"),
+            (Activity::Running, 0x16, false, "Prepare"),
+            (Activity::Running, 2, false, "InitDB"),
+            (Activity::Idle, 0, true, "Fast forward"),
+        ];
+        for (activity, byte, passes, word) in cases {
+            assert_eq!(command(activity, byte, passes), word);
+        }
+    }
+}

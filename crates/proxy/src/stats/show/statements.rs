@@ -1,0 +1,187 @@
+//! Tables about statements: by digest, by command, by error, and those that are prepared.
+
+use super::{Rows, Table, text};
+use crate::stats::ProxyStats;
+use crate::stats::collect;
+use crate::stats::digest::shown;
+use crate::stats::digest_table::{DigestKey, Sums};
+use crate::stats::prepared::Side;
+use model::stats::{Reading, StatsSchema, StatsTable, stat, stat_null};
+
+/// See the module.
+pub const TABLES: &[Table] = &[
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_query_digest",
+            columns: &[
+                stat_null("hostgroup", "INT"),
+                stat("schemaname", "VARCHAR"),
+                stat("username", "VARCHAR"),
+                stat("client_address", "VARCHAR"),
+                stat("digest", "VARCHAR"),
+                stat("digest_text", "VARCHAR"),
+                stat("count_star", "INTEGER"),
+                stat("first_seen", "INTEGER"),
+                stat("last_seen", "INTEGER"),
+                stat("sum_time", "INTEGER"),
+                stat("min_time", "INTEGER"),
+                stat("max_time", "INTEGER"),
+                stat("sum_rows_affected", "INTEGER"),
+                stat("sum_rows_sent", "INTEGER"),
+            ],
+            primary_key: &["hostgroup", "schemaname", "username", "client_address", "digest"],
+            has_reset: true,
+            help: "Statements by digest; times in us. Hostgroup -1: answered by the proxy",
+        },
+        rows: digests,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_commands_counters",
+            columns: &[
+                stat("Command", "VARCHAR"),
+                stat("Total_Time_us", "INT"),
+                stat("Total_cnt", "INT"),
+                stat("cnt_100us", "INT"),
+                stat("cnt_500us", "INT"),
+                stat("cnt_1ms", "INT"),
+                stat("cnt_5ms", "INT"),
+                stat("cnt_10ms", "INT"),
+                stat("cnt_50ms", "INT"),
+                stat("cnt_100ms", "INT"),
+                stat("cnt_500ms", "INT"),
+                stat("cnt_1s", "INT"),
+                stat("cnt_5s", "INT"),
+                stat("cnt_10s", "INT"),
+                stat_null("cnt_INFs", ""),
+            ],
+            primary_key: &["Command"],
+            has_reset: false,
+            help: "Statements by command and duration",
+        },
+        rows: commands,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_errors",
+            columns: &[
+                stat("hostgroup", "INT"),
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("username", "VARCHAR"),
+                stat("client_address", "VARCHAR"),
+                stat("schemaname", "VARCHAR"),
+                stat("errno", "INT"),
+                stat("count_star", "INTEGER"),
+                stat("first_seen", "INTEGER"),
+                stat("last_seen", "INTEGER"),
+                stat("last_error", "VARCHAR"),
+            ],
+            primary_key: &["hostgroup", "hostname", "port", "username", "schemaname", "errno"],
+            has_reset: true,
+            help: "Errors that servers gave, and connects that failed",
+        },
+        rows: errors,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_mysql_prepared_statements_info",
+            columns: &[
+                stat("global_stmt_id", "INT"),
+                stat("schemaname", "VARCHAR"),
+                stat("username", "VARCHAR"),
+                stat("digest", "VARCHAR"),
+                stat("ref_count_client", "INT"),
+                stat("ref_count_server", "INT"),
+                stat("num_columns", "INT"),
+                stat("num_params", "INT"),
+                stat("query", "VARCHAR"),
+            ],
+            primary_key: &[],
+            has_reset: false,
+            help: "Prepared statements that a client or a connection holds; each worker lists its own",
+        },
+        rows: prepared,
+    },
+];
+
+fn digests(stats: &ProxyStats, reading: Reading) -> Rows {
+    let mut totals = stats.digests();
+    collect::drain_digests(&stats.shared, &mut totals);
+    let row = |(key, sums): (&DigestKey, &Sums)| {
+        vec![
+            key.hostgroup.into(),
+            text(&key.schema),
+            (*key.user).into(),
+            key.client.map(|client| client.to_string()).unwrap_or_default().into(),
+            shown(key.digest.hash).into(),
+            text(&key.digest.text),
+            sums.count.into(),
+            stats.unix_s(sums.first_ms).into(),
+            stats.unix_s(sums.last_ms).into(),
+            sums.sum_us.into(),
+            sums.min_us.into(),
+            sums.max_us.into(),
+            sums.rows_affected.into(),
+            sums.rows_sent.into(),
+        ]
+    };
+    let rows = totals.rows().map(row).collect();
+    if reading == Reading::Reset {
+        totals.clear();
+    }
+    rows
+}
+
+fn commands(stats: &ProxyStats, _: Reading) -> Rows {
+    let table = collect::commands(&stats.shared);
+    let rows = table.rows().map(|(name, sums)| {
+        let mut row = vec![name.into(), sums.sum_us.into(), sums.count.into()];
+        row.extend(sums.buckets.iter().map(|n| (*n).into()));
+        row
+    });
+    rows.collect()
+}
+
+fn errors(stats: &ProxyStats, reading: Reading) -> Rows {
+    let table = collect::errors(&stats.shared, reading);
+    let rows = table.rows().into_iter().map(|(key, sums)| {
+        vec![
+            key.hostgroup.into(),
+            (*key.host).into(),
+            key.port.into(),
+            (*key.user).into(),
+            sums.client.map(|client| client.to_string()).unwrap_or_default().into(),
+            text(&key.schema),
+            key.code.into(),
+            sums.count.into(),
+            stats.unix_s(sums.first_ms).into(),
+            stats.unix_s(sums.last_ms).into(),
+            text(&sums.text),
+        ]
+    });
+    rows.collect()
+}
+
+fn prepared(stats: &ProxyStats, _: Reading) -> Rows {
+    let listed = collect::prepared(&stats.shared);
+    let rows = listed.iter().map(|statement| {
+        let (columns, params) = statement.shape;
+        vec![
+            statement.id.into(),
+            text(statement.key.schema.as_deref().unwrap_or_default()),
+            (*statement.user).into(),
+            shown(statement.digest.hash).into(),
+            statement.holders(Side::Client).into(),
+            statement.holders(Side::Server).into(),
+            columns.into(),
+            params.into(),
+            text(&statement.key.text),
+        ]
+    });
+    rows.collect()
+}

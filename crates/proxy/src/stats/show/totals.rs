@@ -1,0 +1,104 @@
+//! Everything that is one number for the whole process, read at one moment.
+
+use super::pool::{Pooled, pooled};
+use crate::logs::LogCounts;
+use crate::shared::Shared;
+use crate::stats::ProxyStats;
+use crate::stats::collect::{self, Census};
+use crate::stats::digest_table::Others;
+use crate::stats::prepared::{Side, last_id};
+use model::Snapshot;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+pub struct Totals {
+    /// Counters of all workers.
+    pub census: Census,
+    /// The servers.
+    pub servers: Vec<Pooled>,
+    /// The configuration in force.
+    pub snapshot: Arc<Snapshot>,
+    /// Since the start, s.
+    pub uptime_s: u64,
+    /// Client connections now.
+    pub clients: u64,
+    /// Worker threads.
+    pub workers: u64,
+    /// Prepared statements.
+    pub prepared: PreparedTotals,
+    /// Query log.
+    pub events: LogCounts,
+    /// Audit log.
+    pub audits: LogCounts,
+    /// Digests pushed out of their table.
+    pub others: Others,
+    /// Bytes of statistics by digest, workers' and the reader's.
+    pub digest_bytes: u64,
+}
+
+/// Prepared statements: how many times held, and how many of them are different, on each side.
+#[derive(Default)]
+pub struct PreparedTotals {
+    /// Held by clients.
+    pub clients: u64,
+    /// Different ones of those.
+    pub clients_unique: u64,
+    /// Prepared on servers.
+    pub servers: u64,
+    /// Different ones of those.
+    pub servers_unique: u64,
+    /// Different ones, on any side.
+    pub cached: u64,
+    /// The largest number given.
+    pub last_id: u64,
+}
+
+impl Totals {
+    /// Asks the workers.
+    pub fn read(stats: &ProxyStats) -> Self {
+        let shared = &stats.shared;
+        let census = collect::census(shared);
+        let (others, reader_bytes) = {
+            let digests = stats.digests();
+            (digests.others(), digests.bytes() as u64)
+        };
+        Self {
+            digest_bytes: census.digest_bytes + reader_bytes,
+            census,
+            servers: pooled(shared),
+            snapshot: Arc::clone(&shared.in_force.load().snapshot),
+            uptime_s: shared.clock.now_ms() / 1000,
+            clients: shared.frontends.load(Ordering::Acquire) as u64,
+            workers: shared.mailboxes.len() as u64,
+            prepared: prepared(shared),
+            events: shared.logs.events.counts(),
+            audits: shared.logs.audits.counts(),
+            others,
+        }
+    }
+
+    /// A sum over the servers.
+    pub fn of_servers(&self, what: impl Fn(&Pooled) -> u64) -> u64 {
+        self.servers.iter().map(what).sum()
+    }
+}
+
+fn prepared(shared: &Shared) -> PreparedTotals {
+    let listed = collect::prepared(shared);
+    let mut totals = PreparedTotals { last_id: last_id(), ..PreparedTotals::default() };
+    let mut unique = [HashSet::new(), HashSet::new(), HashSet::new()];
+    for statement in &listed {
+        let (clients, servers) = (statement.holders(Side::Client), statement.holders(Side::Server));
+        totals.clients += u64::from(clients);
+        totals.servers += u64::from(servers);
+        for (set, is_member) in unique.iter_mut().zip([clients > 0, servers > 0, true]) {
+            if is_member {
+                set.insert((&statement.user, &statement.key));
+            }
+        }
+    }
+    [totals.clients_unique, totals.servers_unique, totals.cached] = unique.map(|set| set.len() as u64);
+    totals
+}

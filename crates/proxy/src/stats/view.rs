@@ -1,0 +1,98 @@
+//! What operators see of a session: who, from where, on which server, doing what.
+//!
+//! Lives in the session's [`Entry`](crate::entry::Entry) on its worker. The session writes it as it goes, without
+//! allocating once the buffer for its statements is large enough; the buffer goes when the session parks.
+
+use super::servers::ServerId;
+use crate::backend::Backend;
+use crate::state::Text;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+
+/// Bytes of a running statement that the process list can show.
+pub const MAX_INFO: usize = 4096;
+
+/// The connection that a session holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The server.
+    pub server: ServerId,
+    /// Our end of the connection; None on Unix sockets.
+    pub local: Option<SocketAddr>,
+    /// The server's id of the connection.
+    pub thread_id: u32,
+}
+
+impl Held {
+    /// Of a backend.
+    pub fn of(backend: &Backend) -> Self {
+        let server = &backend.core.server;
+        Self { server: (server.key.hostgroup, server.index), local: backend.core.local, thread_id: backend.core.thread_id }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct View {
+    /// The client's address; None on Unix sockets.
+    pub client: Cell<Option<SocketAddr>>,
+    /// The address it came to.
+    pub proxy: Cell<Option<SocketAddr>>,
+    /// The name given at login, as long as nobody is logged in.
+    pub claimed: RefCell<Box<str>>,
+    /// Unix time of the connect, ms.
+    pub connected_at_ms: Cell<u64>,
+    /// The client's connection is under TLS.
+    pub is_tls: Cell<bool>,
+    /// Packets pass unread: a `fast_forward` user's or a replica's.
+    pub passes_through: Cell<bool>,
+    /// The connection that it holds.
+    pub held: Cell<Option<Held>>,
+    /// Status flags as the client last saw them.
+    pub status: Cell<u16>,
+    /// Its schema.
+    pub schema: RefCell<Option<Text>>,
+    /// The command byte that runs, or ran last.
+    pub command: Cell<u8>,
+    info: RefCell<Vec<u8>>,
+}
+
+impl View {
+    /// The client came, over this connection.
+    pub fn came(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
+        self.client.set(client);
+        self.proxy.set(proxy);
+        self.connected_at_ms.set(crate::logs::unix_us() / 1000);
+    }
+
+    /// A command begins.
+    pub fn begin(&self, command: u8, text: &[u8]) {
+        self.command.set(command);
+        let mut info = self.info.borrow_mut();
+        info.clear();
+        info.extend_from_slice(text.get(..MAX_INFO).unwrap_or(text));
+    }
+
+    /// The start of the statement that runs, or ran last.
+    pub fn info(&self) -> String {
+        String::from_utf8_lossy(&self.info.borrow()).into_owned()
+    }
+
+    /// The session's schema, told after each command.
+    pub fn set_schema(&self, schema: Option<&Text>) {
+        let mut known = self.schema.borrow_mut();
+        let same = match (known.as_ref(), schema) {
+            (None, None) => true,
+            (Some(a), Some(b)) => std::ptr::eq(&**a, &**b),
+            _ => false,
+        };
+        if !same {
+            *known = schema.cloned();
+        }
+    }
+
+    /// The session has been idle for a while.
+    pub fn park(&self) {
+        *self.info.borrow_mut() = Vec::new();
+    }
+}

@@ -1,0 +1,283 @@
+//! What a client was told by a reply, as a number: two replies that say the same have the same [`Testimony`].
+//!
+//! Fed the server's bytes as they pass. Counted are column counts, rows byte by byte, changed rows, insert ids, warnings,
+//! errors by number and whether a transaction is open; not how the connection frames it, nor what columns are called. Pure.
+
+use aws_lc_rs::digest::{Context, SHA256};
+use wire::flags::{Capabilities, StatusFlags};
+use wire::message::{EOF, ErrPacket, OkPacket};
+use wire::packet::{self, HEADER};
+use wire::reply::{Frame, ReplyKind, Step, Tracker};
+
+/// Half of a SHA-256: enough for replies that nobody has made to collide.
+const KEPT: usize = 16;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Testimony {
+    digest: [u8; KEPT],
+    /// The insert id of the last OK that had one; 0 for none.
+    pub insert_id: u64,
+    /// The error that ended the reply.
+    pub error: Option<u16>,
+    /// Whether a transaction is open after it, where the reply says so.
+    pub in_transaction: Option<bool>,
+    /// Whether the content of rows counts.
+    pub rows: Rows,
+}
+
+/// How far a witness came with bytes that it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fed {
+    /// Bytes dealt with.
+    pub consumed: usize,
+    /// Bytes that must be there after those before it can go on; 0 when the reply is complete.
+    pub needs: usize,
+}
+
+/// Whether the content of rows counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// It does.
+    Heard,
+    /// It does not: the client is given other values than the server's.
+    Replaced,
+}
+
+/// Listens to one reply.
+pub struct Witness {
+    tracker: Tracker,
+    caps: Capabilities,
+    rows: Rows,
+    digest: Context,
+    /// Bytes of the frame at hand that are still to come.
+    left: usize,
+    in_row: bool,
+    insert_id: u64,
+    error: Option<u16>,
+    in_transaction: Option<bool>,
+    /// It saw what it does not understand, or what cannot be repeated.
+    is_confused: bool,
+}
+
+impl Witness {
+    /// For the reply to one command, on a connection with these capabilities.
+    pub fn new(kind: ReplyKind, caps: Capabilities, rows: Rows) -> Self {
+        Self {
+            tracker: Tracker::new(kind, caps),
+            caps,
+            rows,
+            digest: Context::new(&SHA256),
+            left: 0,
+            in_row: false,
+            insert_id: 0,
+            error: None,
+            in_transaction: None,
+            is_confused: false,
+        }
+    }
+
+    /// The reply is complete.
+    pub fn is_done(&self) -> bool {
+        self.tracker.is_done() && self.left == 0
+    }
+
+    /// It saw what cannot be repeated, or not be understood.
+    pub fn is_confused(&self) -> bool {
+        self.is_confused
+    }
+
+    /// Listens to what can be understood of `bytes`: whole frames, and parts of rows.
+    pub fn feed(&mut self, bytes: &[u8]) -> Fed {
+        let mut at = 0;
+        while !self.is_done() && !self.is_confused {
+            let rest = bytes.get(at..).unwrap_or_default();
+            if self.left > 0 {
+                let part = rest.get(..self.left).unwrap_or(rest);
+                self.hear(part);
+                self.left -= part.len();
+                at += part.len();
+                if self.left > 0 {
+                    return Fed { consumed: at, needs: 1 };
+                }
+                continue;
+            }
+            match self.frame(rest) {
+                Ok(len) => at += len,
+                Err(needs) => return Fed { consumed: at, needs },
+            }
+        }
+        Fed { consumed: at, needs: 0 }
+    }
+
+    /// What it heard; None when the reply was not complete or is not to be repeated.
+    pub fn testimony(self) -> Option<Testimony> {
+        if !self.is_done() || self.is_confused {
+            return None;
+        }
+        let digest = *self.digest.finish().as_ref().first_chunk()?;
+        Some(Testimony { digest, insert_id: self.insert_id, error: self.error, in_transaction: self.in_transaction, rows: self.rows })
+    }
+
+    /// Takes the frame at the front, or what is there of a row: its length; or how many bytes there must be.
+    fn frame(&mut self, bytes: &[u8]) -> Result<usize, usize> {
+        let (len, _) = packet::header(bytes).ok_or(HEADER)?;
+        let rest = bytes.get(HEADER..).unwrap_or_default();
+        let body = rest.get(..len).unwrap_or(rest);
+        match self.tracker.frame(len, body) {
+            Ok(Step::Frame(frame)) => self.note(frame, len, body),
+            Ok(Step::Need(n)) => return Err(HEADER + n),
+            Err(_) => self.is_confused = true,
+        }
+        self.left = len - body.len();
+        Ok(HEADER + body.len())
+    }
+
+    fn note(&mut self, frame: Frame, len: usize, body: &[u8]) {
+        match frame {
+            Frame::ColumnCount(columns) => self.count(b'C', &[columns]),
+            Frame::Row => {
+                self.in_row = self.rows == Rows::Heard;
+                if self.in_row {
+                    self.count(b'R', &[len as u64]);
+                }
+                self.hear(body);
+            }
+            Frame::Continuation => self.hear(body),
+            Frame::ResultEnd => {
+                self.in_row = false;
+                self.count(b'E', &[self.tracker.rows(), u64::from(self.tracker.warnings())]);
+                self.note_status();
+            }
+            Frame::Ok => self.note_ok(body),
+            Frame::Err => {
+                let code = ErrPacket::parse(body, self.caps).map_or(0, |e| e.code);
+                self.error = Some(code);
+                self.count(b'X', &[u64::from(code)]);
+            }
+            Frame::LocalInfile => self.is_confused = true,
+            _ => self.in_row = false,
+        }
+    }
+
+    fn note_ok(&mut self, body: &[u8]) {
+        self.in_row = false;
+        match OkPacket::parse(body, self.caps) {
+            Ok(ok) if body.first() != Some(&EOF) => {
+                if ok.last_insert_id != 0 {
+                    self.insert_id = ok.last_insert_id;
+                }
+                self.count(b'O', &[ok.affected_rows, ok.last_insert_id, u64::from(ok.warnings)]);
+                self.note_status();
+            }
+            _ => self.is_confused = true,
+        }
+    }
+
+    fn note_status(&mut self) {
+        let open = self.tracker.status().intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        self.in_transaction = Some(open);
+    }
+
+    fn hear(&mut self, part: &[u8]) {
+        if self.in_row {
+            self.digest.update(part);
+        }
+    }
+
+    fn count(&mut self, what: u8, numbers: &[u64]) {
+        self.digest.update(&[what]);
+        for number in numbers {
+            self.digest.update(&number.to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn packets(payloads: &[Vec<u8>]) -> Vec<u8> {
+        let (mut out, mut seq) = (Vec::new(), 1);
+        for payload in payloads {
+            packet::put_packet(&mut out, &mut seq, payload);
+        }
+        out
+    }
+
+    /// A result set of one column; `caps` decides on its framing.
+    fn result(rows: &[&[u8]], caps: Capabilities) -> Vec<u8> {
+        let deprecated = caps.contains(Capabilities::DEPRECATE_EOF);
+        let mut all = vec![vec![1], b"\x03def".to_vec()];
+        if !deprecated {
+            all.push(vec![0xfe, 0, 0, 2, 0]);
+        }
+        for row in rows {
+            let mut payload = vec![u8::try_from(row.len()).unwrap()];
+            payload.extend_from_slice(row);
+            all.push(payload);
+        }
+        all.push(if deprecated { vec![0xfe, 0, 0, 2, 0, 0, 0] } else { vec![0xfe, 0, 0, 2, 0] });
+        packets(&all)
+    }
+
+    fn heard(bytes: &[u8], caps: Capabilities, rows: Rows) -> Option<Testimony> {
+        let mut witness = Witness::new(ReplyKind::Results, caps, rows);
+        witness.feed(bytes);
+        witness.testimony()
+    }
+
+    const PLAIN: Capabilities = Capabilities::PROTOCOL_41;
+
+    #[test]
+    fn the_same_rows_say_the_same_however_they_are_framed() {
+        let new = PLAIN | Capabilities::DEPRECATE_EOF;
+        let a = heard(&result(&[b"a", b"bc"], PLAIN), PLAIN, Rows::Heard).unwrap();
+        assert_eq!(a, heard(&result(&[b"a", b"bc"], new), new, Rows::Heard).unwrap());
+        for other in [&[&b"ab"[..], b"c"][..], &[b"a"], &[b"bc", b"a"], &[]] {
+            assert_ne!(a, heard(&result(other, PLAIN), PLAIN, Rows::Heard).unwrap());
+        }
+        assert_eq!(
+            heard(&result(&[b"a"], PLAIN), PLAIN, Rows::Replaced),
+            heard(&result(&[b"b"], PLAIN), PLAIN, Rows::Replaced),
+            "rows that the client does not see do not count"
+        );
+    }
+
+    #[test]
+    fn numbers_of_an_ok_count() {
+        let ok = |affected, id, warnings| heard(&packets(&[vec![0, affected, id, 3, 0, warnings, 0]]), PLAIN, Rows::Heard).unwrap();
+        let base = ok(1, 5, 0);
+        assert_eq!((base.insert_id, base.in_transaction), (5, Some(true)));
+        assert_eq!(base, ok(1, 5, 0));
+        assert!(base != ok(2, 5, 0) && base != ok(1, 6, 0) && base != ok(1, 5, 1));
+        let error = heard(&packets(&[b"\xff\x26\x04#23000Duplicate".to_vec()]), PLAIN, Rows::Heard).unwrap();
+        assert_eq!((error.error, error.in_transaction), (Some(1062), None));
+    }
+
+    #[test]
+    fn half_a_reply_says_nothing() {
+        let whole = result(&[b"abc"], PLAIN);
+        assert_eq!(heard(&whole[..whole.len() - 9], PLAIN, Rows::Heard), None);
+        assert_eq!(heard(&packets(&[b"\xfbfile".to_vec()]), PLAIN, Rows::Heard), None, "a file of the client's is not kept");
+    }
+
+    proptest! {
+        /// However the bytes arrive, as long as each part is what can be dealt with.
+        #[test]
+        fn parts_do_not_matter(rows in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..8), cuts in proptest::collection::vec(1_usize..40, 0..60)) {
+            let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+            let bytes = result(&rows, PLAIN);
+            let mut witness = Witness::new(ReplyKind::Results, PLAIN, Rows::Heard);
+            let (mut at, mut end) = (0, 0);
+            let mut cuts = cuts.into_iter();
+            while end < bytes.len() {
+                end = (end + cuts.next().unwrap_or(7)).min(bytes.len());
+                at += witness.feed(&bytes[at..end]).consumed;
+            }
+            prop_assert_eq!(at, bytes.len());
+            prop_assert_eq!(witness.testimony(), heard(&bytes, PLAIN, Rows::Heard));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Regex read/write splits that misroute, found by trying.
+//!
+//! Where a plain SELECT and an UPDATE part ways by rules, statements that only look like plain reads are sent the same
+//! way, and so are plain reads that look otherwise. The rules themselves say what becomes of them.
+
+use model::Snapshot;
+use model::snapshot::User;
+use sql::{DigestOptions, LexMode};
+
+use super::Lint;
+use crate::memo::Memo;
+use crate::request::{KnownDigest, Request};
+use crate::route::{Decider, Route};
+use crate::ruleset::RuleSet;
+
+/// A plain read and a plain write.
+const READ: &str = "SELECT a FROM t WHERE b = 1";
+const WRITE: &str = "UPDATE t SET a = 1 WHERE b = 1";
+/// Users that are tried; the rest have the same rules mostly.
+const MAX_USERS: usize = 64;
+
+/// Statements that must go where writes go, and why.
+const NOT_READS: &[(&str, &str)] = &[
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE", "FOR UPDATE locks rows, on a reader for nothing"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE;", "FOR UPDATE with a ';' after it locks rows"),
+    ("SELECT a\nFROM t\nWHERE b = 1\nFOR UPDATE", "FOR UPDATE after a line break locks rows; '.' does not match a line break"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE /* c */", "FOR UPDATE with a comment after it locks rows"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE SKIP LOCKED", "SKIP LOCKED: two workers would take one job"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE NOWAIT", "NOWAIT locks rows"),
+    ("SELECT a FROM t WHERE b = 1 FOR SHARE", "FOR SHARE locks rows"),
+    ("SELECT a FROM t WHERE b = 1 LOCK IN SHARE MODE", "LOCK IN SHARE MODE locks rows"),
+    ("SELECT GET_LOCK('a', 1)", "GET_LOCK() takes a lock that others look for on the writer"),
+    ("SELECT f(1)", "stored functions may write"),
+    ("SELECT NEXTVAL(s)", "sequences are written"),
+    ("SELECT a FROM t INTO OUTFILE '/tmp/a'", "INTO OUTFILE writes a file on the server"),
+    ("SELECT @a := 1", "assigns a user variable"),
+];
+
+/// Plain reads that should go where plain reads go, and what hides them.
+const READS: &[(&str, &str)] = &[
+    ("(SELECT a FROM t WHERE b = 1) UNION (SELECT 1)", "a parenthesis before it"),
+    ("\n  SELECT a FROM t WHERE b = 1", "blanks or a line break before it"),
+    ("/* c */ SELECT a FROM t WHERE b = 1", "a comment before it"),
+    ("WITH c AS (SELECT 1) SELECT a FROM c", "WITH before it"),
+];
+
+/// Remarks on every user's split.
+pub(super) fn misrouted(snapshot: &Snapshot, rules: &RuleSet) -> Vec<Lint> {
+    let mut trial = Trial { snapshot, rules, memo: Memo::new() };
+    snapshot.users.values().take(MAX_USERS).flat_map(|user| trial.of_user(user)).collect()
+}
+
+/// The rules, and what routing typical statements has taught.
+struct Trial<'a> {
+    snapshot: &'a Snapshot,
+    rules: &'a RuleSet,
+    memo: Memo,
+}
+
+impl Trial<'_> {
+    fn of_user(&mut self, user: &User) -> Vec<Lint> {
+        let destination = |route: &Route| route.destination_hostgroup.unwrap_or(user.default_hostgroup);
+        let read = self.route(user, READ);
+        let reader = destination(&read);
+        let Decider::Rule(read_rule) = read.decider else {
+            return Vec::new();
+        };
+        if reader == destination(&self.route(user, WRITE)) {
+            return Vec::new();
+        }
+        let mut lints = transactions(user, read_rule);
+        for (text, why) in NOT_READS {
+            let route = self.route(user, text);
+            if let (true, Decider::Rule(rule_id)) = (destination(&route) == reader, route.decider) {
+                let text = format!("'{}' goes to reader hostgroup {reader}: {why}", text.escape_debug());
+                lints.push(self.remark(rule_id, text));
+            }
+        }
+        for (text, what) in READS {
+            let destination = destination(&self.route(user, text));
+            if destination != reader {
+                let text = format!("a read with {what} goes to hostgroup {destination}, not to reader hostgroup {reader}");
+                lints.push(self.remark(read_rule, text));
+            }
+        }
+        lints
+    }
+
+    fn remark(&self, rule_id: u32, text: String) -> Lint {
+        let rule = self.snapshot.rules.rules.iter().find(|rule| rule.rule_id == rule_id);
+        let by_text = rule.is_some_and(|rule| rule.match_pattern.is_some());
+        let by_digest = rule.is_some_and(|rule| rule.match_digest.is_some());
+        let column = match (by_text, by_digest) {
+            (true, _) => "match_pattern",
+            (false, true) => "match_digest",
+            (false, false) => "destination_hostgroup",
+        };
+        Lint { rule_id, column, text }
+    }
+
+    fn route(&mut self, user: &User, text: &str) -> Route {
+        let mut digest = Vec::new();
+        sql::digest_text(text.as_bytes(), &DigestOptions::default(), &mut digest);
+        let known = KnownDigest { hash: sql::spooky_hash64(&digest, 0), text: &digest };
+        let request = Request {
+            user: user.name.as_bytes(),
+            schema: self.snapshot.default_schema(user).as_bytes(),
+            client_addr: None,
+            proxy_addr: "",
+            proxy_port: 0,
+            digest_key: sql::analyze(text.as_bytes(), LexMode::default()).digest,
+            digest: &known,
+            text: text.as_bytes(),
+            flag_in: 0,
+            comment: None,
+        };
+        self.rules.route(&request, &mut self.memo, 0)
+    }
+}
+
+/// What regular expressions cannot see.
+fn transactions(user: &User, rule_id: u32) -> Vec<Lint> {
+    let column = "destination_hostgroup";
+    let advice = "the attribute read_write_split knows transactions";
+    let autocommit =
+        format!("with autocommit=0 a transaction begins with its first SELECT, on the reader, and writes follow it there; {advice}");
+    let mut lints = vec![Lint { rule_id, column, text: autocommit }];
+    if !user.transaction_persistent {
+        let text = format!("user '{}' has transaction_persistent=0: reads in his transactions go to the reader too; {advice}", user.name);
+        lints.push(Lint { rule_id, column, text });
+    }
+    lints
+}

@@ -1,0 +1,181 @@
+//! Read/write split without rules: reads that are certain to be reads go to a reader, all else to the writer.
+//!
+//! A pure function of what the statement is and what the session is in. It errs towards the writer: what is not known
+//! to be a read is none. Rules win over it: a destination that a rule or a comment names is not split.
+
+use model::snapshot::{ReadWriteSplit, UserSplit};
+use model::{HostgroupId, Snapshot, User};
+use sql::{Analysis, Call, Facts, Kind, LexMode, Lexer, TokenKind};
+
+use crate::route::{Decider, Route};
+
+/// Where a statement goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The hostgroup of the writer.
+    Writer,
+    /// The hostgroup of the reader.
+    Reader,
+    /// The backend that the session keeps.
+    Stay,
+}
+
+/// What the session is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SessionFacts {
+    /// A transaction is open, or what the session keeps until it ends is.
+    pub transaction: Transaction,
+    /// autocommit=0: every statement is part of a transaction.
+    pub autocommit_off: bool,
+    /// The session keeps its backend, for whatever reason.
+    pub pinned: bool,
+}
+
+/// The transaction that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Transaction {
+    /// None.
+    #[default]
+    None,
+    /// One that may write.
+    ReadWrite,
+    /// One that was begun READ ONLY.
+    ReadOnly,
+}
+
+/// A statement, as the tokenizer sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Statement<'a> {
+    /// The text.
+    pub text: &'a [u8],
+    /// How its literals end.
+    pub mode: LexMode,
+    /// What `sql::analyze` says of it.
+    pub analysis: Analysis,
+}
+
+/// Facts that make a SELECT more than a read, or its answer a matter of the server.
+const NOT_A_READ: Facts = Facts::LOCKING_READ
+    .union(Facts::GET_LOCK)
+    .union(Facts::RELEASE_LOCK)
+    .union(Facts::USER_VARIABLE_ASSIGN)
+    .union(Facts::LAST_INSERT_ID_SET)
+    .union(Facts::INTO_FILE)
+    .union(Facts::SYSTEM_VARIABLE)
+    .union(Facts::VARIABLES)
+    .union(Facts::DIAGNOSTICS)
+    .union(Facts::MULTI);
+
+/// Decides for a statement. `safe_functions` are names in lower case of stored functions and procedures without side
+/// effects, as `name` or `schema.name`.
+pub fn side(statement: &Statement<'_>, session: &SessionFacts, safe_functions: &[Box<str>]) -> Side {
+    if session.pinned {
+        return Side::Stay;
+    }
+    match session.transaction {
+        Transaction::ReadOnly => return Side::Reader,
+        Transaction::ReadWrite => return Side::Writer,
+        Transaction::None => {}
+    }
+    let analysis = &statement.analysis;
+    if analysis.kind == Kind::Begin {
+        return if begins_read_only(statement) { Side::Reader } else { Side::Writer };
+    }
+    if session.autocommit_off || analysis.facts.intersects(NOT_A_READ) {
+        return Side::Writer;
+    }
+    let reads = match analysis.kind {
+        // INTO a file or a user variable is among the facts; INTO anything else is an error outside stored programs.
+        Kind::Select | Kind::Call => true,
+        Kind::Show => shows_schema(statement),
+        Kind::Explain => explains_read(statement),
+        _ => false,
+    };
+    if reads && calls_are_safe(statement, safe_functions) { Side::Reader } else { Side::Writer }
+}
+
+/// The pair that splits what would go to `route`'s destination, if a split is switched on there.
+///
+/// The user's attributes hold for what nobody decided. The hostgroup's also hold for fast routing, which sends users and
+/// schemas, not kinds of statements, somewhere.
+pub fn split_of(snapshot: &Snapshot, user: &User, route: &Route) -> Option<ReadWriteSplit> {
+    let default = user.default_hostgroup;
+    let destination = route.destination_hostgroup.unwrap_or(default);
+    match (route.decider, user.attributes.read_write_split) {
+        (Decider::Rule(_) | Decider::Comment, _) | (_, UserSplit::Off) => None,
+        (Decider::Nobody, UserSplit::On(split)) => Some(split),
+        (Decider::Nobody | Decider::FastRouting, _) => of_hostgroup(snapshot, destination),
+    }
+}
+
+fn of_hostgroup(snapshot: &Snapshot, writer: HostgroupId) -> Option<ReadWriteSplit> {
+    let reader = snapshot.hostgroup(writer)?.attributes.split_reader?;
+    Some(ReadWriteSplit { writer, reader })
+}
+
+fn begins_read_only(statement: &Statement<'_>) -> bool {
+    let is_alone = !statement.analysis.facts.contains(Facts::MULTI);
+    is_alone && sql::parse_transaction(statement.text, statement.mode).read_only == Some(true)
+}
+
+/// Every call of something that is not built in is declared safe.
+fn calls_are_safe(statement: &Statement<'_>, safe: &[Box<str>]) -> bool {
+    if !statement.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
+        return true;
+    }
+    let is_safe = |call: &Call| match call {
+        Call::Named(name) => safe.iter().any(|safe| **safe == **name),
+        Call::Unnamed => false,
+    };
+    !safe.is_empty() && sql::unknown_calls(statement.text, statement.mode).iter().all(is_safe)
+}
+
+/// What every member of a cluster answers alike. All else (status, binary logs, replicas, processes, ...) is a
+/// server's own, and a client that asks means the writer's.
+const SHOWS_SCHEMA: &[&str] = &[
+    "character",
+    "charset",
+    "collation",
+    "columns",
+    "create",
+    "databases",
+    "fields",
+    "index",
+    "indexes",
+    "keys",
+    "schemas",
+    "table",
+    "tables",
+    "triggers",
+];
+
+fn shows_schema(statement: &Statement<'_>) -> bool {
+    const MODIFIERS: &[&str] = &["full", "extended"];
+    let mut words = words(statement).skip(1).skip_while(|word| is_any(word, MODIFIERS));
+    words.next().is_some_and(|word| is_any(word, SHOWS_SCHEMA))
+}
+
+/// `EXPLAIN` runs nothing, but `EXPLAIN ANALYZE` does, and a plan is worth knowing where the statement would run.
+fn explains_read(statement: &Statement<'_>) -> bool {
+    const WRITES: &[&str] = &["insert", "update", "delete", "replace", "connection", "call", "into"];
+    !words(statement).any(|word| is_any(word, WRITES))
+}
+
+fn words<'a>(statement: &Statement<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let mut lexer = Lexer::new(statement.text, statement.mode);
+    let text = statement.text;
+    std::iter::from_fn(move || {
+        loop {
+            let token = lexer.token();
+            match token.kind {
+                TokenKind::End => return None,
+                TokenKind::Word => return Some(token.text(text)),
+                _ => {}
+            }
+        }
+    })
+}
+
+fn is_any(word: &[u8], words: &[&str]) -> bool {
+    words.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(word))
+}

@@ -1,0 +1,7 @@
+//! Model clients: a connection, what its session must look like, and random scripts.
+
+mod connection;
+mod script;
+mod session;
+
+pub use script::{Client, Terms};

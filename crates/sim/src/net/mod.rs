@@ -1,0 +1,7 @@
+//! The network: connections in memory with delays, resets, silence; hosts that listen, refuse or are gone.
+
+mod network;
+mod pipe;
+
+pub use network::{Network, Node, ProxysView, server_of};
+pub use pipe::End;

@@ -1,0 +1,23 @@
+//! The admin interface beside the data plane: the engine, the ports, the scheduler.
+
+use crate::process::Requests;
+use ::admin::Bootstrap;
+use ::admin::outside::{Outside, OutsideParts};
+use ::admin::scheduler::Board;
+use anyhow::{Context, Result};
+use model::stats::StatsSource;
+use monitor::Monitor;
+use proxy::Control;
+use std::sync::Arc;
+
+/// Starts the engine, opens the ports and starts the scheduler.
+pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, process: Arc<Requests>) -> Result<Outside> {
+    let board = Arc::new(Board::default());
+    let found = found.with_operator(monitor.clone());
+    let (engine, _thread) = found.start(control.clone(), vec![board.clone(), monitor.clone()], process).context("admin interface")?;
+    let sources: Vec<Arc<dyn StatsSource>> = vec![control.clone(), board.clone(), monitor];
+    let (tls, ready) = (control.server_tls(), control);
+    let is_ready = Arc::new(move || if ready.is_open() { Ok(()) } else { Err("clients are not accepted".to_owned()) });
+    let outside = Outside::start(OutsideParts { engine, sources, board, tls, is_ready }).context("admin interface")?;
+    Ok(outside)
+}

@@ -1,0 +1,63 @@
+//! What administrators may do to the process, as the admin engine asks for it.
+
+use ::admin::{Process, Stop};
+use anyhow::{Context, Result};
+use model::control::DataPlane;
+use proxy::Control;
+use std::os::unix::process::CommandExt;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// What the main task is told.
+#[derive(Debug, Clone, Copy)]
+pub enum Event {
+    /// End.
+    Shutdown(Stop),
+    /// End, and start again.
+    Restart,
+}
+
+/// The engine's end: requests go to the main task, which alone ends things.
+pub struct Requests {
+    control: Arc<Control>,
+    sender: mpsc::UnboundedSender<Event>,
+}
+
+impl Requests {
+    /// The engine's end and the main task's.
+    pub fn new(control: Arc<Control>) -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Arc::new(Self { control, sender }), receiver)
+    }
+
+    fn send(&self, event: Event) {
+        // The main task has gone: the process ends already.
+        let _ = self.sender.send(event);
+    }
+}
+
+impl Process for Requests {
+    fn shutdown(&self, how: Stop) {
+        self.send(Event::Shutdown(how));
+    }
+
+    fn restart(&self) -> Result<(), String> {
+        self.send(Event::Restart);
+        Ok(())
+    }
+
+    fn start(&self) -> Result<(), String> {
+        self.control.resume().map_err(|_| "ProxySQL already started".to_owned())
+    }
+
+    fn stop(&self) -> Result<(), String> {
+        self.control.stop_serving()
+    }
+}
+
+/// Replaces this process by a new one with the same command line.
+pub fn start_again() -> Result<()> {
+    let program = std::env::current_exe().context("this program's path")?;
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    Err(error).context("restart")
+}

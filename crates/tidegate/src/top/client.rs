@@ -1,0 +1,181 @@
+//! A small blocking client for the admin port: log in, ask, read text rows. No TLS: over TCP the password is proven by a
+//! scramble or goes out under RSA, never in clear.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use wire::auth::Channel;
+use wire::auth::client::{ClientAuth, ClientSecret, ClientStep};
+use wire::codec::Reader;
+use wire::handshake::{Greeting, HandshakeResponse};
+use wire::message::{EOF, ERR, ErrPacket, OK};
+use wire::packet::{self, HEADER, MAX_PAYLOAD};
+use wire::{Capabilities, query};
+
+/// Limit for connecting and for each read and write.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest answer packet that is taken, bytes.
+const MAX_PACKET: usize = 64 << 20;
+/// utf8mb4_general_ci.
+const COLLATION: u8 = 45;
+/// What is asked for.
+const WANTED: Capabilities = Capabilities::LONG_PASSWORD
+    .union(Capabilities::PROTOCOL_41)
+    .union(Capabilities::TRANSACTIONS)
+    .union(Capabilities::SECURE_CONNECTION)
+    .union(Capabilities::PLUGIN_AUTH)
+    .union(Capabilities::PLUGIN_AUTH_LENENC)
+    .union(Capabilities::DEPRECATE_EOF);
+
+/// One value; `None` is NULL.
+pub type Field = Option<String>;
+
+trait Duplex: Read + Write {}
+
+impl<T: Read + Write> Duplex for T {}
+
+/// A connection that is logged in.
+pub struct Client {
+    socket: Box<dyn Duplex>,
+    caps: Capabilities,
+    seq: u8,
+}
+
+impl Client {
+    /// Connects to `host:port`, or to a Unix socket when `target` begins with a slash.
+    pub fn connect(target: &str, user: &str, password: &str) -> Result<Self> {
+        let (socket, channel) = open(target).with_context(|| format!("cannot connect to {target}"))?;
+        let mut client = Self { socket, caps: Capabilities::empty(), seq: 0 };
+        client.log_in(user, password, channel).with_context(|| format!("cannot log in to {target}"))?;
+        Ok(client)
+    }
+
+    fn log_in(&mut self, user: &str, password: &str, channel: Channel) -> Result<()> {
+        let first = self.receive()?;
+        self.check(&first)?;
+        let greeting = Greeting::parse(&first)?;
+        self.caps = WANTED & greeting.capabilities;
+        let mut auth = ClientAuth::new(ClientSecret::Clear(password.as_bytes()), channel);
+        let answer = auth.begin(&greeting.plugin, &greeting.scramble)?;
+        let mut payload = Vec::new();
+        HandshakeResponse {
+            capabilities: self.caps,
+            max_packet: u32::try_from(MAX_PACKET).unwrap_or(u32::MAX),
+            collation: COLLATION,
+            user: user.as_bytes(),
+            auth_response: &answer.response,
+            schema: None,
+            plugin: Some(answer.plugin.name().as_bytes()),
+            attributes: &[],
+            zstd_level: 0,
+        }
+        .write(&mut payload);
+        self.send(&payload)?;
+        loop {
+            let payload = self.receive()?;
+            match auth.feed(&payload)? {
+                ClientStep::Send(answer) => self.send(&answer)?,
+                ClientStep::Wait => {}
+                ClientStep::Accepted => return Ok(()),
+                ClientStep::Refused => self.check(&payload)?,
+            }
+        }
+    }
+
+    /// The rows of a statement; none for one without rows. A refusal is an error that leaves the connection usable.
+    pub fn rows(&mut self, sql: &str) -> Result<Result<Vec<Vec<Field>>, String>> {
+        self.seq = 0;
+        let mut payload = Vec::new();
+        query::put_query(&mut payload, sql.as_bytes(), self.caps);
+        self.send(&payload)?;
+        let first = self.receive()?;
+        match first.first() {
+            Some(&ERR) => return Ok(Err(self.error_text(&first)?)),
+            Some(&OK) | None => return Ok(Ok(Vec::new())),
+            Some(_) => {}
+        }
+        let columns = usize::try_from(Reader::new(&first).lenenc()?)?;
+        let ends = if self.caps.contains(Capabilities::DEPRECATE_EOF) { 0 } else { 1 };
+        for _ in 0..columns + ends {
+            self.receive()?;
+        }
+        let mut rows = Vec::new();
+        loop {
+            let payload = self.receive()?;
+            match payload.first() {
+                Some(&EOF) if payload.len() < MAX_PAYLOAD => return Ok(Ok(rows)),
+                Some(&ERR) => return Ok(Err(self.error_text(&payload)?)),
+                _ => rows.push(row(&payload, columns)?),
+            }
+        }
+    }
+
+    fn check(&self, payload: &[u8]) -> Result<()> {
+        if payload.first() == Some(&ERR) {
+            bail!("{}", self.error_text(payload)?);
+        }
+        Ok(())
+    }
+
+    fn error_text(&self, payload: &[u8]) -> Result<String> {
+        let error = ErrPacket::parse(payload, self.caps)?;
+        Ok(format!("{} ({})", String::from_utf8_lossy(error.message), error.code))
+    }
+
+    fn send(&mut self, payload: &[u8]) -> Result<()> {
+        let mut out = Vec::new();
+        packet::put_packet(&mut out, &mut self.seq, payload);
+        Ok(self.socket.write_all(&out)?)
+    }
+
+    fn receive(&mut self) -> Result<Vec<u8>> {
+        let mut payload = Vec::new();
+        loop {
+            let mut head = [0; HEADER];
+            self.socket.read_exact(&mut head)?;
+            let (len, seq) = packet::header(&head).context("no packet header")?;
+            self.seq = seq.wrapping_add(1);
+            if payload.len() + len > MAX_PACKET {
+                bail!("an answer is too long");
+            }
+            let read = (&mut self.socket).take(len as u64).read_to_end(&mut payload)?;
+            if read < len {
+                bail!("the connection was cut");
+            }
+            if len < MAX_PAYLOAD {
+                return Ok(payload);
+            }
+        }
+    }
+}
+
+fn row(payload: &[u8], columns: usize) -> Result<Vec<Field>> {
+    let mut reader = Reader::new(payload);
+    let mut fields = Vec::with_capacity(columns);
+    for _ in 0..columns {
+        let len = reader.lenenc_opt()?;
+        fields.push(match len {
+            Some(len) => Some(String::from_utf8_lossy(reader.bytes(usize::try_from(len)?)?).into_owned()),
+            None => None,
+        });
+    }
+    Ok(fields)
+}
+
+fn open(target: &str) -> Result<(Box<dyn Duplex>, Channel)> {
+    if target.starts_with('/') {
+        let socket = UnixStream::connect(target)?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        socket.set_write_timeout(Some(TIMEOUT))?;
+        return Ok((Box::new(socket), Channel::Secure));
+    }
+    let address = target.to_socket_addrs()?.next().context("the name has no address")?;
+    let socket = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
+    Ok((Box::new(socket), Channel::Plain))
+}

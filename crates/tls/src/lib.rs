@@ -1,0 +1,107 @@
+//! TLS: towards servers ([`client`]) and towards clients ([`server`]).
+//!
+//! Owns the certificates, keys and rules of trust; not the bytes, which `stream` moves. One [`ClientConfigs`] and one
+//! server configuration a process, shared by all workers. The cryptography is aws-lc's, named wherever it is used: no
+//! process-wide default is installed.
+//!
+//! INVARIANT: whatever is trusted, the peer has always proven that it holds the key of the certificate it showed.
+
+mod ciphers;
+mod files;
+mod generate;
+mod listen;
+mod outgoing;
+mod proof;
+mod trust;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::snapshot::{Address, Server, TlsParams};
+use rustls::{ClientConfig, ClientConnection, ServerConfig};
+use rustls_pki_types::{IpAddr, ServerName};
+
+use files::Stamp;
+
+/// Most configurations kept; beyond it all are dropped and built again as they are needed.
+const CONFIGS_MAX: usize = 1_024;
+
+/// The client configurations built so far, by the parameters they were built from.
+///
+/// A configuration is built again when one of its files has changed, so renewed certificates are used by the next
+/// connection without a reload.
+#[derive(Debug, Default)]
+pub struct ClientConfigs {
+    kept: Mutex<HashMap<TlsParams, (Stamp, Arc<ClientConfig>)>>,
+}
+
+impl ClientConfigs {
+    /// The configuration for `params`; errors name the setting at fault, and are not kept.
+    fn get(&self, params: &TlsParams) -> Result<Arc<ClientConfig>, String> {
+        let stamp = files::stamp(params);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, config)) = kept.get(params).filter(|(built_from, _)| *built_from == stamp) {
+            return Ok(config.clone());
+        }
+        let config = Arc::new(outgoing::config(params)?);
+        if kept.len() >= CONFIGS_MAX {
+            kept.clear();
+        }
+        kept.insert(params.clone(), (stamp, config.clone()));
+        Ok(config)
+    }
+}
+
+/// Starts TLS towards `server` on behalf of `user`, as `mysql_servers_ssl_params` and `mysql-ssl_p2s_*` say.
+///
+/// How the certificate is checked (`mysql-backend_ssl_verify`): `off` takes any, unless a CA is configured, when it
+/// means `ca`; `ca` wants a chain to a configured CA (or, with none configured, to one of the system's); `identity`
+/// also wants it to name the host.
+///
+/// # Errors
+/// A sentence for the operator that names the setting: unreadable or unfit files, unknown ciphers or versions, or a
+/// host that no certificate can name while `identity` is asked for.
+pub fn client(configs: &ClientConfigs, server: &Server, user: &str) -> Result<ClientConnection, String> {
+    let (config, name) = towards(configs, server, user)?;
+    let host = &server.key.host;
+    ClientConnection::new(config, name).map_err(|e| format!("TLS to {host}: {e}"))
+}
+
+/// As [`client`], for those who have rustls driven for them: the configuration, and the name to connect to.
+///
+/// # Errors
+/// As those of [`client`].
+pub fn towards(configs: &ClientConfigs, server: &Server, user: &str) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
+    let Address::Tcp { host, .. } = &server.address else {
+        return Err("TLS is not used over Unix sockets".into());
+    };
+    let params = server.tls_for(user);
+    let name = server_name(host, params)?;
+    Ok((configs.get(params)?, name))
+}
+
+/// What the certificate must name. Where names are not checked, a host that cannot be one is replaced by an address,
+/// which also keeps it out of the handshake's server name extension.
+fn server_name(host: &str, params: &TlsParams) -> Result<ServerName<'static>, String> {
+    match ServerName::try_from(host.to_owned()) {
+        Ok(name) => Ok(name),
+        Err(_) if outgoing::checks_names(params) => {
+            Err(format!("mysql-backend_ssl_verify is identity, but no certificate can name the host '{host}'"))
+        }
+        Err(_) => Ok(ServerName::IpAddress(IpAddr::from(std::net::Ipv4Addr::UNSPECIFIED))),
+    }
+}
+
+/// TLS towards clients, with `proxysql-ca.pem`, `proxysql-cert.pem` and `proxysql-key.pem` of `datadir`, which are
+/// generated when none of them exists. TLS 1.2 and 1.3, no session tickets; a client may show any certificate.
+///
+/// # Errors
+/// Files that are missing beside others that exist, unreadable, or do not belong together, each by its path.
+pub fn server(datadir: &Path) -> Result<Arc<ServerConfig>, String> {
+    generate::ensure_files(datadir)?;
+    listen::config(datadir).map(Arc::new)
+}

@@ -1,0 +1,125 @@
+//! What should be looked at now, and how often: often where something has happened or nobody can be written to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::ServerAddr;
+use model::settings::MysqlVariables;
+use model::snapshot::{RoleKind, Server, ServerStatus, Snapshot};
+
+use crate::check::{Check, CheckKind};
+use crate::cluster::Cluster;
+use crate::facts::Facts;
+
+/// A cluster that has had no writer for so long is probed less hastily: it may be meant to have none, ms.
+pub(crate) const HASTE_MS: u64 = 60_000;
+/// How much less hastily.
+const CALMER: u64 = 10;
+/// Time between looks at a buffer pool that is being loaded, ms.
+const BUFFER_POOL_INTERVAL_MS: u64 = 1_000;
+
+/// How often a cluster is probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// As the settings say.
+    Calm,
+    /// Nobody has written for long.
+    Watchful,
+    /// Something has happened.
+    Urgent,
+}
+
+/// Every check, in a stable order.
+pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap<ServerAddr, Facts>, now_ms: u64) -> Vec<Check> {
+    let vars = &snapshot.vars;
+    let mut all: BTreeMap<(ServerAddr, CheckKind), Check> = BTreeMap::new();
+    let mut add = |server: &Arc<Server>, kind: CheckKind, (interval_ms, timeout_ms): (u64, u64)| {
+        let addr = server.key.addr();
+        let check = Check { addr: addr.clone(), server: Arc::clone(server), kind, interval_ms, timeout_ms };
+        let known = all.entry((addr, kind)).or_insert_with(|| check.clone());
+        known.interval_ms = known.interval_ms.min(check.interval_ms);
+    };
+    for server in snapshot.hostgroups.values().flat_map(|h| &h.servers).filter(|server| is_checked(server)) {
+        add(server, CheckKind::Connect, (vars.monitor_connect_interval, vars.monitor_connect_timeout));
+        add(server, CheckKind::Ping, (vars.monitor_ping_interval, vars.monitor_ping_timeout));
+        if server.max_replication_lag > 0 {
+            add(server, CheckKind::Lag, (vars.monitor_replication_lag_interval, vars.monitor_replication_lag_timeout));
+        }
+        if waits_for_buffer_pool(snapshot, server, facts) {
+            add(server, CheckKind::BufferPool, (BUFFER_POOL_INTERVAL_MS, vars.monitor_ping_timeout));
+        }
+    }
+    for cluster in clusters {
+        let urgency = urgency(cluster, facts, now_ms);
+        let (kind, (interval_ms, timeout_ms)) = role_check(&cluster.group.kind, vars);
+        for server in cluster.members.values().filter_map(|member| member.any_row()).filter(|server| is_checked(server)) {
+            add(server, kind, (hasten(interval_ms, urgency, vars), timeout_ms));
+            if counts_transactions(snapshot, cluster) {
+                add(server, CheckKind::Gtids, (vars.monitor_replication_lag_interval, vars.monitor_replication_lag_timeout));
+            }
+            add(server, CheckKind::Ping, (hasten(vars.monitor_ping_interval, urgency, vars), vars.monitor_ping_timeout));
+        }
+    }
+    let mut checks: Vec<Check> = all.into_values().collect();
+    prefer_tls(&mut checks);
+    checks
+}
+
+/// A server that any row reaches with TLS is always checked with it.
+fn prefer_tls(checks: &mut [Check]) {
+    let with_tls = checks.iter().filter(|check| check.server.use_ssl);
+    let rows: BTreeMap<ServerAddr, Arc<Server>> = with_tls.map(|check| (check.addr.clone(), Arc::clone(&check.server))).collect();
+    for check in checks {
+        if let Some(row) = rows.get(&check.addr) {
+            check.server = Arc::clone(row);
+        }
+    }
+}
+
+/// Sockets are not probed (as in ProxySQL), nor is what the operator switched off.
+fn is_checked(server: &Server) -> bool {
+    server.key.port != 0 && server.status != ServerStatus::OfflineHard
+}
+
+fn waits_for_buffer_pool(snapshot: &Snapshot, server: &Server, facts: &BTreeMap<ServerAddr, Facts>) -> bool {
+    let is_warming = facts.get(&server.key.addr()).is_some_and(|facts| facts.warming_since_ms.is_some());
+    is_warming && snapshot.effective_in(server.key.hostgroup).wait_for_buffer_pool_load
+}
+
+/// Whether the distance of its replicas is asked for. Other kinds of clusters say it themselves.
+fn counts_transactions(snapshot: &Snapshot, cluster: &Cluster) -> bool {
+    let is_limited = |id| snapshot.effective_in(id).max_transactions_behind > 0;
+    matches!(cluster.group.kind, RoleKind::Replication(_)) && is_limited(cluster.group.reader)
+}
+
+/// The check that tells roles, its interval and its timeout.
+fn role_check(kind: &RoleKind, vars: &MysqlVariables) -> (CheckKind, (u64, u64)) {
+    match kind {
+        RoleKind::Replication(check) => (CheckKind::ReadOnly(*check), (vars.monitor_read_only_interval, vars.monitor_read_only_timeout)),
+        RoleKind::Galera => (CheckKind::Galera, (vars.monitor_galera_healthcheck_interval, vars.monitor_galera_healthcheck_timeout)),
+        RoleKind::GroupReplication => {
+            let timeout_ms = vars.monitor_groupreplication_healthcheck_timeout;
+            (CheckKind::Group, (vars.monitor_groupreplication_healthcheck_interval, timeout_ms))
+        }
+        RoleKind::Aurora(aurora) => (CheckKind::Aurora, (aurora.check_interval_ms.into(), aurora.check_timeout_ms.into())),
+    }
+}
+
+fn urgency(cluster: &Cluster, facts: &BTreeMap<ServerAddr, Facts>, now_ms: u64) -> Urgency {
+    let is_suspected = |addr: &ServerAddr| facts.get(addr).is_some_and(|facts| facts.suspected_until_ms > now_ms);
+    let is_confirming = cluster.judgements.values().any(|judgement| judgement.is_confirming);
+    match cluster.writerless_since_ms() {
+        _ if is_confirming || cluster.members.keys().any(is_suspected) => Urgency::Urgent,
+        None => Urgency::Calm,
+        Some(since_ms) if now_ms < since_ms + HASTE_MS => Urgency::Urgent,
+        Some(_) => Urgency::Watchful,
+    }
+}
+
+fn hasten(interval_ms: u64, urgency: Urgency, vars: &MysqlVariables) -> u64 {
+    match urgency {
+        Urgency::Calm => interval_ms,
+        Urgency::Watchful => interval_ms.min(vars.monitor_fast_interval * CALMER),
+        Urgency::Urgent => interval_ms.min(vars.monitor_fast_interval),
+    }
+}

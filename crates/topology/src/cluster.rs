@@ -1,0 +1,251 @@
+//! One cluster: its servers, what has to be remembered of it, and who serves which of its hostgroups.
+//!
+//! Decides anew from all that is known after each sighting. INVARIANT: a decision depends on what was remembered before the
+//! present instant and on the facts, not on the order in which the facts of this instant came in.
+
+mod enrolment;
+mod seating;
+mod writers;
+
+pub(crate) use enrolment::Enrolment;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::fleet::{Placement, UnderWay};
+use model::settings::Failback;
+use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapshot};
+use model::{HostgroupId, ServerAddr};
+
+use crate::facts::Facts;
+use crate::health::{HostgroupPolicy, Vital, place, vital};
+use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
+use crate::member::{self, Member};
+use crate::roll::Roll;
+use crate::{aurora, galera, group, replication};
+
+/// What a decision is made from, beside the cluster's own memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct World<'a> {
+    /// The configuration.
+    pub snapshot: &'a Snapshot,
+    /// What is known of each server.
+    pub facts: &'a BTreeMap<ServerAddr, Facts>,
+    /// Servers that an operator drains.
+    pub drained: &'a BTreeSet<ServerAddr>,
+    /// What holds in each hostgroup.
+    pub policies: &'a BTreeMap<HostgroupId, HostgroupPolicy>,
+    /// The present, ms.
+    pub now_ms: u64,
+}
+
+impl World<'_> {
+    /// What holds in a hostgroup.
+    pub fn policy(&self, id: HostgroupId) -> HostgroupPolicy {
+        self.policies.get(&id).copied().unwrap_or_default()
+    }
+}
+
+/// What is remembered from one instant to the next.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    /// Who was chosen to write.
+    writers: BTreeSet<ServerAddr>,
+    /// The hostgroups that a server served when it last served any.
+    places: BTreeMap<ServerAddr, BTreeSet<HostgroupId>>,
+    /// Since when a server is fit to write, ms.
+    fit_since_ms: BTreeMap<ServerAddr, u64>,
+    /// Every server was asked once: from now on writers stay.
+    is_settled: bool,
+    /// Since when nobody can be written to, ms.
+    writerless_since_ms: Option<u64>,
+    replication: replication::Memory,
+    aurora: aurora::Memory,
+}
+
+/// When the preferred writer comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Return {
+    policy: Failback,
+    delay_ms: u64,
+}
+
+/// One cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster {
+    /// Its row.
+    pub group: Arc<RoleGroup>,
+    /// Its servers.
+    pub members: BTreeMap<ServerAddr, Member>,
+    /// Longest that traffic's report keeps it suspected, ms.
+    pub suspicion_ms: u64,
+    /// What servers that are found get.
+    found_like: ServerDefaults,
+    /// What was said of each server in the last decision.
+    pub judgements: Judgements,
+    /// The server that an operator prefers.
+    pub preferred: Option<ServerAddr>,
+    comeback: Return,
+    /// Who is in it by its own words.
+    roll: Roll,
+    before: Memory,
+    memory: Memory,
+    at_ms: u64,
+    /// When time alone changes something, ms.
+    next_ms: Option<u64>,
+}
+
+/// What an operator ordered just now. What came before it in the same instant has happened by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing.
+    None,
+    /// Something that is not about who comes back.
+    Other,
+    /// The heaviest may come back at once.
+    Failback,
+}
+
+impl Cluster {
+    /// From a row of the configuration; `old` is the same cluster under the configuration before.
+    pub fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>) -> Self {
+        let settings = snapshot.effective_in(group.writer);
+        let mut members = member::configured(group, snapshot);
+        let (mut memory, preferred, roll, found) = match old {
+            Some(old) => (old.memory, old.preferred, old.roll, old.members),
+            None => Default::default(),
+        };
+        let found_like = snapshot.hostgroup(group.reader).map(|h| h.attributes.servers_defaults.clone()).unwrap_or_default();
+        let like = members.values().next().and_then(Member::any_row).cloned();
+        for (addr, _) in found.into_iter().filter(|(_, member)| member.configured.is_empty()) {
+            if let Some(like) = &like {
+                members.entry(addr.clone()).or_insert_with(|| Member::found(group, &addr, like, &found_like));
+            }
+        }
+        memory.places.retain(|addr, _| members.contains_key(addr));
+        Self {
+            group: Arc::clone(group),
+            suspicion_ms: settings.suspicion_ms,
+            found_like,
+            judgements: Judgements::new(),
+            preferred: preferred.filter(|addr| members.contains_key(addr)),
+            roll,
+            comeback: Return { policy: settings.failback, delay_ms: settings.failback_delay_ms },
+            before: memory.clone(),
+            memory,
+            at_ms: 0,
+            next_ms: None,
+            members,
+        }
+    }
+
+    /// When time alone changes something, ms.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.next_ms
+    }
+
+    /// Since when nobody can be written to, ms.
+    pub fn writerless_since_ms(&self) -> Option<u64> {
+        self.memory.writerless_since_ms
+    }
+
+    /// Servers that were chosen to write.
+    pub fn writers(&self) -> &BTreeSet<ServerAddr> {
+        &self.memory.writers
+    }
+
+    /// An operator wants this server to write though another one took over from it.
+    pub fn pardon(&mut self, addr: &ServerAddr) {
+        self.memory.replication.pardon(addr);
+        self.before = self.memory.clone();
+    }
+
+    /// Servers that are kept out because others took over.
+    pub fn fenced(&self) -> impl Iterator<Item = &ServerAddr> {
+        self.memory.replication.fenced.keys()
+    }
+
+    /// Who serves which hostgroup of the cluster.
+    pub fn decide(&mut self, world: World<'_>, order: Order) -> BTreeMap<HostgroupId, Vec<Placement>> {
+        if world.now_ms > self.at_ms || order != Order::None {
+            self.before = self.memory.clone();
+            self.at_ms = world.now_ms;
+        }
+        self.next_ms = None;
+        let mut memory = self.before.clone();
+        let judgements = self.judge(world, &mut memory);
+        memory.is_settled |= self.members.keys().all(|addr| world.facts.get(addr).is_some_and(|facts| self.is_asked(facts)));
+        let writers = self.choose(world, &judgements, &mut memory, order);
+        let seats = self.seats(world, &judgements, &writers, &mut memory);
+        let layout: BTreeMap<_, _> = seats.into_iter().map(|(id, seats)| (id, place(seats, world.policy(id)))).collect();
+        let has_writer = layout.get(&self.group.writer).is_some_and(|all| all.iter().any(|p| p.status == ServerStatus::Online));
+        memory.writerless_since_ms = (!has_writer).then(|| memory.writerless_since_ms.unwrap_or(world.now_ms));
+        memory.writers = writers;
+        self.memory = memory;
+        if order != Order::None {
+            self.before = self.memory.clone();
+        }
+        self.judgements = judgements;
+        layout
+    }
+
+    fn is_asked(&self, facts: &Facts) -> bool {
+        match self.group.kind {
+            RoleKind::Replication(_) => facts.read_only.is_asked(),
+            RoleKind::Galera => facts.galera.is_asked(),
+            RoleKind::GroupReplication => facts.group.is_asked(),
+            RoleKind::Aurora(_) => facts.aurora.is_asked(),
+        }
+    }
+
+    fn scene<'a>(&'a self, world: World<'a>, writers: &'a BTreeSet<ServerAddr>) -> Scene<'a> {
+        let vars = &world.snapshot.vars;
+        Scene { group: &self.group, vars, members: &self.members, facts: world.facts, writers, now_ms: world.now_ms }
+    }
+
+    /// What the kind says of each server, and what pings say on top.
+    fn judge(&self, world: World<'_>, memory: &mut Memory) -> Judgements {
+        let vars = &world.snapshot.vars;
+        let writers = memory.writers.clone();
+        let scene = Scene { group: &self.group, vars, members: &self.members, facts: world.facts, writers: &writers, now_ms: world.now_ms };
+        let mut judgements = match &self.group.kind {
+            RoleKind::Replication(_) => replication::judge(scene, &mut memory.replication),
+            RoleKind::Galera => galera::judge(scene),
+            RoleKind::GroupReplication => group::judge(scene),
+            RoleKind::Aurora(row) => aurora::judge(scene, row, &self.roll, &mut memory.aurora),
+        };
+        for (addr, judgement) in &mut judgements {
+            if let Some(facts) = world.facts.get(addr) {
+                self.add_pings(vital(facts, vars), judgement);
+            }
+        }
+        judgements
+    }
+
+    fn add_pings(&self, vital: Vital, judgement: &mut Judgement) {
+        let may_write = judgement.fitness == Fitness::Writer;
+        match (vital, self.group.offline) {
+            (Vital::Alive, _) | (Vital::Slow, None) => {}
+            (Vital::Slow, Some(_)) => {
+                judgement.fitness = Fitness::Out(Outage::Silent { may_write });
+                judgement.why = "its pings time out".to_owned();
+            }
+            (Vital::Dead, offline) => {
+                judgement.is_down = true;
+                judgement.under_way = UnderWay::Severed;
+                judgement.why = "it misses pings".to_owned();
+                if offline.is_some() {
+                    judgement.fitness = Fitness::Out(Outage::Down);
+                }
+            }
+        }
+    }
+
+    fn wake_at(&mut self, at_ms: Option<u64>) {
+        self.next_ms = [self.next_ms, at_ms].into_iter().flatten().min();
+    }
+}
+
+fn is_warming(facts: Option<&Facts>) -> bool {
+    facts.is_some_and(|facts| facts.warming_since_ms.is_some())
+}

@@ -1,0 +1,139 @@
+//! Which hostgroups a server serves once the writers are chosen, and what keeps it from being ONLINE there.
+//!
+//! INVARIANT: a server that is to finish its work (drained, leaving, switched off) stays in the hostgroups that it served.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::fleet::UnderWay;
+use model::snapshot::{RoleKind, ServerStatus, WriterReads};
+use model::{HostgroupId, ServerAddr};
+
+use super::{Cluster, Memory, World, is_warming};
+use crate::converge::Tier;
+use crate::facts::Facts;
+use crate::health::{Seat, Vital, excessive_lack, excessive_lag, vital};
+use crate::judgement::{Fitness, Judgement, Judgements};
+use crate::member::Member;
+
+/// One server in one decision.
+#[derive(Debug, Clone, Copy)]
+struct Part<'a> {
+    addr: &'a ServerAddr,
+    member: &'a Member,
+    judgement: &'a Judgement,
+    is_writer: bool,
+    writers: &'a BTreeSet<ServerAddr>,
+    has_backups: bool,
+}
+
+impl Cluster {
+    /// The seats of every hostgroup.
+    pub(super) fn seats(
+        &self,
+        world: World<'_>,
+        judgements: &Judgements,
+        writers: &BTreeSet<ServerAddr>,
+        memory: &mut Memory,
+    ) -> BTreeMap<HostgroupId, Vec<Seat>> {
+        let mut seats: BTreeMap<HostgroupId, Vec<Seat>> = self.group.hostgroups().map(|id| (id, Vec::new())).collect();
+        let unseen = Judgement::new(Fitness::Unseen, "not seen yet", "");
+        let has_backups = self.members.iter().any(|(addr, member)| {
+            let tier = self.tier(world, addr, member, judgements.get(addr));
+            !writers.contains(addr) && tier == Some(Tier::Fit) && judgements.get(addr).is_some_and(|j| j.fitness == Fitness::Writer)
+        });
+        for (addr, member) in &self.members {
+            let judgement = judgements.get(addr).unwrap_or(&unseen);
+            let part = Part { addr, member, judgement, is_writer: writers.contains(addr), writers, has_backups };
+            for id in self.hostgroups_of(world, part, memory) {
+                if let Some(seat) = self.seat(world, part, id) {
+                    seats.entry(id).or_default().push(seat);
+                }
+            }
+        }
+        seats
+    }
+
+    /// The hostgroups that a server serves; those that it served are remembered for when it must leave without moving.
+    fn hostgroups_of(&self, world: World<'_>, part: Part<'_>, memory: &mut Memory) -> BTreeSet<HostgroupId> {
+        let configured: BTreeSet<HostgroupId> = part.member.configured.iter().copied().collect();
+        let held = memory.places.get(part.addr).unwrap_or(&configured);
+        let is_leaving = matches!(part.judgement.fitness, Fitness::Leaving { .. }) && !part.is_writer;
+        if part.member.is_off() || world.drained.contains(part.addr) || is_leaving {
+            return if held.is_empty() { BTreeSet::from([self.group.reader]) } else { held.clone() };
+        }
+        let writer_is_off = part.member.status(self.group.writer) != ServerStatus::Online;
+        let kept = held.get(&self.group.writer).filter(|_| writer_is_off).copied();
+        let mut places = self.role(world, part, &configured);
+        if !matches!(part.judgement.fitness, Fitness::Out(_)) || part.is_writer {
+            memory.places.insert(part.addr.clone(), places.iter().chain(&kept).copied().collect());
+        }
+        places.extend(kept);
+        places
+    }
+
+    /// The hostgroups that a server's role gives it.
+    fn role(&self, world: World<'_>, part: Part<'_>, configured: &BTreeSet<HostgroupId>) -> BTreeSet<HostgroupId> {
+        let group = &self.group;
+        if part.is_writer {
+            let reads = match group.writer_reads {
+                _ if part.judgement.fitness == Fitness::Unseen => return configured.clone(),
+                WriterReads::No => false,
+                WriterReads::Yes => true,
+                WriterReads::Backups => !part.has_backups,
+            };
+            return [Some(group.writer), reads.then_some(group.reader)].into_iter().flatten().collect();
+        }
+        let is_backup = self.tier(world, part.addr, part.member, Some(part.judgement)) == Some(Tier::Fit);
+        match part.judgement.fitness {
+            Fitness::Out(_) => group.offline.into_iter().collect(),
+            Fitness::Unseen if !configured.contains(&group.writer) => configured.clone(),
+            _ => group.backup_writer.filter(|_| is_backup).into_iter().chain([group.reader]).collect(),
+        }
+    }
+
+    /// How many transactions of the writers' a replica lacks, where that is too many.
+    fn lack(&self, world: World<'_>, facts: &Facts, writers: &BTreeSet<ServerAddr>, id: HostgroupId) -> Option<u64> {
+        let writers: Vec<&Facts> = writers.iter().filter_map(|addr| world.facts.get(addr)).collect();
+        match self.group.kind {
+            RoleKind::Replication(_) => excessive_lack(facts, &writers, world.policy(id), &world.snapshot.vars),
+            RoleKind::Galera | RoleKind::GroupReplication | RoleKind::Aurora(_) => None,
+        }
+    }
+
+    fn seat(&self, world: World<'_>, part: Part<'_>, id: HostgroupId) -> Option<Seat> {
+        let facts = world.facts.get(part.addr);
+        let judgement = part.judgement;
+        let vars = &world.snapshot.vars;
+        let mut seat = Seat::new(part.member.row(id)?);
+        seat.is_drained = world.drained.contains(part.addr);
+        seat.is_slow = facts.is_some_and(|facts| vital(facts, vars) == Vital::Slow);
+        seat.is_warming = is_warming(facts);
+        seat.why = match judgement.fitness {
+            Fitness::Unseen => String::new(),
+            Fitness::Hesitant | Fitness::Leaving { .. } | Fitness::Out(_) if part.is_writer => {
+                format!("nobody better is left: {}", judgement.why)
+            }
+            _ => judgement.why.clone(),
+        };
+        if !part.is_writer && id == self.group.reader {
+            seat.behind = judgement.is_behind.then_some(judgement.behind);
+            seat.behind = seat.behind.max(facts.and_then(|facts| excessive_lag(facts, &seat.row, world.policy(id), vars)));
+            seat.behind = seat.behind.max(facts.and_then(|facts| self.lack(world, facts, part.writers, id)));
+        }
+        match judgement.fitness {
+            Fitness::Leaving { .. } if !part.is_writer => seat.status = ServerStatus::OfflineSoft,
+            Fitness::Fenced => seat.status = ServerStatus::Shunned,
+            Fitness::Out(_) if !part.is_writer => seat.status = ServerStatus::Shunned,
+            _ => {}
+        }
+        if judgement.is_down {
+            seat.status = ServerStatus::Shunned;
+            seat.why =
+                if judgement.under_way == UnderWay::Severed { "it does not answer".to_owned() } else { "it cannot be reached".to_owned() };
+        }
+        if seat.status == ServerStatus::Shunned {
+            seat.under_way = judgement.under_way;
+        }
+        Some(seat)
+    }
+}

@@ -1,0 +1,99 @@
+//! Who may write and how it stands: the candidates of [`converge`](crate::converge), made from what the kind said of each server,
+//! from what the operator wrote, and from the fail-back policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::ServerAddr;
+use model::settings::Failback;
+use model::snapshot::{RoleKind, ServerStatus};
+
+use super::{Cluster, Memory, Order, World, is_warming};
+use crate::converge::{Candidate, Claim, Rank, Tier, choose};
+use crate::facts::Facts;
+use crate::judgement::{Fitness, Judgement, Judgements, Outage};
+use crate::member::Member;
+
+impl Cluster {
+    /// Chooses the writers among the servers that may write.
+    pub(super) fn choose(&mut self, world: World<'_>, judgements: &Judgements, memory: &mut Memory, order: Order) -> BTreeSet<ServerAddr> {
+        let segment = self.preferred_segment(world.facts);
+        let mut candidates = Vec::new();
+        for (addr, member) in &self.members {
+            let tier = self.tier(world, addr, member, judgements.get(addr));
+            let is_seen_fit = judgements.get(addr).is_some_and(|judgement| judgement.fitness == Fitness::Writer);
+            if tier == Some(Tier::Fit) && is_seen_fit {
+                memory.fit_since_ms.entry(addr.clone()).or_insert(world.now_ms);
+            } else {
+                memory.fit_since_ms.remove(addr);
+            }
+            let Some(tier) = tier else { continue };
+            let claim = self.claim(world, addr, memory, order);
+            let is_near = segment.is_some() && segment == segment_of(world.facts.get(addr));
+            let rank = Rank { is_explicit: member.is_explicit_writer, is_near, weight: member.weight, addr: addr.clone() };
+            candidates.push(Candidate { tier, claim, rank });
+        }
+        let chosen = choose(&candidates, self.group.max_writers);
+        self.await_comeback(world, &candidates, &chosen, memory);
+        chosen
+    }
+
+    /// The segment of the server that the operator would have write.
+    fn preferred_segment(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Option<u32> {
+        let best = self.members.iter().max_by_key(|(addr, member)| (member.is_explicit_writer, member.weight, (*addr).clone()));
+        segment_of(best.and_then(|(addr, _)| facts.get(addr)))
+    }
+
+    /// How good a writer it would be; None if it cannot be one.
+    pub(super) fn tier(&self, world: World<'_>, addr: &ServerAddr, member: &Member, judgement: Option<&Judgement>) -> Option<Tier> {
+        if member.status(self.group.writer) != ServerStatus::Online || world.drained.contains(addr) {
+            return None;
+        }
+        let Some(judgement) = judgement else { return member.is_explicit_writer.then_some(Tier::Unseen) };
+        let tier = match judgement.fitness {
+            Fitness::Writer => Tier::Fit,
+            // Where the proxy chooses, it waits for the one that the operator wrote.
+            Fitness::Unseen if member.is_explicit_writer && self.group.kind == RoleKind::Galera => Tier::Fit,
+            Fitness::Unseen if member.is_explicit_writer => Tier::Unseen,
+            Fitness::Hesitant => Tier::Hesitant,
+            Fitness::Leaving { may_write: true } => Tier::Leaving,
+            Fitness::Out(Outage::Silent { may_write: true }) => Tier::Silent,
+            Fitness::Unseen | Fitness::Reader | Fitness::Leaving { .. } | Fitness::Fenced | Fitness::Out(_) => return None,
+        };
+        let is_warming = self.chooses() && world.policy(self.group.writer).waits_for_buffer_pool && is_warming(world.facts.get(addr));
+        Some(if is_warming { tier.max(Tier::Hesitant) } else { tier })
+    }
+
+    /// Whether the proxy chooses among several that may write.
+    fn chooses(&self) -> bool {
+        matches!(self.group.kind, RoleKind::Galera | RoleKind::GroupReplication)
+    }
+
+    fn claim(&self, world: World<'_>, addr: &ServerAddr, memory: &Memory, order: Order) -> Claim {
+        let returned = || memory.fit_since_ms.get(addr).is_some_and(|since_ms| world.now_ms >= since_ms + self.comeback.delay_ms);
+        let may_return = match self.comeback.policy {
+            Failback::Immediate => memory.fit_since_ms.contains_key(addr),
+            Failback::Delayed => returned(),
+            Failback::Never | Failback::Command => false,
+        };
+        match () {
+            () if self.preferred.as_ref() == Some(addr) => Claim::Ordered,
+            () if !memory.is_settled || order == Order::Failback || may_return || memory.writers.contains(addr) => Claim::Entitled,
+            () => Claim::Waiting,
+        }
+    }
+
+    /// Notes when a better server than those that write will have been fit for long enough.
+    fn await_comeback(&mut self, world: World<'_>, candidates: &[Candidate], chosen: &BTreeSet<ServerAddr>, memory: &Memory) {
+        if self.comeback.policy != Failback::Delayed {
+            return;
+        }
+        let worst = candidates.iter().filter(|candidate| chosen.contains(&candidate.rank.addr)).map(|candidate| &candidate.rank).min();
+        let better = candidates.iter().filter(|c| c.claim == Claim::Waiting && worst.is_some_and(|worst| c.rank > *worst));
+        let due = better.filter_map(|c| memory.fit_since_ms.get(&c.rank.addr)).map(|since_ms| since_ms + self.comeback.delay_ms);
+        self.wake_at(due.filter(|at_ms| *at_ms > world.now_ms).min());
+    }
+}
+
+fn segment_of(facts: Option<&Facts>) -> Option<u32> {
+    facts.and_then(|facts| facts.galera.last.as_ref()).map(|view| view.segment)
+}

@@ -1,0 +1,71 @@
+//! Who writes, where the proxy may choose: at most `max_writers`, the heaviest first, but who writes stays unless the fail-back
+//! policy says otherwise.
+//!
+//! Shared by all kinds. Pure: the candidates go in, the writers come out. INVARIANT: while there is a candidate there is a
+//! writer.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use model::ServerAddr;
+
+/// How much a candidate is wanted; the greater is the better.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    /// The operator wrote it to the writer hostgroup.
+    pub is_explicit: bool,
+    /// It is where the preferred writer is.
+    pub is_near: bool,
+    /// Its weight as a writer.
+    pub weight: u32,
+    /// Host and port, descending, as in ProxySQL: the last resort.
+    pub addr: ServerAddr,
+}
+
+/// How good a writer it would be; the lesser is the better. Of the last three one is used only when nobody better is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tier {
+    /// It is fit.
+    Fit,
+    /// Configured as a writer, and not seen yet.
+    Unseen,
+    /// It has other work, or comes back.
+    Hesitant,
+    /// It is about to leave.
+    Leaving,
+    /// It answers too slowly.
+    Silent,
+}
+
+/// How a candidate stands towards those that are not writers now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Claim {
+    /// An operator ordered it.
+    Ordered,
+    /// It writes now, or the policy lets it come back.
+    Entitled,
+    /// It has to wait for a free place.
+    Waiting,
+}
+
+/// A server that could write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// How good it would be.
+    pub tier: Tier,
+    /// How it stands.
+    pub claim: Claim,
+    /// How much it is wanted.
+    pub rank: Rank,
+}
+
+/// Chooses the writers.
+pub(crate) fn choose(candidates: &[Candidate], max_writers: u32) -> BTreeSet<ServerAddr> {
+    let mut sorted: Vec<&Candidate> = candidates.iter().collect();
+    sorted.sort_by_key(|candidate| (candidate.tier, candidate.claim, Reverse(&candidate.rank)));
+    let regular = sorted.iter().any(|candidate| candidate.tier <= Tier::Unseen);
+    let best = sorted.first().map(|candidate| candidate.tier);
+    let serves = |candidate: &Candidate| if regular { candidate.tier <= Tier::Unseen } else { Some(candidate.tier) == best };
+    let places = usize::try_from(max_writers).unwrap_or(usize::MAX);
+    sorted.into_iter().filter(|candidate| serves(candidate)).take(places).map(|candidate| candidate.rank.addr.clone()).collect()
+}

@@ -1,0 +1,57 @@
+//! What was decided, and why: one line of the history of role changes.
+
+use model::{HostgroupId, ServerAddr};
+
+/// A change of a server's role or status, or of a cluster's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When it was decided, on the caller's clock, ms.
+    pub at_ms: u64,
+    /// The cluster's writer hostgroup; None for a server in no cluster.
+    pub cluster: Option<HostgroupId>,
+    /// The server concerned; None for the cluster as a whole.
+    pub server: Option<ServerAddr>,
+    /// What changed.
+    pub kind: EventKind,
+    /// Before: `writer`, `reader`, `offline`, a status, ...
+    pub from: String,
+    /// After.
+    pub to: String,
+    /// What was seen: the values that decided.
+    pub seen: String,
+    /// By whom: `probe`, `traffic`, `time`, `operator`, `configuration`.
+    pub by: &'static str,
+    /// The rule that decided, in words.
+    pub why: String,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EventKind {
+    /// A server changed hostgroups.
+    Role,
+    /// A server's status changed in its hostgroup.
+    Status,
+    /// A cluster lost its last writer, or has one again.
+    Writer,
+    /// A server was found or has left.
+    Discovery,
+    /// Traffic reported something.
+    Suspicion,
+    /// An operator's order.
+    Order,
+}
+
+impl EventKind {
+    /// As tables and metrics name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Role => "role",
+            Self::Status => "status",
+            Self::Writer => "writer",
+            Self::Discovery => "discovery",
+            Self::Suspicion => "suspicion",
+            Self::Order => "order",
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What is known of one server: the last answers to each kind of check, what failed since, and what traffic said.
+//!
+//! One per server, whatever hostgroups and clusters it is in. Nothing is decided here; the kinds of clusters and
+//! [`health`](crate::health) read it. INVARIANT: sightings of different servers touch different facts, so the order in which
+//! they arrive cannot matter.
+
+use std::collections::VecDeque;
+
+use model::fleet::SignalKind;
+
+use crate::gtids::GtidSet;
+use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, Seen};
+
+/// Samples that are kept where several in a row decide; the largest count that a setting may ask for.
+const KEPT_SAMPLES: usize = 10;
+/// Answers in a row that fail before a server counts as down, for its clusters.
+const DOWN_AFTER: u32 = 2;
+/// A server whose uptime is longer was not restarted a moment ago, so its buffer pool is not waited for, s.
+const YOUNG_UPTIME_S: u64 = 600;
+
+/// The answers to one kind of check.
+#[derive(Debug, Clone)]
+pub(crate) struct Track<T> {
+    /// The last good answer.
+    pub last: Option<T>,
+    /// When it came, ms.
+    pub at_ms: u64,
+    /// Good answers in a row that said the same.
+    pub repeats: u32,
+    /// Since when they say the same, ms.
+    pub since_ms: u64,
+    /// Refused or broken connections since the last good answer.
+    pub unreachable: u32,
+    /// Timeouts since the last good answer.
+    pub timeouts: u32,
+    /// Errors and nonsense since the last good answer.
+    pub failed: u32,
+    /// The monitor's user was refused last time.
+    pub is_denied: bool,
+}
+
+impl<T> Default for Track<T> {
+    fn default() -> Self {
+        Self { last: None, at_ms: 0, repeats: 0, since_ms: 0, unreachable: 0, timeouts: 0, failed: 0, is_denied: false }
+    }
+}
+
+impl<T> Track<T> {
+    /// Takes an answer; `is_same` says whether two answers say the same.
+    fn take(&mut self, now_ms: u64, result: Result<T, ProbeError>, is_same: impl Fn(&T, &T) -> bool) {
+        match result {
+            Ok(answer) => {
+                let repeats = self.last.as_ref().is_some_and(|last| is_same(last, &answer));
+                let (count, since_ms) = if repeats { (self.repeats.saturating_add(1), self.since_ms) } else { (1, now_ms) };
+                *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, ..Self::default() };
+            }
+            Err(ProbeError::Timeout) => self.timeouts = self.timeouts.saturating_add(1),
+            Err(ProbeError::Unreachable(_)) => self.unreachable = self.unreachable.saturating_add(1),
+            Err(ProbeError::Failed(_)) => self.failed = self.failed.saturating_add(1),
+            // It answers, so it is neither unreachable nor slow; more is not known.
+            Err(ProbeError::Denied(_)) => {
+                (self.unreachable, self.timeouts, self.failed) = (0, 0, 0);
+                self.is_denied = true;
+            }
+        }
+    }
+
+    /// No good answer since the last failure.
+    pub fn is_troubled(&self) -> bool {
+        self.unreachable + self.timeouts + self.failed > 0
+    }
+
+    /// Anything at all came back, good or bad.
+    pub fn is_asked(&self) -> bool {
+        self.last.is_some() || self.is_troubled() || self.is_denied
+    }
+
+    fn forgive(&mut self) {
+        (self.unreachable, self.timeouts, self.failed) = (0, 0, 0);
+    }
+}
+
+/// What is known of one server.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    /// COM_PING: round trips, us.
+    pub ping: Track<u64>,
+    /// Whether it is read-only.
+    pub read_only: Track<bool>,
+    /// Galera's state; repeats count answers with the same size of the cluster.
+    pub galera: Track<GaleraView>,
+    /// Group Replication's state; repeats count answers that name the same primary.
+    pub group: Track<GroupView>,
+    /// Aurora's topology; repeats count answers that name the same writer.
+    pub aurora: Track<AuroraView>,
+    /// Replication lag, the latest last.
+    pub lag: VecDeque<Lag>,
+    /// What it had executed, and when it said so (ms), the latest last.
+    pub gtids: VecDeque<(u64, GtidSet)>,
+    /// Transactions behind (Galera, Group Replication), the latest last.
+    pub behind: VecDeque<u64>,
+    /// Until when traffic's report makes it suspected, ms.
+    pub suspected_until_ms: u64,
+    /// Traffic saw a connection break or fail since the last good answer.
+    pub is_broken: bool,
+    /// When a check last found its port closed or its connection broken, ms.
+    pub unreachable_ms: Option<u64>,
+    /// It was lost, and no good answer came since.
+    is_lost: bool,
+    /// Since when it is back after it was lost, ms, as long as its buffer pool may be loading.
+    pub warming_since_ms: Option<u64>,
+}
+
+/// The failures of the check that tells a server's role, without its answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Troubles {
+    /// Refused or broken connections in a row.
+    pub unreachable: u32,
+    /// Timeouts in a row.
+    pub timeouts: u32,
+    /// Other errors in a row.
+    pub failed: u32,
+}
+
+impl<T> From<&Track<T>> for Troubles {
+    fn from(track: &Track<T>) -> Self {
+        Self { unreachable: track.unreachable, timeouts: track.timeouts, failed: track.failed }
+    }
+}
+
+impl Troubles {
+    /// Something is wrong, and one more failure, or as many timeouts, would tell what. Errors are not waited for: they may
+    /// last for ever.
+    pub fn is_inconclusive(self, max_timeouts: u64) -> bool {
+        self.unreachable == 1 || (self.timeouts > 0 && u64::from(self.timeouts) < max_timeouts)
+    }
+}
+
+impl Facts {
+    /// Takes what a check saw.
+    pub fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
+        let is_good = seen.error().is_none();
+        if matches!(seen.error(), Some(ProbeError::Unreachable(_))) {
+            self.unreachable_ms = Some(now_ms);
+        }
+        match seen {
+            Seen::Ping(result) => self.ping.take(now_ms, result, |_, _| true),
+            Seen::ReadOnly(result) => self.read_only.take(now_ms, result, |a, b| a == b),
+            Seen::Lag(result) => keep(&mut self.lag, result.ok()),
+            Seen::Gtids(result) => keep(&mut self.gtids, result.ok().map(|set| (now_ms, set))),
+            Seen::Galera(result) => {
+                keep(&mut self.behind, result.as_ref().ok().map(|view| view.recv_queue));
+                self.galera.take(now_ms, result, |a, b| a.cluster_size == b.cluster_size);
+            }
+            Seen::Group(result) => {
+                keep(&mut self.behind, result.as_ref().ok().map(|view| view.transactions_behind));
+                self.group.take(now_ms, result, |a, b| a.primary == b.primary);
+            }
+            Seen::Aurora(result) => self.aurora.take(now_ms, result, |a, b| a.writer() == b.writer()),
+            Seen::BufferPool(result) => self.warm(result),
+        }
+        match is_good {
+            true => self.answered(now_ms),
+            false => self.is_lost |= self.is_gone(ping_max_failures),
+        }
+    }
+
+    /// Takes what traffic saw; `until_ms` is when the suspicion ends.
+    pub fn signal(&mut self, kind: SignalKind, until_ms: u64) {
+        match kind {
+            SignalKind::ConnectFailed | SignalKind::ConnectionLost | SignalKind::ShuttingDown => self.is_broken = true,
+            SignalKind::Recovered => self.is_broken = false,
+            SignalKind::ReadOnly | SignalKind::NotReady => {}
+            SignalKind::Certification => return,
+        }
+        self.suspected_until_ms = self.suspected_until_ms.max(until_ms);
+    }
+
+    /// Whether connections are refused or break, so often that its clusters take it for down.
+    pub fn is_down(&self, troubles: Troubles) -> bool {
+        let needed = if self.is_broken { 1 } else { DOWN_AFTER };
+        troubles.unreachable >= needed
+    }
+
+    /// What the monitor was refused, if it was.
+    pub fn is_denied(&self) -> bool {
+        self.ping.is_denied || self.read_only.is_denied || self.galera.is_denied || self.group.is_denied || self.aurora.is_denied
+    }
+
+    /// It lives: what failed before is over, and it may have to warm up.
+    fn answered(&mut self, now_ms: u64) {
+        self.ping.forgive();
+        self.is_broken = false;
+        if std::mem::take(&mut self.is_lost) {
+            self.warming_since_ms = Some(now_ms);
+        }
+    }
+
+    fn is_gone(&self, ping_max_failures: u32) -> bool {
+        let roles = [self.read_only.unreachable, self.galera.unreachable, self.group.unreachable, self.aurora.unreachable];
+        let pings = self.ping.unreachable + self.ping.timeouts + self.ping.failed;
+        pings >= ping_max_failures || roles.into_iter().any(|count| count >= DOWN_AFTER)
+    }
+
+    /// Ends the wait for the buffer pool: it is loaded, the server was not restarted, or it cannot say.
+    fn warm(&mut self, result: Result<(bool, u64), ProbeError>) {
+        let is_over = match result {
+            Ok((is_loaded, uptime_s)) => is_loaded || uptime_s > YOUNG_UPTIME_S,
+            Err(ProbeError::Denied(_) | ProbeError::Failed(_)) => true,
+            Err(ProbeError::Timeout | ProbeError::Unreachable(_)) => false,
+        };
+        if is_over {
+            self.warming_since_ms = None;
+        }
+    }
+}
+
+fn keep<T>(samples: &mut VecDeque<T>, sample: Option<T>) {
+    let Some(sample) = sample else { return };
+    if samples.len() == KEPT_SAMPLES {
+        samples.pop_front();
+    }
+    samples.push_back(sample);
+}

@@ -1,0 +1,126 @@
+//! Galera and Percona XtraDB Cluster: what a node's own words make it fit for.
+//!
+//! A statement of the node that it must not serve acts at once; not being seen acts after as many failures as the settings
+//! say. Which of the fit nodes writes is decided by [`converge`](crate::converge).
+//! Source: the Galera manual's node states and `wsrep_*` variables, Percona's `pxc_maint_mode`, the interface reference's
+//! order of decisions. Of two primary components only the larger one serves.
+
+use model::ServerAddr;
+use model::fleet::UnderWay;
+
+use crate::facts::{Facts, Troubles};
+use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene, describe, outage, small, under_way};
+use crate::seen::GaleraView;
+
+/// Two nodes must have disagreed about the cluster's size for this long before one of them counts as cut off: views change at
+/// slightly different times, and nodes are asked at different times, ms.
+const SPLIT_AFTER_MS: u64 = 1_000;
+/// Samples in a row over the limit that make a reader behind. ProxySQL takes one; receive queues come and go.
+const BEHIND_AFTER: usize = 2;
+
+/// `wsrep_local_state` of a donor, or of a node that was taken out of sync.
+const DONOR: u32 = 2;
+/// It has the state and catches up.
+const JOINED: u32 = 3;
+/// It is part of the cluster.
+const SYNCED: u32 = 4;
+
+/// Judges every node.
+pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
+    scene.known().map(|(addr, _, facts)| (addr.clone(), node(scene, addr, facts))).collect()
+}
+
+fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
+    let troubles = Troubles::from(&facts.galera);
+    let max_timeouts = small(scene.vars.monitor_galera_healthcheck_max_timeout_count);
+    let may_write = facts.galera.last.as_ref().is_some_and(|view| state(view).0 == Fitness::Writer);
+    if let Some((outage, why)) = outage(facts, troubles, max_timeouts, may_write) {
+        return Judgement {
+            under_way: under_way(scene, troubles, outage.under_way()),
+            ..Judgement::new(Fitness::Out(outage), why, describe(troubles))
+        };
+    }
+    let Some(view) = &facts.galera.last else {
+        return Judgement { is_confirming: facts.galera.is_troubled(), ..Judgement::new(Fitness::Unseen, "not seen yet", "") };
+    };
+    let split = split(scene, addr, facts, view);
+    let (fitness, why) = match split {
+        Split::CutOff => (Fitness::Out(Outage::Stated), "its part of the cluster is smaller than another one"),
+        Split::Agreed | Split::Suspected => state(view),
+    };
+    let limit = u64::from(scene.group.max_transactions_behind);
+    let latest = facts.behind.iter().rev().take(BEHIND_AFTER);
+    let is_cut_off = split == Split::CutOff || !view.primary_partition;
+    Judgement {
+        under_way: if is_cut_off { UnderWay::EndsAfterGrace } else { UnderWay::MayFinish },
+        is_behind: limit > 0 && latest.clone().count() == BEHIND_AFTER && latest.clone().all(|behind| *behind > limit),
+        behind: view.recv_queue,
+        is_confirming: facts.galera.is_troubled() || split == Split::Suspected,
+        ..Judgement::new(fitness, why, words(view, troubles))
+    }
+}
+
+/// The first of these that holds decides.
+fn state(view: &GaleraView) -> (Fitness, &'static str) {
+    let stated = Fitness::Out(Outage::Stated);
+    let may_write = !view.read_only;
+    let donates = view.local_state == DONOR;
+    match () {
+        () if !view.primary_partition => (stated, "not in the primary component"),
+        () if !(DONOR..=SYNCED).contains(&view.local_state) => (stated, "wsrep_local_state says that it is not synced"),
+        () if view.reject_queries => (stated, "wsrep_reject_queries is set"),
+        () if donates && view.sst_donor_rejects_queries => {
+            (Fitness::Leaving { may_write: false }, "it is a donor and wsrep_sst_donor_rejects_queries is on")
+        }
+        () if view.local_state == JOINED => (Fitness::Leaving { may_write: false }, "it is catching up"),
+        () if view.desync => (Fitness::Leaving { may_write }, "wsrep_desync is on"),
+        () if view.maintenance => (Fitness::Leaving { may_write }, "pxc_maint_mode is not DISABLED"),
+        () if view.read_only => (Fitness::Reader, "read_only is on"),
+        () if donates => (Fitness::Hesitant, "it is a donor"),
+        () => (Fitness::Writer, "synced"),
+    }
+}
+
+/// Whether the nodes see one cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Split {
+    Agreed,
+    /// Another node sees a larger cluster, not for long enough.
+    Suspected,
+    CutOff,
+}
+
+fn split(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView) -> Split {
+    let larger = |other: &Facts| {
+        let is_larger = other.galera.last.as_ref().is_some_and(|v| v.primary_partition && v.cluster_size > view.cluster_size);
+        is_larger && !other.galera.is_troubled() && other.galera.at_ms >= facts.galera.since_ms
+    };
+    let others = scene.known().filter(|(other, ..)| *other != addr).filter(|(_, _, other)| larger(other));
+    let latest = others.map(|(_, _, other)| other.galera.at_ms).max();
+    match latest {
+        None => Split::Agreed,
+        Some(_) if view.cluster_size == 0 => Split::Agreed,
+        Some(at_ms) if at_ms.min(facts.galera.at_ms) >= facts.galera.since_ms + SPLIT_AFTER_MS => Split::CutOff,
+        Some(_) => Split::Suspected,
+    }
+}
+
+fn words(view: &GaleraView, troubles: Troubles) -> String {
+    let flag = |is_set: bool, name: &str| if is_set { format!(" {name}") } else { String::new() };
+    format!(
+        "wsrep_local_state={} wsrep_cluster_status={} read_only={} recv_queue={} cluster_size={}{}{}{}{}{}",
+        view.local_state,
+        if view.primary_partition { "Primary" } else { "non-Primary" },
+        u8::from(view.read_only),
+        view.recv_queue,
+        view.cluster_size,
+        flag(view.desync, "desync"),
+        flag(view.reject_queries, "reject_queries"),
+        flag(view.maintenance, "maintenance"),
+        flag(view.sst_donor_rejects_queries, "sst_donor_rejects_queries"),
+        match describe(troubles) {
+            none if none.is_empty() => none,
+            some => format!(" {some}"),
+        },
+    )
+}

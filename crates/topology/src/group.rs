@@ -1,0 +1,143 @@
+//! Group Replication: members decide among themselves who is primary, the proxy follows; in multi-primary mode it chooses.
+//!
+//! A member says whether it is ONLINE and sees a majority (`viable`). When two members say that they are the only primary,
+//! the one that more viable members name is it. Members that a view names and nobody configured are found; they serve once
+//! they were seen well themselves, because a member's name in the group may not be one that the proxy can reach.
+//! Source: the MySQL manual, `performance_schema.replication_group_members` and `_member_stats`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::ServerAddr;
+use model::fleet::UnderWay;
+
+use crate::facts::{Facts, Troubles};
+use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene, describe, outage, small, under_way};
+use crate::seen::GroupView;
+
+/// Which members a limit on transactions behind is for: `monitor_groupreplication_max_transactions_behind_for_read_only`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LagApplies {
+    Writers,
+    Readers,
+    Both,
+}
+
+impl LagApplies {
+    fn of(scene: Scene<'_>) -> Self {
+        match scene.vars.monitor_groupreplication_max_transactions_behind_for_read_only {
+            0 => Self::Writers,
+            1 => Self::Readers,
+            _ => Self::Both,
+        }
+    }
+}
+
+/// Judges every member.
+pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
+    let mut judgements: Judgements = scene.known().map(|(addr, _, facts)| (addr.clone(), member(scene, facts))).collect();
+    let claims: Vec<ServerAddr> = primaries(scene, &judgements);
+    if claims.len() > 1
+        && let Some(elected) = elect(scene, &judgements, &claims)
+    {
+        for addr in claims.iter().filter(|addr| **addr != elected) {
+            if let Some(judgement) = judgements.get_mut(addr) {
+                judgement.fitness = Fitness::Reader;
+                judgement.why = format!("it says that it is the primary, but more members name {elected}");
+            }
+        }
+        judgements.values_mut().for_each(|judgement| judgement.is_confirming = true);
+    }
+    judgements
+}
+
+fn member(scene: Scene<'_>, facts: &Facts) -> Judgement {
+    let troubles = Troubles::from(&facts.group);
+    let max_timeouts = small(scene.vars.monitor_groupreplication_healthcheck_max_timeout_count);
+    let may_write = facts.group.last.as_ref().is_some_and(|view| view.viable && !view.read_only);
+    if let Some((outage, why)) = outage(facts, troubles, max_timeouts, may_write) {
+        let under_way = under_way(scene, troubles, outage.under_way());
+        return Judgement { under_way, ..Judgement::new(Fitness::Out(outage), why, describe(troubles)) };
+    }
+    let is_confirming = facts.group.is_troubled();
+    let Some(view) = &facts.group.last else {
+        return Judgement { is_confirming, ..Judgement::new(Fitness::Unseen, "not seen yet", "") };
+    };
+    let is_lagging = is_lagging(scene, facts);
+    let applies = LagApplies::of(scene);
+    let (fitness, why) = match (view.viable, view.read_only) {
+        (false, _) => (Fitness::Out(Outage::Stated), "not ONLINE, or it sees no majority"),
+        (true, true) => (Fitness::Reader, "read_only is on"),
+        (true, false) if is_lagging && applies != LagApplies::Readers => (Fitness::Hesitant, "too many transactions behind"),
+        (true, false) => (Fitness::Writer, "writable member of the majority"),
+    };
+    Judgement {
+        under_way: if is_minority(view) { UnderWay::EndsAfterGrace } else { UnderWay::MayFinish },
+        is_behind: is_lagging && applies != LagApplies::Writers,
+        behind: view.transactions_behind,
+        is_confirming,
+        ..Judgement::new(fitness, why, words(view, troubles))
+    }
+}
+
+/// The member is in the group, and has lost so many others that it can commit nothing. It makes no statement fail until it
+/// leaves the group, which an operator or `group_replication_unreachable_majority_timeout` orders, by default nobody.
+fn is_minority(view: &GroupView) -> bool {
+    !view.viable && view.members.iter().any(|(_, state)| state == "ONLINE")
+}
+
+/// More transactions behind than the limit, in as many samples as the settings ask for.
+fn is_lagging(scene: Scene<'_>, facts: &Facts) -> bool {
+    let limit = u64::from(scene.group.max_transactions_behind);
+    let count = usize::try_from(scene.vars.monitor_groupreplication_max_transactions_behind_count).unwrap_or(1);
+    limit > 0 && facts.behind.len() >= count && facts.behind.iter().rev().take(count).all(|behind| *behind > limit)
+}
+
+/// The members that say that they are the group's only primary.
+fn primaries(scene: Scene<'_>, judgements: &Judgements) -> Vec<ServerAddr> {
+    let is_fit = |addr: &ServerAddr| judgements.get(addr).is_some_and(|j| matches!(j.fitness, Fitness::Writer | Fitness::Hesitant));
+    let claims = |facts: &Facts| facts.group.last.as_ref().is_some_and(|view| view.primary.is_some());
+    scene.known().filter(|(addr, _, facts)| is_fit(addr) && claims(facts)).map(|(addr, ..)| addr.clone()).collect()
+}
+
+/// The one whom most viable members name. When as many name another one, the writer stays.
+fn elect(scene: Scene<'_>, judgements: &Judgements, claims: &[ServerAddr]) -> Option<ServerAddr> {
+    let mut votes: BTreeMap<&ServerAddr, u32> = BTreeMap::new();
+    for (addr, _, facts) in scene.known() {
+        let is_out = judgements.get(addr).is_none_or(|judgement| matches!(judgement.fitness, Fitness::Out(_)));
+        let named = facts.group.last.as_ref().and_then(|view| view.primary.as_ref());
+        if let Some(named) = named.filter(|_| !is_out && !facts.group.is_troubled()) {
+            *votes.entry(named).or_default() += 1;
+        }
+    }
+    let standing = |addr: &&ServerAddr| (votes.get(*addr).copied().unwrap_or_default(), scene.writers.contains(*addr));
+    claims.iter().max_by_key(standing).cloned()
+}
+
+fn words(view: &GroupView, troubles: Troubles) -> String {
+    let primary = view.primary.as_ref().map_or("-".to_owned(), ToString::to_string);
+    let text = format!(
+        "viable={} read_only={} transactions_behind={} primary={primary} members={} view_id={} {}",
+        u8::from(view.viable),
+        u8::from(view.read_only),
+        view.transactions_behind,
+        view.members.len(),
+        view.view_id,
+        describe(troubles),
+    );
+    text.trim_end().to_owned()
+}
+
+/// The members that viable members see, and whether every name in it is understood: when a server that answers is not in
+/// its own view under the name that the operator wrote, nobody can tell which of the names are new.
+pub(crate) fn named(scene: Scene<'_>) -> Option<BTreeSet<ServerAddr>> {
+    let mut names = BTreeSet::new();
+    for (addr, _, facts) in scene.known() {
+        let Some(view) = facts.group.last.as_ref().filter(|view| view.viable && !facts.group.is_troubled()) else { continue };
+        let is_named = view.members.iter().any(|(name, _)| name == addr);
+        if !is_named && !view.members.is_empty() {
+            return None;
+        }
+        names.extend(view.members.iter().map(|(name, _)| name.clone()));
+    }
+    Some(names)
+}

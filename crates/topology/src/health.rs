@@ -1,0 +1,208 @@
+//! Health that has nothing to do with roles: missed pings, replication lag, a buffer pool that is not loaded; and what of it
+//! shuns a server in a hostgroup.
+//!
+//! Used for the hostgroups of clusters and for all others. INVARIANT: the last server of a hostgroup is not shunned for lag,
+//! for slow pings or to warm up; each of these states ends with a sighting, or by time.
+
+use std::sync::Arc;
+
+use model::HostgroupId;
+use model::ServerAddr;
+use model::fleet::{Placement, UnderWay};
+use model::settings::MysqlVariables;
+use model::snapshot::{Server, ServerStatus, Snapshot};
+
+use crate::facts::Facts;
+use crate::gtids::GtidSet;
+use crate::judgement::small;
+use crate::seen::Lag;
+
+/// Longest that a server that came back waits for its buffer pool, ms.
+pub(crate) const WARMING_LIMIT_MS: u64 = 600_000;
+/// Timeouts alone make a lone server dead only after so many times `monitor_ping_max_failures`.
+const PATIENCE: u32 = 3;
+
+/// What pings say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Vital {
+    /// It answers, or has not failed often enough.
+    Alive,
+    /// It times out: dead, or slow.
+    Slow,
+    /// It does not answer.
+    Dead,
+}
+
+/// What the pings of a server say.
+pub(crate) fn vital(facts: &Facts, vars: &MysqlVariables) -> Vital {
+    let ping = &facts.ping;
+    let limit = small(vars.monitor_ping_max_failures);
+    match ping.unreachable + ping.timeouts + ping.failed {
+        failures if failures < limit => Vital::Alive,
+        failures if ping.unreachable + ping.failed == 0 && failures < limit.saturating_mul(PATIENCE) => Vital::Slow,
+        _ => Vital::Dead,
+    }
+}
+
+/// How far a replica is behind, ms, if that is beyond the limit of `row` in as many samples as the settings ask for.
+pub(crate) fn excessive_lag(facts: &Facts, row: &Server, policy: HostgroupPolicy, vars: &MysqlVariables) -> Option<u64> {
+    let limit_ms = u64::from(row.max_replication_lag) * 1_000;
+    let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
+    let behind = |lag: &Lag| match lag {
+        Lag::NotReplica => 0,
+        Lag::Unknown => policy.lag_when_unknown_ms,
+        Lag::Behind(ms) => *ms,
+    };
+    let mut latest = facts.lag.iter().rev().take(count).map(behind);
+    let is_excessive = limit_ms > 0 && facts.lag.len() >= count && latest.clone().all(|ms| ms > limit_ms);
+    latest.next().filter(|_| is_excessive)
+}
+
+/// How many transactions of what its writers had a replica lacks, if that is beyond the hostgroup's limit in as many samples
+/// as the settings ask for.
+///
+/// A sample is held against what each writer had said before it: a replica cannot be taken to lack what was written since.
+pub(crate) fn excessive_lack(replica: &Facts, writers: &[&Facts], policy: HostgroupPolicy, vars: &MysqlVariables) -> Option<u64> {
+    let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
+    let lacks = |(at_ms, has): &(u64, GtidSet)| {
+        let said_before =
+            |writer: &&Facts| writer.gtids.iter().rev().find(|(said_ms, _)| said_ms <= at_ms).map(|(_, set)| set.missing_in(has));
+        writers.iter().filter_map(said_before).max()
+    };
+    let limit = policy.max_transactions_behind;
+    let mut latest = replica.gtids.iter().rev().take(count).map(lacks);
+    let is_excessive = limit > 0 && replica.gtids.len() >= count && latest.clone().all(|lacks| lacks.is_some_and(|n| n > limit));
+    latest.next().flatten().filter(|_| is_excessive)
+}
+
+/// What holds in one hostgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct HostgroupPolicy {
+    /// Readers that stay in use though they lag.
+    pub reader_floor: usize,
+    /// Whether servers that come back wait for their buffer pool.
+    pub waits_for_buffer_pool: bool,
+    /// What lag that is not known counts as, ms.
+    pub lag_when_unknown_ms: u64,
+    /// Transactions that a replica may lack; 0 is no limit.
+    pub max_transactions_behind: u64,
+}
+
+impl HostgroupPolicy {
+    /// What the settings say of a hostgroup.
+    pub fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
+        let settings = snapshot.effective_in(id);
+        Self {
+            reader_floor: usize::try_from(settings.reader_floor).unwrap_or(usize::MAX),
+            waits_for_buffer_pool: settings.wait_for_buffer_pool_load,
+            lag_when_unknown_ms: settings.monitor_slave_lag_when_null.saturating_mul(1_000),
+            max_transactions_behind: settings.max_transactions_behind,
+        }
+    }
+}
+
+/// A server in a hostgroup, with all that may keep it from being ONLINE. The first that holds decides.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Seat {
+    /// Its row there.
+    pub row: Arc<Server>,
+    /// An operator drains it.
+    pub is_drained: bool,
+    /// A status that its role gives it, and why; or why it is here.
+    pub status: ServerStatus,
+    /// What becomes of what runs there.
+    pub under_way: UnderWay,
+    /// Why it has this status, or is here.
+    pub why: String,
+    /// Its pings time out.
+    pub is_slow: bool,
+    /// Its buffer pool is being loaded.
+    pub is_warming: bool,
+    /// It is this far behind, which is too far.
+    pub behind: Option<u64>,
+}
+
+impl Seat {
+    /// As configured, and healthy.
+    pub fn new(row: &Arc<Server>) -> Self {
+        Self {
+            row: Arc::clone(row),
+            is_drained: false,
+            status: ServerStatus::Online,
+            under_way: UnderWay::MayFinish,
+            why: String::new(),
+            is_slow: false,
+            is_warming: false,
+            behind: None,
+        }
+    }
+
+    /// Out, for a reason.
+    pub fn shun(&mut self, under_way: UnderWay, why: impl Into<String>) {
+        (self.status, self.under_way, self.why) = (ServerStatus::Shunned, under_way, why.into());
+    }
+
+    fn addr(&self) -> ServerAddr {
+        self.row.key.addr()
+    }
+
+    fn is_online(&self) -> bool {
+        self.status == ServerStatus::Online
+    }
+}
+
+/// What becomes of the servers of one hostgroup.
+pub(crate) fn place(mut seats: Vec<Seat>, policy: HostgroupPolicy) -> Vec<Placement> {
+    seats.iter_mut().for_each(obey);
+    shun_slow(&mut seats);
+    shun_warming(&mut seats, policy);
+    shun_behind(&mut seats, policy);
+    let placed = |seat: Seat| Placement { server: seat.row, status: seat.status, under_way: seat.under_way, why: seat.why.into() };
+    seats.into_iter().map(placed).collect()
+}
+
+/// What operators say comes first.
+fn obey(seat: &mut Seat) {
+    if seat.row.status != ServerStatus::Online {
+        (seat.status, seat.why) = (seat.row.status, String::new());
+    } else if seat.is_drained {
+        (seat.status, seat.why) = (ServerStatus::OfflineSoft, "drained by an operator's order".to_owned());
+    }
+}
+
+/// Shuns servers whose pings time out, unless that would leave nobody.
+fn shun_slow(seats: &mut [Seat]) {
+    if !seats.iter().any(|seat| seat.is_online() && !seat.is_slow) {
+        return;
+    }
+    for seat in seats.iter_mut().filter(|seat| seat.is_online() && seat.is_slow) {
+        seat.shun(UnderWay::Severed, "its pings time out");
+    }
+}
+
+fn shun_warming(seats: &mut [Seat], policy: HostgroupPolicy) {
+    if !policy.waits_for_buffer_pool || !seats.iter().any(|seat| seat.is_online() && !seat.is_warming) {
+        return;
+    }
+    for seat in seats.iter_mut().filter(|seat| seat.is_online() && seat.is_warming) {
+        seat.shun(UnderWay::MayFinish, "warming: its buffer pool is being loaded");
+    }
+}
+
+/// Shuns servers that are behind, but keeps as many in use as the floor says: those that are least behind.
+fn shun_behind(seats: &mut [Seat], policy: HostgroupPolicy) {
+    let usable = seats.iter().filter(|seat| seat.is_online()).count();
+    let floor = if usable == 1 { 1 } else { policy.reader_floor };
+    let mut behind: Vec<usize> = (0..seats.len()).filter(|i| seats[*i].is_online() && seats[*i].behind.is_some()).collect();
+    behind.sort_by_key(|i| (seats[*i].behind, seats[*i].addr()));
+    let kept = floor.saturating_sub(usable - behind.len());
+    for (position, index) in behind.into_iter().enumerate() {
+        let seat = &mut seats[index];
+        match position < kept {
+            true => seat.why = "too far behind, and kept because the others are no better".to_owned(),
+            false => {
+                (seat.status, seat.why) = (ServerStatus::ShunnedReplicationLag, "too far behind".to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The servers of a cluster: what the operator wrote about each, and what stands for it in hostgroups where it has no row.
+//!
+//! Made anew from each configuration; servers that were found add a member each. INVARIANT: a member has a row for every
+//! hostgroup of its cluster, its own or derived.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::snapshot::{Address, RoleGroup, RoleKind, Server, ServerDefaults, ServerStatus, Snapshot};
+use model::{HostgroupId, ServerAddr};
+
+/// One server of a cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Member {
+    /// Its row for each hostgroup of the cluster.
+    rows: BTreeMap<HostgroupId, Arc<Server>>,
+    /// Hostgroups where the operator wrote it.
+    pub configured: Vec<HostgroupId>,
+    /// Whether the operator wrote it to the writer hostgroup.
+    pub is_explicit_writer: bool,
+    /// Its weight as a writer: of its row there, else the largest of its rows.
+    pub weight: u32,
+}
+
+impl Member {
+    /// From the rows that the operator wrote; there is one at least.
+    fn new(group: &RoleGroup, own: &BTreeMap<HostgroupId, Arc<Server>>) -> Option<Self> {
+        let stand_in = [group.writer, group.reader].iter().find_map(|id| own.get(id)).or_else(|| own.values().next())?;
+        let row = |id: HostgroupId| (id, own.get(&id).map_or_else(|| derived(stand_in, id), Arc::clone));
+        let explicit = own.get(&group.writer);
+        let heaviest = own.values().map(|row| row.weight).max().unwrap_or_default();
+        Some(Self {
+            rows: group.hostgroups().map(row).collect(),
+            configured: own.keys().copied().collect(),
+            is_explicit_writer: explicit.is_some(),
+            weight: explicit.map_or(heaviest, |row| row.weight),
+        })
+    }
+
+    /// A server that was found: `like` is what it is connected to like, where `defaults` says nothing.
+    pub fn found(group: &RoleGroup, addr: &ServerAddr, like: &Server, defaults: &ServerDefaults) -> Self {
+        let weight = defaults.weight.unwrap_or(match &group.kind {
+            RoleKind::Aurora(row) => row.new_reader_weight,
+            _ => 1,
+        });
+        let mut row = Server { status: ServerStatus::Online, weight, comment: "found by the monitor".into(), ..like.clone() };
+        row.max_connections = defaults.max_connections.unwrap_or(row.max_connections);
+        row.use_ssl = defaults.use_ssl.unwrap_or(row.use_ssl);
+        row.key.host = Arc::clone(&addr.host);
+        row.key.port = addr.port;
+        row.address = Address::Tcp { host: Arc::clone(&addr.host), port: addr.port };
+        let rows = group.hostgroups().map(|id| (id, derived(&row, id))).collect();
+        Self { rows, configured: Vec::new(), is_explicit_writer: false, weight }
+    }
+
+    /// Its row for a hostgroup of the cluster.
+    pub fn row(&self, id: HostgroupId) -> Option<&Arc<Server>> {
+        self.rows.get(&id)
+    }
+
+    /// Some row that stands for it: TLS wins over none.
+    pub fn any_row(&self) -> Option<&Arc<Server>> {
+        let mut rows = self.rows.values();
+        self.rows.values().find(|row| row.use_ssl).or_else(|| rows.next())
+    }
+
+    /// What the operator says of it in a hostgroup.
+    pub fn status(&self, id: HostgroupId) -> ServerStatus {
+        self.rows.get(&id).map_or(ServerStatus::Online, |row| row.status)
+    }
+
+    /// Whether the operator keeps it out of every hostgroup.
+    pub fn is_off(&self) -> bool {
+        self.rows.values().all(|row| row.status != ServerStatus::Online)
+    }
+}
+
+/// The members that the operator wrote.
+pub(crate) fn configured(group: &RoleGroup, snapshot: &Snapshot) -> BTreeMap<ServerAddr, Member> {
+    let mut own: BTreeMap<ServerAddr, BTreeMap<HostgroupId, Arc<Server>>> = BTreeMap::new();
+    for id in group.hostgroups() {
+        for server in snapshot.hostgroup(id).into_iter().flat_map(|h| &h.servers) {
+            own.entry(server.key.addr()).or_default().insert(id, Arc::clone(server));
+        }
+    }
+    own.into_iter().filter_map(|(addr, rows)| Some((addr, Member::new(group, &rows)?))).collect()
+}
+
+fn derived(row: &Server, id: HostgroupId) -> Arc<Server> {
+    let mut row = row.clone();
+    row.key.hostgroup = id;
+    Arc::new(row)
+}

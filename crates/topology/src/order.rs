@@ -1,0 +1,28 @@
+//! What an operator ordered.
+
+use model::{HostgroupId, ServerAddr};
+
+/// An order; it holds until another one replaces it or its end is ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// This server is to be the writer of the cluster with this writer hostgroup, whatever the weights say, as long as it can
+    /// write. For kinds where the servers' own state decides (replication, Group Replication) it only breaks ties.
+    Prefer {
+        /// The cluster's writer hostgroup.
+        writer: HostgroupId,
+        /// Which server; None takes the order back.
+        server: Option<ServerAddr>,
+    },
+    /// The heaviest server may be writer again.
+    Failback {
+        /// The cluster's writer hostgroup.
+        writer: HostgroupId,
+    },
+    /// Nothing new goes to this server.
+    Drain {
+        /// Which server.
+        server: ServerAddr,
+        /// False ends it.
+        is_drained: bool,
+    },
+}

@@ -1,0 +1,72 @@
+//! Who is in a cluster by the cluster's own words: servers that are found or have left, and the lag that Aurora tells of each.
+//!
+//! Absence counts by samples, so that one odd view removes nobody. INVARIANT: samples are kept by time and by who gave them,
+//! not by the order in which they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::ServerAddr;
+use model::snapshot::Aurora;
+
+/// Samples in a row without a server after which it has left.
+const GONE_AFTER: u32 = 3;
+
+/// What the cluster says of one server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Entry {
+    /// Samples since it was last named.
+    unlisted: u32,
+    /// Aurora's lag by time and by who told it, ms.
+    lags: BTreeMap<(u64, ServerAddr), u64>,
+}
+
+/// Every server that the cluster has named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Roll {
+    entries: BTreeMap<ServerAddr, Entry>,
+}
+
+impl Roll {
+    /// A sample came in; `named` are the servers that current views name.
+    pub fn call(&mut self, named: &BTreeSet<ServerAddr>) {
+        for addr in named {
+            self.entries.entry(addr.clone()).or_default().unlisted = 0;
+        }
+        for (_, entry) in self.entries.iter_mut().filter(|(addr, _)| !named.contains(*addr)) {
+            entry.unlisted = entry.unlisted.saturating_add(1);
+        }
+    }
+
+    /// Was named once, and is not any more.
+    pub fn is_gone(&self, addr: &ServerAddr) -> bool {
+        self.entries.get(addr).is_some_and(|entry| entry.unlisted >= GONE_AFTER)
+    }
+
+    /// Was named, be it some samples ago.
+    pub fn is_listed(&self, addr: &ServerAddr) -> bool {
+        self.entries.contains_key(addr)
+    }
+
+    /// Forgets a server that has left.
+    pub fn strike(&mut self, addr: &ServerAddr) {
+        self.entries.remove(addr);
+    }
+
+    /// Takes a lag that `from` told at some time; as many as `keep` are kept.
+    pub fn note_lag(&mut self, addr: &ServerAddr, (at_ms, from): (u64, &ServerAddr), lag_ms: u64, keep: u32) {
+        let Some(entry) = self.entries.get_mut(addr) else { return };
+        entry.lags.insert((at_ms, from.clone()), lag_ms);
+        while entry.lags.len() > usize::try_from(keep).unwrap_or(usize::MAX).max(1) {
+            entry.lags.pop_first();
+        }
+    }
+
+    /// How far an instance is assumed to be behind: the largest of the last samples, each with what is added to it, ms.
+    pub fn lag_ms(&self, addr: &ServerAddr, aurora: &Aurora) -> u64 {
+        let estimate = |lag_ms: &u64| match *lag_ms {
+            0 => 0,
+            lag_ms => (lag_ms + u64::from(aurora.add_lag_ms)).max(aurora.min_lag_ms.into()),
+        };
+        self.entries.get(addr).and_then(|entry| entry.lags.values().map(estimate).max()).unwrap_or_default()
+    }
+}

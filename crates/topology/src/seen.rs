@@ -1,0 +1,137 @@
+//! What a probe saw of one server.
+
+use model::ServerAddr;
+
+use crate::gtids::GtidSet;
+
+/// Why a probe saw nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeError {
+    /// No answer in time: the server may be slow, or cut off.
+    Timeout,
+    /// The connection was refused or broke, or the server said that it is shutting down.
+    Unreachable(String),
+    /// The server answers, but the monitor's user may not log in or ask: nothing is known of the server's health.
+    Denied(String),
+    /// The server answered with another error, or with something that cannot be understood.
+    Failed(String),
+}
+
+/// What one check saw.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// COM_PING: time of the round trip, us.
+    Ping(Result<u64, ProbeError>),
+    /// `SELECT @@global.read_only` or as `check_type` says: whether it is set.
+    ReadOnly(Result<bool, ProbeError>),
+    /// How far a replica is behind.
+    Lag(Result<Lag, ProbeError>),
+    /// What it has executed.
+    Gtids(Result<GtidSet, ProbeError>),
+    /// A Galera node's state.
+    Galera(Result<GaleraView, ProbeError>),
+    /// A Group Replication member's state and view.
+    Group(Result<GroupView, ProbeError>),
+    /// What an Aurora instance says of its cluster.
+    Aurora(Result<AuroraView, ProbeError>),
+    /// Whether the buffer pool has been loaded since the start, and the server's uptime in seconds.
+    BufferPool(Result<(bool, u64), ProbeError>),
+}
+
+impl Seen {
+    /// Why nothing was seen; None for a good answer, which also proves that the server lives.
+    pub fn error(&self) -> Option<&ProbeError> {
+        match self {
+            Self::Ping(result) => result.as_ref().err(),
+            Self::ReadOnly(result) => result.as_ref().err(),
+            Self::Lag(result) => result.as_ref().err(),
+            Self::Gtids(result) => result.as_ref().err(),
+            Self::Galera(result) => result.as_ref().err(),
+            Self::Group(result) => result.as_ref().err(),
+            Self::Aurora(result) => result.as_ref().err(),
+            Self::BufferPool(result) => result.as_ref().err(),
+        }
+    }
+}
+
+/// Replication lag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lag {
+    /// It is no replica.
+    NotReplica,
+    /// It is one, and does not know: replication is stopped or broken.
+    Unknown,
+    /// So far behind, ms.
+    Behind(u64),
+}
+
+/// One row of the Galera query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GaleraView {
+    /// `wsrep_local_state`: 4 is Synced, 2 Donor/Desynced.
+    pub local_state: u32,
+    /// `read_only`.
+    pub read_only: bool,
+    /// `wsrep_local_recv_queue`.
+    pub recv_queue: u64,
+    /// `wsrep_desync`.
+    pub desync: bool,
+    /// `wsrep_reject_queries` is not NONE.
+    pub reject_queries: bool,
+    /// `wsrep_sst_donor_rejects_queries`.
+    pub sst_donor_rejects_queries: bool,
+    /// `wsrep_cluster_status` is Primary.
+    pub primary_partition: bool,
+    /// `pxc_maint_mode` is not DISABLED.
+    pub maintenance: bool,
+    /// `wsrep_gmcast_segment` of `wsrep_provider_options`; 0 where it is not given.
+    pub segment: u32,
+    /// `wsrep_cluster_size`; 0 where it is not given.
+    pub cluster_size: u32,
+}
+
+/// What a Group Replication member says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupView {
+    /// It is ONLINE and sees a majority.
+    pub viable: bool,
+    /// `read_only` or `super_read_only`.
+    pub read_only: bool,
+    /// Transactions in its applier's queue.
+    pub transactions_behind: u64,
+    /// The primary as it sees it, where there is a single one.
+    pub primary: Option<ServerAddr>,
+    /// Members as it sees them, with their states (`ONLINE`, `RECOVERING`, `UNREACHABLE`, ...).
+    pub members: Vec<(ServerAddr, String)>,
+    /// The view's id; empty where it is not given.
+    pub view_id: String,
+}
+
+/// What an Aurora instance says of its cluster: `information_schema.replica_host_status`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuroraView {
+    /// One for each instance, fresh rows only.
+    pub instances: Vec<AuroraInstance>,
+}
+
+impl AuroraView {
+    /// The `SERVER_ID` of the writer.
+    pub fn writer(&self) -> Option<&str> {
+        self.instances.iter().find(|instance| instance.is_writer).map(|instance| instance.server_id.as_str())
+    }
+}
+
+/// One row of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuroraInstance {
+    /// `SERVER_ID`.
+    pub server_id: String,
+    /// `SESSION_ID` is `MASTER_SESSION_ID`.
+    pub is_writer: bool,
+    /// `REPLICA_LAG_IN_MILLISECONDS`, rounded up.
+    pub lag_ms: u64,
+    /// Age of the row by the server's own clock, ms.
+    pub age_ms: u64,
+    /// `CPU`, percent.
+    pub cpu: u32,
+}

@@ -1,0 +1,410 @@
+//! The whole fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::fleet::{Layout, Placement, Signal, SignalKind, UnderWay};
+use model::snapshot::{RoleGroup, Server, Snapshot};
+use model::{HostgroupId, ServerAddr};
+
+use crate::check::Check;
+use crate::checks::{HASTE_MS, checks};
+use crate::cluster::{self, Cluster, Enrolment, World};
+use crate::event::{Event, EventKind};
+use crate::facts::Facts;
+use crate::health::{HostgroupPolicy, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, place, vital};
+use crate::judgement::{Judgements, small};
+use crate::order::Order;
+use crate::seen::{ProbeError, Seen};
+use crate::story::{Cause, Part, Teller};
+
+/// Events that are kept for [`Topology::take_events`]; beyond it the oldest go.
+const MAX_EVENTS: usize = 10_000;
+
+/// See the crate. Times are ms of any clock that does not go back.
+#[derive(Debug, Clone, Default)]
+pub struct Topology {
+    known: Known,
+    clusters: Vec<Cluster>,
+    /// Hostgroups in no cluster.
+    plain: BTreeSet<HostgroupId>,
+    layout: Layout,
+    events: Vec<Event>,
+}
+
+/// What decisions are made from.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    snapshot: Arc<Snapshot>,
+    policies: BTreeMap<HostgroupId, HostgroupPolicy>,
+    facts: BTreeMap<ServerAddr, Facts>,
+    drained: BTreeSet<ServerAddr>,
+    now_ms: u64,
+}
+
+/// Who has to be decided anew.
+#[derive(Debug, Default)]
+struct Concerned {
+    /// Clusters, by position.
+    clusters: BTreeSet<usize>,
+    /// Hostgroups in no cluster.
+    plain: BTreeSet<HostgroupId>,
+}
+
+impl Known {
+    fn world(&self) -> World<'_> {
+        World { snapshot: &self.snapshot, facts: &self.facts, drained: &self.drained, policies: &self.policies, now_ms: self.now_ms }
+    }
+}
+
+impl Topology {
+    /// Nothing is known.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes over a configuration. What was seen of servers that stay is kept.
+    pub fn configure(&mut self, snapshot: &Arc<Snapshot>, now_ms: u64) {
+        self.advance(now_ms);
+        self.known.snapshot = Arc::clone(snapshot);
+        let mut old: BTreeMap<_, _> = std::mem::take(&mut self.clusters).into_iter().map(|c| (key(&c), c)).collect();
+        if snapshot.vars.monitor_enabled {
+            let taken = |old: &mut BTreeMap<_, _>, group| Cluster::new(group, snapshot, old.remove(&group_key(group)));
+            self.clusters = snapshot.roles.iter().map(|group| taken(&mut old, group)).collect();
+        }
+        let claimed: BTreeSet<HostgroupId> = self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).collect();
+        self.plain = snapshot.hostgroups.keys().copied().filter(|id| !claimed.contains(id)).collect();
+        self.known.policies = self.plain.iter().chain(&claimed).map(|id| (*id, HostgroupPolicy::of(snapshot, *id))).collect();
+        self.forget_strangers();
+        self.decide_all(Cause::Configuration);
+    }
+
+    /// A check of this server ended.
+    pub fn observe(&mut self, now_ms: u64, server: &ServerAddr, seen: Seen) {
+        self.observe_all(now_ms, [(server.clone(), seen)]);
+    }
+
+    /// Checks ended, in this order: each hostgroup that they concern is decided once, by all of them. The layout is the one
+    /// that [`Topology::observe`] would have left, had it been told of one after the other in this instant.
+    pub fn observe_all(&mut self, now_ms: u64, sightings: impl IntoIterator<Item = (ServerAddr, Seen)>) {
+        self.advance(now_ms);
+        let mut concerned = Concerned::default();
+        for (server, seen) in sightings {
+            self.take(&server, seen, &mut concerned);
+        }
+        concerned.clusters.into_iter().for_each(|index| self.decide(index, Cause::Probe, cluster::Order::None));
+        concerned.plain.into_iter().for_each(|id| self.decide_plain(id, Cause::Probe));
+    }
+
+    /// Takes what a check saw; whom it concerns.
+    fn take(&mut self, server: &ServerAddr, seen: Seen, concerned: &mut Concerned) {
+        let now_ms = self.known.now_ms;
+        let limit = small(self.known.snapshot.vars.monitor_ping_max_failures);
+        let Some(facts) = self.known.facts.get(server) else { return };
+        let was_denied = facts.is_denied();
+        let denied = match seen.error() {
+            Some(ProbeError::Denied(text)) => Some(text.clone()),
+            _ => None,
+        };
+        let tells_members = seen.error().is_none() && matches!(seen, Seen::Group(_) | Seen::Aurora(_));
+        let before = self.plain_seats(server);
+        if let Some(facts) = self.known.facts.get_mut(server) {
+            facts.observe(now_ms, seen, limit);
+        }
+        if let Some(text) = denied.filter(|_| !was_denied) {
+            self.tell(
+                server,
+                EventKind::Suspicion,
+                ("", "unknown"),
+                &text,
+                Cause::Probe,
+                "the monitor's user is refused: nothing is known",
+            );
+        }
+        if tells_members {
+            self.enrol(server);
+        }
+        concerned.clusters.extend((0..self.clusters.len()).filter(|index| self.clusters[*index].members.contains_key(server)));
+        // Most sightings change nothing there, and such a hostgroup may be large.
+        if before != self.plain_seats(server) {
+            concerned.plain.extend(self.plain_rows(server).map(|row| row.key.hostgroup));
+        }
+    }
+
+    /// Traffic saw something.
+    pub fn signal(&mut self, now_ms: u64, signal: &Signal) {
+        self.advance(now_ms);
+        // In other hostgroups it is the client who is wrong.
+        let refuses_writes = signal.kind == SignalKind::ReadOnly;
+        let concerns = |cluster: &Cluster| !refuses_writes || cluster.group.writer == signal.hostgroup;
+        let about = |cluster: &&Cluster| cluster.members.contains_key(&signal.server) && concerns(cluster);
+        let longest_ms = self.clusters.iter().filter(about).map(|cluster| cluster.suspicion_ms).max().unwrap_or_default();
+        let Some(facts) = self.known.facts.get_mut(&signal.server) else { return };
+        let was_suspected = facts.suspected_until_ms > now_ms;
+        facts.signal(signal.kind, now_ms + longest_ms);
+        if !was_suspected && facts.suspected_until_ms > now_ms {
+            let why = "traffic reported it, so it is probed at once";
+            self.tell(&signal.server, EventKind::Suspicion, ("", signal.kind.as_str()), signal.kind.as_str(), Cause::Traffic, why);
+        }
+        self.decide_about(&signal.server, Cause::Traffic);
+    }
+
+    /// An operator ordered something; an error when it cannot be.
+    pub fn order(&mut self, now_ms: u64, order: &Order) -> Result<(), String> {
+        self.advance(now_ms);
+        match order {
+            Order::Drain { server, is_drained } => self.drain(server, *is_drained),
+            Order::Prefer { writer, server } => self.prefer(*writer, server.as_ref()),
+            Order::Failback { writer } => self.failback(*writer),
+        }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now_ms: u64) {
+        self.advance(now_ms);
+        for facts in self.known.facts.values_mut() {
+            if facts.warming_since_ms.is_some_and(|since_ms| now_ms >= since_ms + WARMING_LIMIT_MS) {
+                facts.warming_since_ms = None;
+            }
+        }
+        self.decide_all(Cause::Time);
+    }
+
+    /// When [`Topology::tick`] would next change something: the layout, or how often is checked.
+    pub fn next_tick(&self) -> Option<u64> {
+        let clusters = self.clusters.iter().filter_map(Cluster::next_ms);
+        let haste = self.clusters.iter().filter_map(|cluster| Some(cluster.writerless_since_ms()? + HASTE_MS));
+        let warming = self.known.facts.values().filter_map(|facts| Some(facts.warming_since_ms? + WARMING_LIMIT_MS));
+        let suspicion = self.known.facts.values().map(|facts| facts.suspected_until_ms);
+        clusters.chain(haste).chain(warming).chain(suspicion).filter(|at_ms| *at_ms > self.known.now_ms).min()
+    }
+
+    /// Who serves what. Its revision grows whenever it changes.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The checks that should be made now. They change with the configuration, with what is found, and with urgency.
+    pub fn checks(&self) -> Vec<Check> {
+        match self.known.snapshot.vars.monitor_enabled {
+            true => checks(&self.known.snapshot, &self.clusters, &self.known.facts, self.known.now_ms),
+            false => Vec::new(),
+        }
+    }
+
+    /// What was decided since the last call, oldest first.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn advance(&mut self, now_ms: u64) {
+        self.known.now_ms = self.known.now_ms.max(now_ms);
+    }
+
+    /// Keeps facts of the servers that are configured or were found, and no others.
+    fn forget_strangers(&mut self) {
+        let rows = self.known.snapshot.hostgroups.values().flat_map(|h| &h.servers).map(|server| server.key.addr());
+        let known: BTreeSet<ServerAddr> = rows.chain(self.clusters.iter().flat_map(|cluster| cluster.members.keys().cloned())).collect();
+        self.known.facts.retain(|addr, _| known.contains(addr));
+        self.known.drained.retain(|addr| known.contains(addr));
+        for addr in known {
+            self.known.facts.entry(addr).or_default();
+        }
+    }
+
+    /// Adds servers that a cluster names and nobody configured, and removes those that have left.
+    fn enrol(&mut self, reporter: &ServerAddr) {
+        for index in 0..self.clusters.len() {
+            if !self.clusters[index].members.contains_key(reporter) {
+                continue;
+            }
+            let changes = self.clusters[index].enrol(self.known.world(), reporter);
+            for change in changes {
+                self.note_enrolment(index, &change);
+            }
+        }
+        self.forget_strangers();
+    }
+
+    fn note_enrolment(&mut self, index: usize, change: &Enrolment) {
+        let (addr, from, to, why) = match change {
+            Enrolment::Found(addr) => (addr, "unknown", "found", "the cluster names it; it serves when it was seen itself"),
+            Enrolment::Left(addr) => (addr, "found", "left", "the cluster has not named it in several samples"),
+        };
+        let group = Arc::clone(&self.clusters[index].group);
+        let none = Judgements::new();
+        let teller = Teller { group: Some(&group), judgements: &none, cause: Cause::Probe, at_ms: self.known.now_ms };
+        self.remember(vec![teller.event(EventKind::Discovery, Some(addr), (from.to_owned(), to.to_owned()), why)]);
+        // Its checks begin, and what they see must have a place.
+        self.known.facts.entry(addr.clone()).or_default();
+    }
+
+    fn drain(&mut self, server: &ServerAddr, is_drained: bool) -> Result<(), String> {
+        if !self.known.facts.contains_key(server) {
+            return Err(format!("{server} is no server of any hostgroup"));
+        }
+        match is_drained {
+            true => self.known.drained.insert(server.clone()),
+            false => self.known.drained.remove(server),
+        };
+        let to = if is_drained { "drained" } else { "undrained" };
+        self.tell(server, EventKind::Order, ("", to), "", Cause::Operator, "an operator's order");
+        self.decide_about(server, Cause::Operator);
+        Ok(())
+    }
+
+    fn prefer(&mut self, writer: HostgroupId, server: Option<&ServerAddr>) -> Result<(), String> {
+        let index = self.cluster(writer)?;
+        let cluster = &mut self.clusters[index];
+        if let Some(addr) = server {
+            if !cluster.members.contains_key(addr) {
+                return Err(format!("{addr} is no server of the cluster with writer hostgroup {writer}"));
+            }
+            cluster.pardon(addr);
+        }
+        let name = |addr: Option<&ServerAddr>| addr.map_or("none".to_owned(), ToString::to_string);
+        let (from, to) = (name(cluster.preferred.as_ref()), name(server));
+        cluster.preferred = server.cloned();
+        self.tell_of_cluster(index, (from, to), "an operator prefers this writer");
+        self.decide(index, Cause::Operator, cluster::Order::Other);
+        Ok(())
+    }
+
+    fn failback(&mut self, writer: HostgroupId) -> Result<(), String> {
+        let index = self.cluster(writer)?;
+        let cluster = &mut self.clusters[index];
+        let fenced: Vec<ServerAddr> = cluster.fenced().cloned().collect();
+        let before = cluster.writers().clone();
+        let best = fenced.into_iter().max_by_key(|addr| cluster.members.get(addr).map(|m| (m.is_explicit_writer, m.weight)));
+        if let Some(addr) = best {
+            cluster.pardon(&addr);
+        }
+        self.tell_of_cluster(index, (String::new(), "failback".to_owned()), "an operator lets the heaviest server write again");
+        self.decide(index, Cause::Operator, cluster::Order::Failback);
+        match *self.clusters[index].writers() == before {
+            true => Err(format!("no better server can write in hostgroup {writer}: nothing was changed")),
+            false => Ok(()),
+        }
+    }
+
+    fn cluster(&self, writer: HostgroupId) -> Result<usize, String> {
+        let found = self.clusters.iter().position(|cluster| cluster.group.writer == writer);
+        found.ok_or_else(|| format!("hostgroup {writer} is the writer hostgroup of no cluster"))
+    }
+
+    fn decide_about(&mut self, server: &ServerAddr, cause: Cause) {
+        self.decide_clusters_of(server, cause);
+        self.decide_plain_of(server, cause);
+    }
+
+    fn decide_clusters_of(&mut self, server: &ServerAddr, cause: Cause) {
+        for index in 0..self.clusters.len() {
+            if self.clusters[index].members.contains_key(server) {
+                let order = if cause == Cause::Operator { cluster::Order::Other } else { cluster::Order::None };
+                self.decide(index, cause, order);
+            }
+        }
+    }
+
+    fn decide_plain_of(&mut self, server: &ServerAddr, cause: Cause) {
+        let plain: BTreeSet<HostgroupId> = self.plain_rows(server).map(|row| row.key.hostgroup).collect();
+        plain.into_iter().for_each(|id| self.decide_plain(id, cause));
+    }
+
+    /// Its rows in hostgroups of no cluster.
+    fn plain_rows(&self, server: &ServerAddr) -> impl Iterator<Item = &Arc<Server>> {
+        let hostgroups = self.plain.iter().filter_map(|id| self.known.snapshot.hostgroup(*id));
+        hostgroups.flat_map(|h| &h.servers).filter(|row| row.key.port == server.port && row.key.host == server.host)
+    }
+
+    fn plain_seats(&self, server: &ServerAddr) -> Vec<Seat> {
+        self.plain_rows(server).map(|row| self.plain_seat(row)).collect()
+    }
+
+    fn decide_all(&mut self, cause: Cause) {
+        let used: BTreeSet<HostgroupId> =
+            self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).chain(self.plain.iter().copied()).collect();
+        let gone: Vec<HostgroupId> = self.layout.hostgroups.keys().copied().filter(|id| !used.contains(id)).collect();
+        for id in gone {
+            self.layout.hostgroups.remove(&id);
+            self.layout.revision += 1;
+        }
+        (0..self.clusters.len()).for_each(|index| self.decide(index, cause, cluster::Order::None));
+        self.plain.clone().into_iter().for_each(|id| self.decide_plain(id, cause));
+    }
+
+    fn decide(&mut self, index: usize, cause: Cause, order: cluster::Order) {
+        let cluster = &mut self.clusters[index];
+        let part = cluster.decide(self.known.world(), order);
+        let group = Arc::clone(&cluster.group);
+        let judgements = std::mem::take(&mut cluster.judgements);
+        self.publish(part, Teller { group: Some(&group), judgements: &judgements, cause, at_ms: self.known.now_ms });
+        self.clusters[index].judgements = judgements;
+    }
+
+    /// A hostgroup in no cluster: as configured, but for health.
+    fn decide_plain(&mut self, id: HostgroupId, cause: Cause) {
+        let rows = self.known.snapshot.hostgroup(id).map_or(&[][..], |h| h.servers.as_slice());
+        let seats: Vec<Seat> = rows.iter().map(|row| self.plain_seat(row)).collect();
+        let placements: Vec<Placement> = place(seats, self.known.world().policy(id));
+        let none = Judgements::new();
+        let at_ms = self.known.now_ms;
+        self.publish(Part::from([(id, placements)]), Teller { group: None, judgements: &none, cause, at_ms });
+    }
+
+    fn plain_seat(&self, row: &Arc<Server>) -> Seat {
+        let mut seat = Seat::new(row);
+        let addr = row.key.addr();
+        seat.is_drained = self.known.drained.contains(&addr);
+        let Some(facts) = self.known.facts.get(&addr).filter(|_| self.known.snapshot.vars.monitor_enabled) else { return seat };
+        let vital = vital(facts, &self.known.snapshot.vars);
+        if vital == Vital::Dead {
+            seat.shun(UnderWay::Severed, "it misses pings");
+        }
+        seat.is_slow = vital == Vital::Slow;
+        seat.is_warming = facts.warming_since_ms.is_some();
+        seat.behind = excessive_lag(facts, row, self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
+        seat
+    }
+
+    /// Puts hostgroups into the layout, if they differ from what is there.
+    fn publish(&mut self, part: Part, teller: Teller<'_>) {
+        let old: Part = part.keys().map(|id| (*id, self.layout.hostgroups.get(id).cloned().unwrap_or_default())).collect();
+        let is_new = part.keys().any(|id| !self.layout.hostgroups.contains_key(id));
+        if old == part && !is_new {
+            return;
+        }
+        self.remember(teller.tell(&old, &part));
+        self.layout.hostgroups.extend(part);
+        self.layout.revision += 1;
+    }
+
+    fn tell(&mut self, server: &ServerAddr, kind: EventKind, (from, to): (&str, &str), seen: &str, by: Cause, why: &str) {
+        let cluster = self.clusters.iter().find(|cluster| cluster.members.contains_key(server)).map(|cluster| cluster.group.writer);
+        let (from, to, seen, why) = (from.to_owned(), to.to_owned(), seen.to_owned(), why.to_owned());
+        let server = Some(server.clone());
+        self.remember(vec![Event { at_ms: self.known.now_ms, cluster, server, kind, from, to, seen, by: by.as_str(), why }]);
+    }
+
+    fn tell_of_cluster(&mut self, index: usize, change: (String, String), why: &str) {
+        let group = Arc::clone(&self.clusters[index].group);
+        let none = Judgements::new();
+        let teller = Teller { group: Some(&group), judgements: &none, cause: Cause::Operator, at_ms: self.known.now_ms };
+        self.remember(vec![teller.event(EventKind::Order, None, change, why)]);
+    }
+
+    fn remember(&mut self, events: Vec<Event>) {
+        self.events.extend(events);
+        let excess = self.events.len().saturating_sub(MAX_EVENTS);
+        self.events.drain(..excess);
+    }
+}
+
+/// What makes two clusters of two configurations the same one.
+fn key(cluster: &Cluster) -> (HostgroupId, &'static str) {
+    group_key(&cluster.group)
+}
+
+fn group_key(group: &Arc<RoleGroup>) -> (HostgroupId, &'static str) {
+    (group.writer, group.kind.as_str())
+}

@@ -1,0 +1,228 @@
+//! Kinds of clusters as the property tests see them: three servers, a small alphabet of sightings, and what must hold after
+//! any history of them.
+#![allow(dead_code, clippy::unwrap_used)] // each test uses a part; tests may panic
+
+use std::collections::BTreeSet;
+
+use topology::{ProbeError, Seen};
+
+use super::{Fleet, addr, galera, group, group_replication, read_only, unreachable};
+
+pub const NODES: [&str; 3] = ["a", "b", "c"];
+
+/// What a check may see, in the test's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// It may write.
+    Writes,
+    /// It may only read.
+    Reads,
+    /// It must not serve.
+    Bad,
+    /// It serves what it has begun.
+    Leaving,
+    /// Group Replication: it writes, and says that it is the only primary.
+    Claims,
+    Unreachable,
+    Timeout,
+    Denied,
+}
+
+/// A kind of cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Replication,
+    Galera,
+    Group,
+}
+
+pub const KINDS: [Kind; 3] = [Kind::Replication, Kind::Galera, Kind::Group];
+
+impl Kind {
+    pub fn config(self) -> String {
+        let fast = "mysql_variables = { failback_delay_ms=2000 }\n";
+        match self {
+            Self::Replication => format!("{fast}{}", super::REPLICATION),
+            Self::Galera => format!(
+                "{fast}mysql_servers = ( {{ hostgroup=1, address=\"a\", port=3306, weight=10 }},
+                   {{ hostgroup=2, address=\"b\", port=3306 }}, {{ hostgroup=2, address=\"c\", port=3306 }} )
+                 mysql_galera_hostgroups = ( {{ writer_hostgroup=1, reader_hostgroup=2, backup_writer_hostgroup=3,
+                   offline_hostgroup=4, max_writers=1, max_transactions_behind=10 }} )"
+            ),
+            Self::Group => format!("{fast}{}", group_replication(1, 0)),
+        }
+    }
+
+    pub fn alphabet(self) -> &'static [Word] {
+        match self {
+            Self::Replication => &[Word::Writes, Word::Reads, Word::Unreachable, Word::Timeout, Word::Denied],
+            Self::Galera => &[Word::Writes, Word::Reads, Word::Bad, Word::Leaving, Word::Unreachable, Word::Timeout],
+            Self::Group => &[Word::Claims, Word::Reads, Word::Bad, Word::Unreachable, Word::Timeout],
+        }
+    }
+
+    pub fn seen(self, node: &str, word: Word) -> Seen {
+        let error = match word {
+            Word::Unreachable => Some(unreachable()),
+            Word::Timeout => Some(ProbeError::Timeout),
+            Word::Denied => Some(ProbeError::Denied("1045".to_owned())),
+            _ => None,
+        };
+        match (self, error) {
+            (Self::Replication, Some(error)) => Seen::ReadOnly(Err(error)),
+            (Self::Galera, Some(error)) => Seen::Galera(Err(error)),
+            (Self::Group, Some(error)) => Seen::Group(Err(error)),
+            (Self::Replication, None) => read_only(word != Word::Writes),
+            (Self::Galera, None) => galera(|view| {
+                view.read_only = word == Word::Reads;
+                view.primary_partition = word != Word::Bad;
+                view.desync = word == Word::Leaving;
+            }),
+            (Self::Group, None) => group(|view| {
+                view.viable = word != Word::Bad;
+                view.read_only = word != Word::Claims;
+                view.primary = (word == Word::Claims).then(|| addr(node)).or(view.primary.take());
+            }),
+        }
+    }
+
+    /// Who is where when all is well and `a` writes.
+    pub fn healthy_layout(self) -> &'static str {
+        match self {
+            Self::Replication => "1: a; 2: a b c",
+            Self::Galera => "1: a; 2: b c; 3: b c",
+            Self::Group => "1: a; 3: b c",
+        }
+    }
+
+    /// What `node` says when all is well.
+    pub fn healthy(self, node: &str) -> Word {
+        match (self, node) {
+            (Self::Replication, "a") | (Self::Galera, _) => Word::Writes,
+            (Self::Group, "a") => Word::Claims,
+            _ => Word::Reads,
+        }
+    }
+
+    pub fn settled(self) -> Fleet {
+        let mut fleet = Fleet::new(&self.config());
+        for node in NODES {
+            fleet.see(node, self.seen(node, self.healthy(node)));
+        }
+        assert_eq!(fleet.layout(), self.healthy_layout());
+        fleet.pass(5_000).events();
+        fleet
+    }
+}
+
+/// A fleet with what it was told, a second apart.
+#[derive(Clone)]
+pub struct History {
+    pub kind: Kind,
+    pub fleet: Fleet,
+    pub told: Vec<(usize, Word)>,
+    /// What each node said last, and before that; errors count.
+    last: [[Option<Word>; 2]; 3],
+    /// Old writers, and who took over from them while they could not be reached.
+    replaced: BTreeSet<(usize, usize)>,
+    /// Who has written since it was read-only: its return after a failure is no promotion.
+    has_written: BTreeSet<usize>,
+}
+
+impl History {
+    pub fn new(kind: Kind) -> Self {
+        let mut history = Self {
+            kind,
+            fleet: kind.settled(),
+            told: Vec::new(),
+            last: [[None; 2]; 3],
+            replaced: BTreeSet::new(),
+            has_written: BTreeSet::from([0]),
+        };
+        for (index, node) in NODES.into_iter().enumerate() {
+            history.last[index] = [Some(kind.healthy(node)); 2];
+        }
+        history
+    }
+
+    /// One more sighting, a second later.
+    pub fn tell(&mut self, node: usize, word: Word) {
+        let before = self.writers();
+        let revision = self.fleet.topology.layout().clone();
+        self.fleet.pass(1_000).see(NODES[node], self.kind.seen(NODES[node], word));
+        self.told.push((node, word));
+        self.last[node] = [Some(word), self.last[node][0]];
+        if word == Word::Reads {
+            self.replaced.retain(|(old, new)| *old != node && *new != node);
+            self.has_written.remove(&node);
+        }
+        let after = self.writers();
+        for old in 0..3 {
+            let is_new = after.contains(&node) && !before.contains(&node) && !self.has_written.contains(&node);
+            if self.kind == Kind::Replication && is_new && old != node && self.last[old] == [Some(Word::Unreachable); 2] {
+                self.replaced.insert((old, node));
+            }
+        }
+        self.has_written.extend(after);
+        let layout = self.fleet.topology.layout();
+        let is_changed = layout.hostgroups != revision.hostgroups;
+        assert!(layout.revision >= revision.revision, "{self:?}");
+        assert!(!is_changed || layout.revision > revision.revision, "the revision must grow: {self:?}");
+    }
+
+    /// Nodes that are ONLINE in the writer hostgroup.
+    pub fn writers(&self) -> Vec<usize> {
+        let names = self.fleet.hostgroup(1);
+        names.split(' ').filter_map(|name| NODES.iter().position(|node| *node == name)).collect()
+    }
+
+    /// What must hold after any history.
+    pub fn check(&self) {
+        let writers = self.writers();
+        if self.kind != Kind::Replication {
+            assert!(writers.len() <= 1, "max_writers: {self:?}");
+        }
+        for writer in &writers {
+            let word = self.last[*writer][0];
+            assert!(!matches!(word, Some(Word::Reads | Word::Bad)), "a writer that must not write: {self:?}");
+        }
+        for (old, _) in &self.replaced {
+            assert!(!writers.contains(old), "an old writer is back: {self:?}");
+        }
+        let is_candidate = |node: &usize| match self.kind {
+            Kind::Galera => self.last[*node] == [Some(Word::Writes); 2],
+            // The others agree, so it is no question who it is.
+            Kind::Replication | Kind::Group => {
+                let says_so = matches!(self.last[*node], [Some(Word::Writes | Word::Claims), Some(Word::Writes | Word::Claims)]);
+                says_so
+                    && (0..3).filter(|other| other != node).all(|other| self.last[other][0] == Some(Word::Reads))
+                    && self.is_named(*node)
+            }
+        };
+        assert!(!writers.is_empty() || !(0..3).any(|node| is_candidate(&node)), "no writer while there is a candidate: {self:?}");
+    }
+
+    /// Secondaries of the alphabet name `a`; so only `a` is undisputed.
+    fn is_named(&self, node: usize) -> bool {
+        self.kind == Kind::Replication || node == 0
+    }
+
+    /// All is well from now on, and time passes: every state that is not ONLINE must end.
+    pub fn recover(&mut self) {
+        for _ in 0..10 {
+            for node in NODES {
+                let word = self.kind.healthy(node);
+                self.fleet.see(node, Seen::Ping(Ok(100))).see(node, self.kind.seen(node, word));
+            }
+            self.fleet.pass(1_000);
+        }
+        assert_eq!(self.fleet.layout(), self.kind.healthy_layout(), "{self:?}");
+    }
+}
+
+impl std::fmt::Debug for History {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let told: Vec<String> = self.told.iter().map(|(node, word)| format!("{}:{word:?}", NODES[*node])).collect();
+        write!(f, "{:?}: {} => {}", self.kind, told.join(" "), self.fleet.layout())
+    }
+}

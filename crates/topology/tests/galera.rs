@@ -1,0 +1,281 @@
+//! Galera: where every node is, in each state that the documentation names.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Fleet, addr, galera, issue, unreachable};
+use model::HostgroupId;
+use model::fleet::SignalKind;
+use topology::{Order, ProbeError, Seen};
+
+fn settled(writer_is_also_reader: u8) -> Fleet {
+    let mut fleet = Fleet::new(&issue(writer_is_also_reader));
+    for node in ["23", "233", "22"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    fleet.events();
+    fleet
+}
+
+#[test]
+fn the_configuration_of_the_issue_puts_every_node_where_an_operator_expects() {
+    assert_eq!(Fleet::new(&issue(0)).layout(), "100: 22; 101: 22 23 233");
+    for (setting, expected) in
+        [(0, "100: 22; 101: 23 233; 102: 23 233"), (1, "100: 22; 101: 22 23 233; 102: 23 233"), (2, "100: 22; 101: 23 233; 102: 23 233")]
+    {
+        assert_eq!(settled(setting).layout(), expected, "writer_is_also_reader={setting}");
+    }
+}
+
+#[test]
+fn with_no_backup_left_the_writer_reads_if_it_may() {
+    for (setting, expected) in [
+        (0, "100: 22; 9101: 23(SHUNNED,cut off) 233(SHUNNED,cut off)"),
+        (1, "100: 22; 101: 22; 9101: 23(SHUNNED,cut off) 233(SHUNNED,cut off)"),
+        (2, "100: 22; 101: 22; 9101: 23(SHUNNED,cut off) 233(SHUNNED,cut off)"),
+    ] {
+        let mut fleet = settled(setting);
+        for node in ["23", "233"] {
+            fleet.see(node, galera(|view| view.primary_partition = false));
+        }
+        assert_eq!(fleet.layout(), expected, "writer_is_also_reader={setting}");
+    }
+}
+
+/// What a node says, and where it is then, as the writer and as a backup.
+#[test]
+fn states_of_a_node() {
+    type Change = fn(&mut topology::GaleraView);
+    let gone = ("100: 233; 101: 23; 102: 23; 9101: 22(SHUNNED)", "100: 22; 101: 233; 102: 233; 9101: 23(SHUNNED)");
+    let cut_off = ("100: 233; 101: 23; 102: 23; 9101: 22(SHUNNED,cut off)", "100: 22; 101: 233; 102: 233; 9101: 23(SHUNNED,cut off)");
+    let leaving = ("100: 22(OFFLINE_SOFT) 233; 101: 23; 102: 23", "100: 22; 101: 23(OFFLINE_SOFT) 233; 102: 23(OFFLINE_SOFT) 233");
+    let reads = ("100: 233; 101: 22 23; 102: 23", "100: 22; 101: 23 233; 102: 233");
+    let cases: &[(&str, Change, (&str, &str))] = &[
+        ("not primary", |v| v.primary_partition = false, cut_off),
+        ("joining", |v| v.local_state = 1, gone),
+        ("rejects queries", |v| v.reject_queries = true, gone),
+        ("desync", |v| v.desync = true, leaving),
+        ("maintenance", |v| v.maintenance = true, leaving),
+        ("joined", |v| v.local_state = 3, leaving),
+        ("donor", |v| v.local_state = 2, reads),
+        ("read-only", |v| v.read_only = true, reads),
+        ("donor that rejects queries", |v| (v.local_state, v.sst_donor_rejects_queries) = (2, true), leaving),
+    ];
+    for (name, change, (as_writer, as_backup)) in cases {
+        for (node, expected) in [("22", as_writer), ("23", as_backup)] {
+            let mut fleet = settled(0);
+            fleet.pass(5_000).see(node, galera(change));
+            assert_eq!(fleet.layout(), *expected, "{name}: {node}");
+            fleet.pass(5_000).see(node, galera(|_| {})).pass(10_000);
+            assert_eq!(fleet.layout(), "100: 22; 101: 23 233; 102: 23 233", "{name}: {node} is well again");
+        }
+    }
+}
+
+#[test]
+fn the_last_node_writes_though_it_is_about_to_leave() {
+    let mut fleet = settled(0);
+    for node in ["23", "233"] {
+        fleet.see(node, galera(|view| view.primary_partition = false));
+    }
+    fleet.see("22", galera(|view| view.desync = true));
+    assert_eq!(fleet.hostgroup(100), "22");
+    fleet.see("22", galera(|view| view.primary_partition = false));
+    assert_eq!(fleet.hostgroup(100), "");
+}
+
+#[test]
+fn errors_count_as_the_settings_say() {
+    let failed = || ProbeError::Failed("nonsense".to_owned());
+    let denied = || ProbeError::Denied("1045".to_owned());
+    type Make = fn() -> ProbeError;
+    let cases: [(&str, Make, Option<u32>); 4] = [
+        ("unreachable", unreachable, Some(2)),
+        ("failed", failed, Some(2)),
+        ("timeout", || ProbeError::Timeout, Some(3)),
+        ("denied", denied, None),
+    ];
+    for (name, error, after) in cases {
+        let mut fleet = settled(0);
+        for count in 1..=20 {
+            fleet.pass(20).see("22", Seen::Galera(Err(error())));
+            let expected = if after.is_some_and(|after| count >= after) { "233" } else { "22" };
+            assert_eq!(fleet.hostgroup(100), expected, "{name} {count} times");
+        }
+    }
+}
+
+#[test]
+fn one_refused_connect_is_enough_when_traffic_says_so_too() {
+    let mut fleet = settled(0);
+    fleet.signal("22", 100, SignalKind::ConnectionLost);
+    assert_eq!(fleet.hostgroup(100), "22");
+    assert_eq!(fleet.interval_ms("22", "Galera"), 20);
+    fleet.see("22", Seen::Galera(Err(unreachable())));
+    assert_eq!(fleet.hostgroup(100), "233");
+}
+
+fn with(variables: &str) -> Fleet {
+    let mut fleet = Fleet::new(&format!("mysql_variables = {{ {variables} }}\n{}", issue(0)));
+    for node in ["22", "23", "233"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    fleet
+}
+
+fn order(fleet: &mut Fleet, order: &Order) -> Result<(), String> {
+    let now_ms = fleet.now_ms;
+    fleet.topology.order(now_ms, order)
+}
+
+/// The writer goes and comes back; who writes at once, after 9 999 ms, after 10 s, and after a command.
+#[test]
+fn fail_back_is_a_policy() {
+    let cases = [
+        ("failback=\"never\"", ["233", "233", "233", "22"]),
+        ("failback=\"immediate\"", ["22", "22", "22", "22"]),
+        ("failback=\"delayed\"", ["233", "233", "22", "22"]),
+        ("failback=\"command\"", ["233", "233", "233", "22"]),
+    ];
+    for (setting, expected) in cases {
+        let mut fleet = with(setting);
+        fleet.pass(5_000).see("22", galera(|view| view.primary_partition = false));
+        assert_eq!(fleet.hostgroup(100), "233");
+        fleet.pass(5_000).see("22", galera(|_| {}));
+        let mut seen = vec![fleet.hostgroup(100)];
+        seen.push(fleet.pass(9_999).hostgroup(100));
+        seen.push(fleet.pass(1).hostgroup(100));
+        let is_back = fleet.hostgroup(100) == "22";
+        let ordered = order(&mut fleet, &Order::Failback { writer: HostgroupId(100) });
+        assert_eq!(ordered.is_err(), is_back, "{setting}: {ordered:?}");
+        seen.push(fleet.hostgroup(100));
+        assert_eq!(seen, expected, "{setting}");
+        // It stays, also while others are seen.
+        fleet.pass(5_000).see("233", galera(|_| {})).pass(60_000);
+        assert_eq!(fleet.hostgroup(100), "22", "{setting}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_well_for_long_does_not_come_back() {
+    let mut fleet = with("failback_delay_ms=10000");
+    fleet.pass(5_000).see("22", galera(|view| view.primary_partition = false));
+    for _ in 0..5 {
+        fleet.pass(5_000).see("22", galera(|_| {})).pass(5_000).see("22", galera(|view| view.desync = true));
+        assert_eq!(fleet.hostgroup(100), "233", "the delay begins anew");
+    }
+}
+
+#[test]
+fn an_operator_prefers_a_writer() {
+    let mut fleet = settled(0);
+    let prefer = |server: Option<&str>| Order::Prefer { writer: HostgroupId(100), server: server.map(addr) };
+    order(&mut fleet, &prefer(Some("23"))).unwrap();
+    assert_eq!(fleet.layout(), "100: 23; 101: 22 233; 102: 22 233");
+    fleet.pass(60_000);
+    assert_eq!(fleet.hostgroup(100), "23", "it holds");
+    fleet.see("23", galera(|view| view.desync = true));
+    assert_eq!(fleet.hostgroup(100), "22 23(OFFLINE_SOFT)", "as long as it can write");
+    fleet.pass(1_000).see("23", galera(|_| {}));
+    assert_eq!(fleet.hostgroup(100), "23");
+    order(&mut fleet, &prefer(None)).unwrap();
+    assert_eq!(fleet.hostgroup(100), "22");
+}
+
+#[test]
+fn a_drained_writer_stays_until_its_work_is_done() {
+    let mut fleet = settled(0);
+    fleet.pass(1_000);
+    order(&mut fleet, &Order::Drain { server: addr("22"), is_drained: true }).unwrap();
+    assert_eq!(fleet.layout(), "100: 22(OFFLINE_SOFT) 233; 101: 23; 102: 23");
+    fleet.pass(60_000).see("22", galera(|_| {}));
+    assert_eq!(fleet.layout(), "100: 22(OFFLINE_SOFT) 233; 101: 23; 102: 23");
+    order(&mut fleet, &Order::Drain { server: addr("22"), is_drained: false }).unwrap();
+    fleet.pass(10_000);
+    assert_eq!(fleet.layout(), "100: 22; 101: 23 233; 102: 23 233");
+    assert!(order(&mut fleet, &Order::Drain { server: addr("nobody"), is_drained: true }).is_err());
+}
+
+#[test]
+fn a_backup_writer_of_the_same_segment_is_preferred() {
+    let mut fleet = Fleet::new(&issue(0));
+    fleet.see("22", galera(|view| view.segment = 1)).see("23", galera(|view| view.segment = 1)).see("233", galera(|view| view.segment = 2));
+    fleet.pass(5_000).see("22", galera(|view| (view.segment, view.primary_partition) = (1, false)));
+    assert_eq!(fleet.hostgroup(100), "23", "though 233 comes first by name");
+}
+
+#[test]
+fn readers_whose_queue_is_long_are_not_read_from() {
+    let behind = |count| galera(move |view| view.recv_queue = count);
+    let mut fleet = settled(0);
+    for expected in ["23 233", "23(SHUNNED_REPLICATION_LAG) 233"] {
+        fleet.pass(5_000).see("23", behind(11)).see("22", behind(1_000));
+        assert_eq!(fleet.hostgroup(101), expected);
+    }
+    assert_eq!((fleet.hostgroup(100).as_str(), fleet.hostgroup(102).as_str()), ("22", "23 233"), "writers are not measured by it");
+    fleet.see("23", behind(10));
+    assert_eq!(fleet.hostgroup(101), "23 233");
+    // 0 is no limit.
+    let mut fleet = Fleet::new(&issue(0).replace("max_transactions_behind=10", "max_transactions_behind=0"));
+    for _ in 0..3 {
+        fleet.see("22", behind(0)).see("23", behind(9_999)).see("233", behind(9_999));
+    }
+    assert_eq!(fleet.hostgroup(101), "23 233");
+}
+
+#[test]
+fn several_writers() {
+    let text = issue(0).replace("max_writers=1", "max_writers=2");
+    let mut fleet = Fleet::new(&text);
+    fleet.see("22", galera(|_| {})).see("23", galera(|_| {})).see("233", galera(|_| {}));
+    assert_eq!(fleet.layout(), "100: 22 233; 101: 23; 102: 23");
+    fleet.pass(5_000).see("233", galera(|view| view.primary_partition = false));
+    assert_eq!(fleet.layout(), "100: 22 23; 9101: 233(SHUNNED,cut off)");
+}
+
+/// Its own row for the hostgroup, else that of its writer hostgroup, else the reader's.
+#[test]
+fn rows_stand_in_for_each_other() {
+    let text = issue(1).replace(
+        "address=\"23\", port=3306, weight=10000, max_connections=2000",
+        "address=\"23\", port=3306, weight=7, max_connections=70",
+    );
+    let mut fleet = Fleet::new(&text);
+    fleet.see("22", galera(|_| {})).see("23", galera(|_| {})).see("233", galera(|_| {}));
+    let row = |hostgroup: u32, host: &str| {
+        let all = &fleet.topology.layout().hostgroups[&HostgroupId(hostgroup)];
+        let server = &all.iter().find(|p| &*p.server.key.host == host).unwrap().server;
+        assert_eq!(server.key.hostgroup, HostgroupId(hostgroup));
+        (server.weight, server.max_connections)
+    };
+    assert_eq!(row(100, "22"), (10_000, 2_000));
+    assert_eq!(row(101, "22"), (100, 2_000));
+    assert_eq!(row(102, "23"), (7, 70));
+}
+
+/// An operator's status holds where the row is, and a server that is kept out of writing does not.
+#[test]
+fn operators_keep_servers_out() {
+    let off = |row: &str, status: &str| issue(0).replace(row, &format!("{row}, status=\"{status}\""));
+    for status in ["OFFLINE_SOFT", "SHUNNED", "OFFLINE_HARD"] {
+        let mut fleet = Fleet::new(&off("hostgroup=100, address=\"22\", port=3306", status));
+        fleet.see("22", galera(|_| {})).see("23", galera(|_| {})).see("233", galera(|_| {}));
+        assert_eq!(fleet.layout(), format!("100: 22({status}) 233; 101: 22 23; 102: 23"));
+        let mut fleet = Fleet::new(&off("hostgroup=101, address=\"23\", port=3306", status));
+        fleet.see("22", galera(|_| {})).see("23", galera(|_| {})).see("233", galera(|_| {}));
+        assert_eq!(fleet.layout(), format!("100: 22; 101: 23({status}) 233; 102: 233"));
+    }
+}
+
+#[test]
+fn events_say_what_was_seen_and_why() {
+    let mut fleet = settled(0);
+    fleet.pass(5_000).see("22", galera(|view| view.primary_partition = false));
+    let events = fleet.topology.take_events();
+    let role = events.iter().find(|event| event.server == Some(addr("22"))).unwrap();
+    assert_eq!((role.at_ms, role.cluster, role.by), (5_000, Some(HostgroupId(100)), "probe"));
+    assert_eq!((role.from.as_str(), role.to.as_str(), role.why.as_str()), ("writer", "offline", "not in the primary component"));
+    assert!(role.seen.contains("wsrep_cluster_status=non-Primary"), "{role:?}");
+    let taken = events.iter().find(|event| event.server == Some(addr("233"))).unwrap();
+    assert_eq!((taken.from.as_str(), taken.to.as_str()), ("backup_writer,reader", "writer"));
+}

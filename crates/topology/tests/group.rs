@@ -1,0 +1,167 @@
+//! Group Replication: members elect, the proxy follows.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Fleet, addr, group, group_replication, unreachable};
+use topology::{GroupView, ProbeError, Seen};
+
+fn settled_with(text: &str) -> Fleet {
+    let mut fleet = Fleet::new(text);
+    fleet.see("a", group(|view| view.read_only = false)).see("b", group(|_| {})).see("c", group(|_| {}));
+    fleet.events();
+    fleet
+}
+
+fn settled() -> Fleet {
+    settled_with(&group_replication(1, 0))
+}
+
+fn primary_is(name: &str, read_only: bool) -> Seen {
+    group(|view| (view.primary, view.read_only) = (Some(addr(name)), read_only))
+}
+
+#[test]
+fn the_primary_writes() {
+    for (reads, expected) in [(0, "1: a; 3: b c"), (1, "1: a; 3: a b c"), (2, "1: a; 3: a b c")] {
+        assert_eq!(settled_with(&group_replication(1, reads)).layout(), expected, "writer_is_also_reader={reads}");
+    }
+}
+
+#[test]
+fn a_switch_is_followed() {
+    let mut fleet = settled();
+    fleet.pass(5_000).see("a", primary_is("b", true));
+    assert_eq!(fleet.layout(), "3: a b c", "who is not primary any more does not write");
+    fleet.pass(20).see("b", primary_is("b", false));
+    assert_eq!(fleet.layout(), "1: b; 3: a c");
+}
+
+#[test]
+fn the_primary_crashes() {
+    let mut fleet = settled();
+    fleet.pass(1_000).see("a", Seen::Group(Err(unreachable()))).pass(20).see("a", Seen::Group(Err(unreachable())));
+    assert_eq!(fleet.layout(), "3: b c; 4: a(SHUNNED,cut off)");
+    // c is asked first, and still names a.
+    fleet.pass(20).see("c", group(|_| {})).see("b", primary_is("b", false));
+    assert_eq!(fleet.layout(), "1: b; 3: c; 4: a(SHUNNED,cut off)");
+    fleet.pass(5_000).see("a", primary_is("b", true));
+    assert_eq!(fleet.layout(), "1: b; 3: a c");
+}
+
+#[test]
+fn one_odd_view_makes_no_primary() {
+    let mut fleet = settled();
+    fleet.pass(5_000).see("b", primary_is("b", false));
+    assert_eq!(fleet.hostgroup(1), "a", "two name a, one names b");
+    assert_eq!(fleet.interval_ms("c", "Group"), 20);
+    fleet.pass(20).see("c", primary_is("b", true));
+    assert_eq!(fleet.hostgroup(1), "b", "two name b");
+}
+
+#[test]
+fn who_sees_no_majority_is_out() {
+    let mut fleet = settled();
+    let states = |states: [&str; 3]| ["a", "b", "c"].map(addr).into_iter().zip(states.map(str::to_owned)).collect();
+    fleet.pass(5_000).see(
+        "a",
+        group(|view| {
+            (view.viable, view.read_only) = (false, false);
+            view.members = states(["ONLINE", "UNREACHABLE", "UNREACHABLE"]);
+        }),
+    );
+    assert_eq!(fleet.layout(), "3: b c; 4: a(SHUNNED,cut off)", "what commits there waits, for ever if nobody helps");
+    fleet.pass(5_000).see(
+        "a",
+        group(|view| {
+            view.viable = false;
+            view.members = vec![(addr("a"), "ERROR".to_owned())];
+        }),
+    );
+    assert_eq!(fleet.layout(), "3: b c; 4: a(SHUNNED)", "it has left the group, and says so to whoever waits");
+    fleet.see("a", group(|view| view.read_only = false));
+    assert_eq!(fleet.layout(), "1: a; 3: b c");
+}
+
+#[test]
+fn the_multi_primary_mode_has_backup_writers() {
+    for (reads, expected) in [(0, "1: a; 2: b c; 3: b c"), (1, "1: a; 2: b c; 3: a b c"), (2, "1: a; 2: b c; 3: b c")] {
+        let mut fleet = Fleet::new(&group_replication(1, reads));
+        for member in ["c", "b", "a"] {
+            fleet.see(member, group(|view| (view.read_only, view.primary) = (false, None)));
+        }
+        assert_eq!(fleet.layout(), expected, "writer_is_also_reader={reads}");
+    }
+    let mut fleet = Fleet::new(&group_replication(2, 0));
+    for member in ["a", "b", "c"] {
+        fleet.see(member, group(|view| (view.read_only, view.primary) = (false, None)));
+    }
+    assert_eq!(fleet.layout(), "1: a c; 2: b; 3: b");
+}
+
+#[test]
+fn members_that_are_behind_are_not_read_from() {
+    let behind = |count| group(move |view: &mut GroupView| view.transactions_behind = count);
+    let mut fleet = settled();
+    for expected in ["b c", "b c", "b(SHUNNED_REPLICATION_LAG) c"] {
+        fleet.pass(5_000).see("b", behind(101));
+        assert_eq!(fleet.hostgroup(3), expected);
+    }
+    fleet.pass(5_000).see("b", behind(100));
+    assert_eq!(fleet.hostgroup(3), "b c");
+    // Both lag: one stays.
+    for count in 0..3 {
+        fleet.pass(5_000).see("b", behind(200 + count)).see("c", behind(300));
+    }
+    assert_eq!(fleet.hostgroup(3), "b c(SHUNNED_REPLICATION_LAG)");
+}
+
+#[test]
+fn errors_count_as_the_settings_say() {
+    let failed = || ProbeError::Failed("nonsense".to_owned());
+    let denied = || ProbeError::Denied("1045".to_owned());
+    type Make = fn() -> ProbeError;
+    let cases: [(Make, Option<u32>); 4] = [(unreachable, Some(2)), (failed, Some(2)), (|| ProbeError::Timeout, Some(3)), (denied, None)];
+    for (error, after) in cases {
+        let mut fleet = settled();
+        for count in 1..=10 {
+            fleet.pass(20).see("b", Seen::Group(Err(error())));
+            let is_out = after.is_some_and(|after| count >= after);
+            assert_eq!(fleet.hostgroup(3), if is_out { "c" } else { "b c" }, "{:?} {count} times", error());
+        }
+        fleet.pass(5_000).see("b", group(|_| {}));
+        assert_eq!(fleet.hostgroup(3), "b c");
+    }
+}
+
+#[test]
+fn members_are_found_and_leave() {
+    let mut fleet = settled();
+    let with_d = |view: &mut GroupView| view.members.push((addr("d"), "ONLINE".to_owned()));
+    fleet.pass(5_000).see("b", group(with_d));
+    assert_eq!(fleet.events(), ["discovery d unknown>found"]);
+    assert_eq!(fleet.layout(), "1: a; 3: b c", "its name may be one that cannot be reached");
+    assert_eq!(fleet.interval_ms("d", "Group"), 5_000);
+    fleet.pass(20).see("d", group(with_d));
+    assert_eq!(fleet.layout(), "1: a; 3: b c d");
+    fleet.configure(&group_replication(1, 0));
+    assert_eq!(fleet.layout(), "1: a; 3: b c d", "a new configuration does not forget it");
+    // It stops, then the others do not name it any more.
+    fleet.pass(20).see("d", Seen::Group(Err(unreachable()))).pass(20).see("d", Seen::Group(Err(unreachable())));
+    assert_eq!(fleet.layout(), "1: a; 3: b c; 4: d(SHUNNED,cut off)");
+    for member in ["b", "c", "b"] {
+        assert!(fleet.checks().contains_key("d:3306"));
+        fleet.pass(5_000).see(member, group(|_| {}));
+    }
+    assert_eq!(fleet.layout(), "1: a; 3: b c");
+    assert!(!fleet.checks().contains_key("d:3306"));
+    assert_eq!(fleet.events().last().unwrap(), "discovery d found>left");
+}
+
+#[test]
+fn members_with_other_names_in_the_group_are_not_found_twice() {
+    let mut fleet = settled();
+    let named = |view: &mut GroupView| view.members = ["n1", "n2", "n3"].map(|name| (addr(name), "ONLINE".to_owned())).to_vec();
+    fleet.pass(5_000).see("b", group(named));
+    assert_eq!(fleet.checks().len(), 3);
+}

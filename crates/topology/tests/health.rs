@@ -1,0 +1,217 @@
+//! Health that has nothing to do with roles: pings, lag, warming up, and what is looked at how often.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Fleet, REPLICATION, read_only, unreachable};
+use topology::{GtidSet, Lag, ProbeError, Seen};
+
+const PLAIN: &str = "mysql_servers = (
+  { hostgroup=5, address=\"a\", port=3306, max_replication_lag=10 }, { hostgroup=5, address=\"b\", port=3306, max_replication_lag=10 },
+  { hostgroup=6, address=\"a\", port=3306 } )";
+
+fn ping(error: ProbeError) -> Seen {
+    Seen::Ping(Err(error))
+}
+
+fn lag(seconds: u64) -> Seen {
+    Seen::Lag(Ok(Lag::Behind(seconds * 1_000)))
+}
+
+#[test]
+fn missed_pings_shun_and_sever_everywhere() {
+    let mut fleet = Fleet::new(PLAIN);
+    for expected in ["5: a b; 6: a", "5: a b; 6: a", "5: a(SHUNNED,sever) b; 6: a(SHUNNED,sever)"] {
+        fleet.pass(8_000).see("a", ping(unreachable()));
+        assert_eq!(fleet.layout(), expected);
+    }
+    assert_eq!(fleet.events(), ["status a ONLINE>SHUNNED", "status a ONLINE>SHUNNED"]);
+    fleet.pass(8_000).see("a", Seen::Ping(Ok(100)));
+    assert_eq!(fleet.layout(), "5: a b; 6: a");
+}
+
+#[test]
+fn a_refused_login_is_no_missed_ping() {
+    let mut fleet = Fleet::new(PLAIN);
+    for _ in 0..10 {
+        fleet.pass(8_000).see("a", ping(ProbeError::Denied("1045".to_owned())));
+    }
+    assert_eq!(fleet.layout(), "5: a b; 6: a");
+    assert_eq!(fleet.events(), ["suspicion a >unknown"], "it is told once");
+}
+
+#[test]
+fn a_lone_server_that_is_slow_is_not_severed_at_once() {
+    let mut fleet = Fleet::new(PLAIN);
+    for count in 1..=9 {
+        fleet.pass(1_000).see("a", ping(ProbeError::Timeout));
+        let expected = match count {
+            1..=2 => "5: a b; 6: a",
+            3..=8 => "5: a(SHUNNED,sever) b; 6: a",
+            _ => "5: a(SHUNNED,sever) b; 6: a(SHUNNED,sever)",
+        };
+        assert_eq!(fleet.layout(), expected, "{count} timeouts");
+    }
+    fleet.see("a", Seen::Ping(Ok(100)));
+    assert_eq!(fleet.layout(), "5: a b; 6: a");
+}
+
+#[test]
+fn replicas_that_lag_are_not_read_from() {
+    let mut fleet = Fleet::new(PLAIN);
+    fleet.see("a", lag(11)).see("b", lag(10));
+    assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a");
+    fleet.see("a", lag(10));
+    assert_eq!(fleet.layout(), "5: a b; 6: a");
+    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).see("b", lag(0));
+    assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a", "unknown counts as 60 s");
+    fleet.see("a", Seen::Lag(Err(ProbeError::Timeout)));
+    assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a", "an error changes nothing");
+    fleet.see("a", Seen::Lag(Ok(Lag::NotReplica)));
+    assert_eq!(fleet.layout(), "5: a b; 6: a");
+}
+
+#[test]
+fn several_samples_may_be_asked_for() {
+    let mut fleet = Fleet::new(&format!("mysql_variables = {{ monitor_replication_lag_count=3 }}\n{PLAIN}"));
+    for (seconds, expected) in [(11, "a b"), (11, "a b"), (5, "a b"), (11, "a b"), (11, "a b"), (11, "a(SHUNNED_REPLICATION_LAG) b")] {
+        fleet.see("a", lag(seconds));
+        assert_eq!(fleet.hostgroup(5), expected);
+    }
+}
+
+#[test]
+fn the_least_lagging_readers_stay() {
+    let mut fleet = Fleet::new(PLAIN);
+    fleet.see("a", lag(100)).see("b", lag(200));
+    assert_eq!(fleet.hostgroup(5), "a b(SHUNNED_REPLICATION_LAG)");
+    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).see("b", lag(40));
+    assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b");
+    // With no floor, none stays; but a lone server always does.
+    let mut fleet = Fleet::new(&format!("mysql_variables = {{ reader_floor=0 }}\n{PLAIN}"));
+    fleet.see("a", lag(100)).see("b", lag(200));
+    assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b(SHUNNED_REPLICATION_LAG)");
+    for _ in 0..3 {
+        fleet.see("a", ping(unreachable()));
+    }
+    assert_eq!(fleet.hostgroup(5), "a(SHUNNED,sever) b", "the last one");
+}
+
+#[test]
+fn a_writer_does_not_lag() {
+    let text = REPLICATION.replace("port=3306", "port=3306, max_replication_lag=10");
+    let mut fleet = Fleet::new(&text);
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    for server in ["a", "b", "c"] {
+        fleet.see(server, Seen::Lag(Ok(Lag::Unknown)));
+    }
+    // The writer is the reader that the floor asks for.
+    assert_eq!(fleet.layout(), "1: a; 2: a b(SHUNNED_REPLICATION_LAG) c(SHUNNED_REPLICATION_LAG)");
+}
+
+#[test]
+fn a_restarted_server_waits_for_its_buffer_pool() {
+    let waiting = format!("mysql_variables = {{ wait_for_buffer_pool_load=true }}\n{PLAIN}");
+    let restart = |fleet: &mut Fleet| {
+        for _ in 0..3 {
+            fleet.pass(1_000).see("a", ping(unreachable()));
+        }
+        fleet.pass(1_000).see("a", Seen::Ping(Ok(100)));
+    };
+    let is_checked = |fleet: &Fleet| fleet.checks()["a:3306"].contains(&"BufferPool".to_owned());
+    type Answer = Result<(bool, u64), ProbeError>;
+    let answers: [(Answer, &str); 5] = [
+        (Ok((false, 5)), "a(SHUNNED) b"),
+        (Err(ProbeError::Timeout), "a(SHUNNED) b"),
+        (Ok((true, 6)), "a b"),
+        (Ok((false, 100_000)), "a b"),
+        (Err(ProbeError::Denied("1045".to_owned())), "a b"),
+    ];
+    for (answer, expected) in answers {
+        let mut fleet = Fleet::new(&waiting);
+        assert!(!is_checked(&fleet));
+        restart(&mut fleet);
+        assert_eq!(fleet.layout(), "5: a(SHUNNED) b; 6: a", "in hostgroup 6 nobody else is there");
+        assert!(is_checked(&fleet));
+        fleet.pass(1_000).see("a", Seen::BufferPool(answer.clone()));
+        assert_eq!(fleet.hostgroup(5), expected, "{answer:?}");
+        fleet.pass(600_000);
+        assert_eq!(fleet.hostgroup(5), "a b", "it ends by time");
+        assert!(!is_checked(&fleet));
+    }
+    let mut fleet = Fleet::new(PLAIN);
+    restart(&mut fleet);
+    assert_eq!(fleet.hostgroup(5), "a b", "only if asked for");
+}
+
+#[test]
+fn what_is_looked_at() {
+    let text = "mysql_servers = ( { hostgroup=1, address=\"a\", port=3306 }, { hostgroup=2, address=\"a\", port=3307, use_ssl=1 },
+        { hostgroup=2, address=\"/run/s\", port=0 }, { hostgroup=3, address=\"a\", port=3306, max_replication_lag=1, use_ssl=1 },
+        { hostgroup=3, address=\"off\", port=3306, status=\"OFFLINE_HARD\" } )
+      mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2, check_type=\"super_read_only\" } )";
+    let fleet = Fleet::new(text);
+    let checks = fleet.checks();
+    assert_eq!(checks["a:3306"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Lag"]);
+    assert_eq!(checks["a:3307"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)"], "another port is another server");
+    assert_eq!(checks.len(), 2, "neither sockets nor what is OFFLINE_HARD");
+    assert!(fleet.topology.checks().iter().all(|check| check.server.use_ssl), "TLS wins over none");
+}
+
+fn gtids(set: &str) -> Seen {
+    Seen::Gtids(Ok(GtidSet::parse(set).unwrap()))
+}
+
+/// Three servers, of which `a` writes, with a limit of 10 transactions.
+fn counted(more: &str) -> Fleet {
+    let mut fleet = Fleet::new(&format!("mysql_variables = {{ max_transactions_behind=10, {more} }}\n{REPLICATION}"));
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    fleet
+}
+
+#[test]
+fn a_replica_that_lacks_too_many_transactions_is_not_read_from() {
+    let mut fleet = counted("");
+    fleet.see("b", gtids("0-1-5")).see("c", gtids("0-1-100"));
+    assert_eq!(fleet.hostgroup(2), "a b c", "nothing is known of the writer");
+    fleet.pass(10).see("a", gtids("0-1-100"));
+    assert_eq!(fleet.hostgroup(2), "a b c", "the replicas have not been asked since");
+    fleet.pass(10).see("b", gtids("0-1-89")).see("c", gtids("0-1-90"));
+    assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c");
+    fleet.pass(10).see("a", gtids("0-1-500"));
+    assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c", "what was written since is no lag yet");
+    fleet.see("b", Seen::Gtids(Err(ProbeError::Timeout)));
+    assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c", "no answer is no sign of health");
+    fleet.pass(10).see("b", gtids("0-1-495"));
+    assert_eq!(fleet.hostgroup(2), "a b c");
+    assert_eq!(fleet.hostgroup(1), "a", "the writer does not lag");
+}
+
+#[test]
+fn a_count_of_results_and_the_floor_hold_for_transactions_too() {
+    let mut fleet = counted("monitor_replication_lag_count=2, monitor_writer_is_also_reader=false, reader_floor=1");
+    fleet.see("a", gtids("aa:1-100")).pass(10).see("b", gtids("aa:1-5")).see("c", gtids("aa:1-50"));
+    assert_eq!(fleet.hostgroup(2), "b c", "once is not enough");
+    fleet.pass(10).see("b", gtids("aa:1-6"));
+    assert_eq!(fleet.hostgroup(2), "b(SHUNNED_REPLICATION_LAG) c");
+    fleet.see("c", gtids("aa:1-51"));
+    assert_eq!(fleet.hostgroup(2), "b(SHUNNED_REPLICATION_LAG) c", "the one that lacks least is kept");
+}
+
+#[test]
+fn after_a_failover_the_new_writer_is_what_counts() {
+    let mut fleet = counted("");
+    fleet.see("a", gtids("aa:1-100")).see("b", gtids("aa:1-80")).see("c", gtids("aa:1-80"));
+    assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c(SHUNNED_REPLICATION_LAG)");
+    fleet.see("a", read_only(true)).see("b", read_only(false)).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: b; 2: a b c", "b has no more than c");
+}
+
+#[test]
+fn gtids_are_asked_for_where_a_limit_is() {
+    let asked = |fleet: &Fleet| fleet.checks().values().flatten().filter(|kind| *kind == "Gtids").count();
+    assert_eq!(asked(&Fleet::new(REPLICATION)), 0);
+    assert_eq!(asked(&counted("")), 3);
+    let of_the_readers = "mysql_hostgroup_attributes = ( { hostgroup_id=2, hostgroup_settings=\"{\\\"max_transactions_behind\\\":5}\" } )";
+    assert_eq!(asked(&Fleet::new(&format!("{of_the_readers}\n{REPLICATION}"))), 3);
+}

@@ -1,0 +1,150 @@
+//! Long histories: what holds after every one of them, whatever the order in which simultaneous sightings come in.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::histories::{History, KINDS, Kind, NODES, Word};
+use common::{Fleet, galera};
+use proptest::prelude::*;
+use topology::{ProbeError, Seen};
+
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop::sample::select(KINDS.to_vec())
+}
+
+/// Nodes and letters of the alphabet.
+fn tellings(longest: usize) -> impl Strategy<Value = Vec<(usize, usize)>> {
+    prop::collection::vec((0..3_usize, 0..12_usize), 0..longest)
+}
+
+fn letter(kind: Kind, index: usize) -> Word {
+    kind.alphabet()[index % kind.alphabet().len()]
+}
+
+fn told(kind: Kind, tellings: &[(usize, usize)]) -> History {
+    let mut history = History::new(kind);
+    for (node, index) in tellings {
+        history.tell(*node, letter(kind, *index));
+        history.check();
+    }
+    history
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn long_histories_hold_and_end_well(kind in kinds(), tellings in tellings(60)) {
+        told(kind, &tellings).recover();
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_output(kind in kinds(), tellings in tellings(30)) {
+        let (mut one, mut two) = (told(kind, &tellings), told(kind, &tellings));
+        prop_assert_eq!(one.fleet.topology.layout(), two.fleet.topology.layout());
+        prop_assert_eq!(one.fleet.topology.checks(), two.fleet.topology.checks());
+        prop_assert_eq!(one.fleet.topology.take_events(), two.fleet.topology.take_events());
+    }
+
+    #[test]
+    fn the_order_of_simultaneous_sightings_does_not_matter(
+        kind in kinds(),
+        tellings in tellings(12),
+        rounds in prop::collection::vec((0..12_usize, 0..12_usize, 0..12_usize, 0..6_usize), 1..6),
+    ) {
+        let before = told(kind, &tellings);
+        let (mut one, mut two) = (before.fleet.clone(), before.fleet);
+        for (a, b, c, order) in rounds {
+            let words = [a, b, c].map(|index| letter(kind, index));
+            one.pass(1_000);
+            two.pass(1_000);
+            for node in ORDERS[0] {
+                one.see(NODES[node], kind.seen(NODES[node], words[node]));
+            }
+            for node in ORDERS[order] {
+                two.see(NODES[node], kind.seen(NODES[node], words[node]));
+            }
+            prop_assert_eq!(&one.topology.layout().hostgroups, &two.topology.layout().hostgroups);
+        }
+    }
+
+    #[test]
+    fn sightings_that_come_together_are_as_good_as_one_by_one(
+        kind in kinds(),
+        tellings in tellings(12),
+        rounds in prop::collection::vec(prop::collection::vec((0..3_usize, 0..12_usize, any::<bool>()), 1..8), 1..6),
+    ) {
+        let before = told(kind, &tellings);
+        let (mut one, mut all) = (before.fleet.clone(), before.fleet);
+        for round in rounds {
+            one.pass(1_000);
+            all.pass(1_000);
+            let ping = |is_ping: bool, seen: Seen| if is_ping { Seen::Ping(seen.error().cloned().map_or(Ok(1), Err)) } else { seen };
+            let seen = round.iter().map(|(node, index, is_ping)| {
+                (common::addr(NODES[*node]), ping(*is_ping, kind.seen(NODES[*node], letter(kind, *index))))
+            });
+            let seen: Vec<_> = seen.collect();
+            for (server, seen) in &seen {
+                one.topology.observe(one.now_ms, server, seen.clone());
+            }
+            let revision = all.topology.layout().revision;
+            all.topology.observe_all(all.now_ms, seen);
+            prop_assert_eq!(&one.topology.layout().hostgroups, &all.topology.layout().hostgroups);
+            prop_assert_eq!(one.topology.checks(), all.topology.checks());
+            prop_assert!(all.topology.layout().revision <= revision + 1, "one cluster, one change");
+        }
+    }
+}
+
+/// From health, any one sighting that is no statement of the server itself that it must not write.
+#[test]
+fn one_odd_sighting_moves_no_role() {
+    for kind in KINDS {
+        let failed = || ProbeError::Failed("nonsense".to_owned());
+        let broken = match kind {
+            Kind::Replication => Seen::ReadOnly(Err(failed())),
+            Kind::Galera => Seen::Galera(Err(failed())),
+            Kind::Group => Seen::Group(Err(failed())),
+        };
+        for node in NODES {
+            let errors = [Word::Unreachable, Word::Timeout, Word::Denied].map(|word| kind.seen(node, word));
+            let pings = [ProbeError::Timeout, common::unreachable()].map(|error| Seen::Ping(Err(error)));
+            let claims = if node == "a" { Vec::new() } else { vec![kind.seen(node, Word::Writes), kind.seen(node, Word::Claims)] };
+            let odd = errors.into_iter().chain(pings).chain(claims).chain([broken.clone()]);
+            // A Galera node that says nothing but that it reads takes itself out of the writers: not odd, a statement.
+            for seen in odd.filter(|seen| kind != Kind::Galera || seen.error().is_some()) {
+                let mut fleet = kind.settled();
+                fleet.see(node, seen.clone());
+                assert_eq!(fleet.layout(), kind.healthy_layout(), "{kind:?} {node} {seen:?}");
+                fleet.pass(20).see(node, kind.seen(node, kind.healthy(node))).pass(1_000);
+                assert_eq!(fleet.layout(), kind.healthy_layout(), "{kind:?} {node} {seen:?}, then well");
+            }
+        }
+    }
+}
+
+/// One node in a component of its own, which calls itself primary.
+#[test]
+fn the_smaller_of_two_primary_components_is_out() {
+    let settled = || Kind::Galera.settled();
+    let mut fleet = settled();
+    let alone = || galera(|view| view.cluster_size = 1);
+    let both = || galera(|view| view.cluster_size = 2);
+    let round = |fleet: &mut Fleet| {
+        fleet.see("a", alone()).see("b", both()).see("c", both()).pass(20);
+    };
+    round(&mut fleet);
+    assert_eq!(fleet.hostgroup(1), "a", "views change at slightly different times");
+    (0..100).for_each(|_| round(&mut fleet));
+    assert_eq!(fleet.layout(), "1: c; 2: b; 3: b; 4: a(SHUNNED,cut off)");
+    // A node that joins is seen at different times, and puts nobody out.
+    let mut fleet = settled();
+    for size in [2, 3, 2, 3] {
+        for node in NODES {
+            fleet.pass(1_600).see(node, galera(|view| view.cluster_size = size));
+            assert_eq!(fleet.layout(), Kind::Galera.healthy_layout(), "size {size}");
+        }
+    }
+}

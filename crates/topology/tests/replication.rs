@@ -1,0 +1,254 @@
+//! Replication: who is not read-only writes, and an old primary that returns does not.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Fleet, REPLICATION, addr, read_only, unreachable};
+use model::HostgroupId;
+use model::fleet::SignalKind;
+use topology::{Order, ProbeError, Seen};
+
+/// `a` writes, `b` and `c` are read-only, and were seen so.
+fn settled() -> Fleet {
+    let mut fleet = Fleet::new(REPLICATION);
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    fleet.events();
+    fleet
+}
+
+fn down(fleet: &mut Fleet, server: &str) {
+    fleet.see(server, Seen::ReadOnly(Err(unreachable()))).pass(20).see(server, Seen::ReadOnly(Err(unreachable())));
+}
+
+fn order(fleet: &mut Fleet, order: &Order) -> Result<(), String> {
+    let now_ms = fleet.now_ms;
+    fleet.topology.order(now_ms, order)
+}
+
+#[test]
+fn read_only_decides() {
+    let mut fleet = settled();
+    assert_eq!(fleet.layout(), "1: a; 2: a b c");
+    fleet.pass(1_000).see("a", read_only(true));
+    assert_eq!(fleet.layout(), "2: a b c", "a server that says it is read-only is believed at once");
+    assert_eq!(fleet.events(), ["role a writer,reader>reader", "writer - a:3306>none"]);
+    fleet.pass(20).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: b; 2: a b c", "with no writer, a new one is believed at once");
+    assert_eq!(fleet.events(), ["role b reader>writer,reader", "writer - none>b:3306"]);
+}
+
+#[test]
+fn writers_read_only_if_the_setting_says_so() {
+    let text = format!("mysql_variables = {{ monitor_writer_is_also_reader=false }}\n{REPLICATION}");
+    let mut fleet = Fleet::new(&text);
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    assert_eq!(fleet.layout(), "1: a; 2: b c");
+}
+
+#[test]
+fn one_odd_answer_makes_no_second_writer() {
+    let mut fleet = settled();
+    fleet.pass(1_000).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: a; 2: a b c");
+    assert_eq!(fleet.interval_ms("b", "ReadOnly"), 20, "it is asked again at once");
+    fleet.pass(20).see("b", read_only(true));
+    assert_eq!(fleet.interval_ms("b", "ReadOnly"), 1_000);
+    fleet.pass(1_000).see("b", read_only(false)).pass(20).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: a b; 2: a b c", "two writers are an operator's business, if both are well");
+    fleet.pass(1_000).see("a", read_only(false)).pass(1_000).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: a b; 2: a b c");
+}
+
+#[test]
+fn errors_do_not_demote_but_timeouts_do() {
+    let mut fleet = settled();
+    for _ in 0..20 {
+        fleet.pass(20).see("a", Seen::ReadOnly(Err(ProbeError::Failed("nonsense".to_owned()))));
+        fleet.see("a", Seen::ReadOnly(Err(ProbeError::Denied("1045".to_owned()))));
+        assert_eq!(fleet.hostgroup(1), "a");
+    }
+    fleet.see("a", read_only(false));
+    for expected in ["a", "a", "", ""] {
+        fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout)));
+        assert_eq!(fleet.hostgroup(1), expected);
+    }
+    fleet.pass(800).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "a");
+}
+
+#[test]
+fn a_dead_writer_is_shunned_and_comes_back() {
+    let mut fleet = settled();
+    fleet.pass(500).see("a", Seen::ReadOnly(Err(unreachable())));
+    assert_eq!(fleet.layout(), "1: a; 2: a b c", "once may be chance");
+    assert_eq!(fleet.interval_ms("a", "ReadOnly"), 20);
+    fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+    assert_eq!(fleet.layout(), "1: a(SHUNNED); 2: a(SHUNNED) b c");
+    fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+    assert_eq!(fleet.layout(), "1: a(SHUNNED,sever); 2: a(SHUNNED,sever) b c");
+    assert_eq!(fleet.interval_ms("b", "ReadOnly"), 20, "everybody is asked often while there is no writer");
+    fleet.pass(20).see("a", read_only(false));
+    assert_eq!(fleet.layout(), "1: a; 2: a b c");
+}
+
+#[test]
+fn traffic_makes_one_refusal_enough() {
+    let mut fleet = settled();
+    fleet.pass(500).signal("a", 1, SignalKind::ConnectionLost).see("a", Seen::ReadOnly(Err(unreachable())));
+    assert_eq!(fleet.hostgroup(1), "a(SHUNNED)");
+}
+
+#[test]
+fn an_old_primary_that_returns_is_kept_out() {
+    let mut fleet = settled();
+    fleet.pass(500);
+    down(&mut fleet, "a");
+    fleet.pass(200).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b", "the new primary is believed at once");
+    fleet.pass(3_000).see("a", read_only(false));
+    assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b c");
+    // However often it says so, and whatever becomes of the new primary.
+    for _ in 0..100 {
+        fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
+        assert_eq!(fleet.hostgroup(1), "b");
+    }
+    down(&mut fleet, "b");
+    fleet.pass(1_000).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b(SHUNNED)", "what b has, a has not");
+    fleet.pass(1_000).see("b", read_only(false)).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b");
+    // It becomes a replica: all is well.
+    fleet.pass(1_000).see("a", read_only(true));
+    assert_eq!(fleet.layout(), "1: b; 2: a b c");
+}
+
+#[test]
+fn an_old_primary_is_kept_out_though_it_was_back_before_anybody_looked() {
+    let mut fleet = settled();
+    // Its crash was seen once; it is back, and only then is the new primary seen.
+    fleet.pass(500).see("a", Seen::ReadOnly(Err(unreachable()))).pass(20).see("a", read_only(false));
+    fleet.pass(500).see("b", read_only(false)).pass(20).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b");
+    // The new primary is seen first, then the crash.
+    let mut fleet = settled();
+    fleet.pass(500).see("b", read_only(false)).pass(20).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "a b");
+    fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+    assert_eq!(fleet.hostgroup(1), "b");
+    fleet.pass(3_000).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b");
+}
+
+#[test]
+fn a_restarted_replica_that_says_it_is_writable_is_kept_out() {
+    let mut fleet = settled();
+    fleet.pass(500);
+    down(&mut fleet, "b");
+    for _ in 0..5 {
+        fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
+        assert_eq!(fleet.hostgroup(1), "a");
+    }
+    fleet.pass(1_000).see("a", read_only(true));
+    assert_eq!(fleet.hostgroup(1), "b", "the writer has stopped writing");
+}
+
+#[test]
+fn after_a_restart_of_the_proxy_the_old_primary_is_still_the_old_one() {
+    let mut fleet = Fleet::new(REPLICATION);
+    fleet.see("b", read_only(false)).see("c", read_only(true));
+    down(&mut fleet, "a");
+    fleet.pass(20).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "a(SHUNNED) b");
+    fleet.pass(1_000).see("a", read_only(false)).pass(1_000).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b");
+}
+
+#[test]
+fn several_writers_from_the_beginning_all_write() {
+    let text = REPLICATION.replace("hostgroup=2, address=\"b\"", "hostgroup=1, address=\"b\"");
+    let mut fleet = Fleet::new(&text);
+    fleet.see("a", read_only(false)).see("b", read_only(false)).see("c", read_only(true));
+    assert_eq!(fleet.layout(), "1: a b; 2: a b c");
+    // Each of them may stop and come back.
+    for server in ["a", "b"] {
+        fleet.pass(1_000);
+        down(&mut fleet, server);
+        fleet.pass(1_000).see(server, read_only(false));
+        assert_eq!(fleet.layout(), "1: a b; 2: a b c", "{server}");
+    }
+}
+
+#[test]
+fn an_operator_ends_a_fence() {
+    for failback in [true, false] {
+        let mut fleet = settled();
+        fleet.pass(500);
+        down(&mut fleet, "a");
+        fleet.pass(200).see("b", read_only(false)).pass(1_000).see("a", read_only(false));
+        assert_eq!(fleet.hostgroup(1), "b");
+        let writer = HostgroupId(1);
+        let the_order = match failback {
+            true => Order::Failback { writer },
+            false => Order::Prefer { writer, server: Some(addr("a")) },
+        };
+        order(&mut fleet, &the_order).unwrap();
+        assert_eq!(fleet.layout(), "1: a; 2: a b(SHUNNED) c");
+        fleet.pass(1_000).see("b", read_only(true));
+        assert_eq!(fleet.layout(), "1: a; 2: a b c");
+    }
+    assert!(order(&mut settled(), &Order::Failback { writer: HostgroupId(1) }).is_err());
+    assert!(order(&mut settled(), &Order::Failback { writer: HostgroupId(7) }).is_err());
+    assert!(order(&mut settled(), &Order::Prefer { writer: HostgroupId(1), server: Some(addr("z")) }).is_err());
+}
+
+#[test]
+fn fences_follow_the_last_who_took_over() {
+    let mut fleet = settled();
+    down(&mut fleet, "a");
+    fleet.pass(200).see("b", read_only(false)).pass(100);
+    down(&mut fleet, "b");
+    fleet.pass(200).see("c", read_only(false)).pass(1_000);
+    fleet.see("a", read_only(false)).see("b", read_only(true));
+    assert_eq!(fleet.layout(), "1: c; 2: a(SHUNNED) b c");
+}
+
+#[test]
+fn a_cluster_that_never_writes_is_not_probed_hastily_for_ever() {
+    let mut fleet = settled();
+    fleet.see("a", read_only(true));
+    assert_eq!(fleet.interval_ms("c", "ReadOnly"), 20);
+    assert_eq!(fleet.interval_ms("c", "Ping"), 20);
+    fleet.pass(60_000);
+    assert_eq!(fleet.interval_ms("c", "ReadOnly"), 200);
+}
+
+#[test]
+fn operators_keep_servers_out() {
+    let soft = REPLICATION.replace("address=\"b\", port=3306", "address=\"b\", port=3306, status=\"OFFLINE_SOFT\"");
+    let mut fleet = Fleet::new(&soft);
+    fleet.see("a", read_only(false)).see("b", read_only(false)).see("c", read_only(true)).pass(20).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: a; 2: a b(OFFLINE_SOFT) c");
+    let mut fleet = settled();
+    order(&mut fleet, &Order::Drain { server: addr("a"), is_drained: true }).unwrap();
+    assert_eq!(fleet.layout(), "1: a(OFFLINE_SOFT); 2: a(OFFLINE_SOFT) b c");
+    order(&mut fleet, &Order::Drain { server: addr("a"), is_drained: false }).unwrap();
+    assert_eq!(fleet.layout(), "1: a; 2: a b c");
+    let hard = REPLICATION.replace("address=\"a\", port=3306", "address=\"a\", port=3306, status=\"OFFLINE_HARD\"");
+    fleet.configure(&hard);
+    assert_eq!(fleet.layout(), "1: a(OFFLINE_HARD); 2: a(OFFLINE_HARD) b c");
+    assert!(!fleet.checks().contains_key("a:3306"));
+}
+
+#[test]
+fn what_was_seen_survives_a_new_configuration() {
+    let mut fleet = settled();
+    fleet.see("a", read_only(true)).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: b; 2: a b c");
+    fleet.configure(&REPLICATION.replace("hostgroup=2, address=\"c\"", "hostgroup=2, address=\"d\""));
+    assert_eq!(fleet.layout(), "1: b; 2: a b d");
+    let off = format!("mysql_variables = {{ monitor_enabled=false }}\n{REPLICATION}");
+    fleet.configure(&off);
+    assert_eq!(fleet.layout(), "1: a; 2: b c");
+    assert!(fleet.topology.checks().is_empty());
+    assert_eq!(fleet.topology.layout().hostgroups, model::fleet::Layout::as_configured(&common::snapshot(&off)).hostgroups);
+}
