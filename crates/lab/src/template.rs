@@ -51,7 +51,8 @@ pub fn copy_to(installation: &Installation, seed: Seed, datadir: &Path) -> Resul
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), LabError> {
+/// Copies a data directory to `to`, which must not exist; no server may use it meanwhile.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), LabError> {
     let mut copy = Command::new("cp");
     copy.args(["-a", "--sparse=always"]).arg(from).arg(to);
     run_to_end("cp", &copy, &to.with_extension("cp.log"), FIRST_START_LIMIT)

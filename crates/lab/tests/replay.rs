@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use common::{LIMIT, Peer};
@@ -23,6 +24,8 @@ each!(
     a_commit_without_an_answer_is_never_sent_twice,
     what_is_too_large_is_not_kept,
     generated_ids_stay,
+    generated_ids_are_not_taken_meanwhile,
+    an_idle_clients_transaction_is_replayed_at_once,
     a_deadlock_is_made_good_where_that_is_wanted,
     without_autocommit_too,
     what_cannot_be_repeated_is_not,
@@ -233,6 +236,77 @@ fn generated_ids_stay(flavor: Flavor) {
     println!("{}: {result:?}", flavor.name());
     assert_eq!(result, (1, 0));
     assert_eq!(bed.value(0, &format!("SELECT v FROM test.a WHERE id={id}")), "1");
+}
+
+/// Sessions that replay on an empty server want the ids that they had; busy writers want any.
+fn generated_ids_are_not_taken_meanwhile(flavor: Flavor) {
+    const TRANSACTIONS: usize = 8;
+    // A long head start: a slow machine is not what is tested.
+    let bed = Bed::new(flavor, 2, &[("transaction_replay_head_start_ms", 10_000.into())]);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut writer = bed.peer(Encoding::Text).into_client();
+            let done = &done;
+            // Those whose INSERT is lost are told: that is not tested here.
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    if let Err(error) = writer.run("INSERT INTO a(v) VALUES(0)") {
+                        assert_eq!(error.code(), Some(2013));
+                    }
+                }
+            });
+        }
+        let mut peers = Vec::new();
+        let mut ids = Vec::new();
+        for n in 0..TRANSACTIONS {
+            let mut peer = bed.peer(BOTH[n % 2]);
+            peer.exec("BEGIN");
+            ids.push(peer.exec(&format!("INSERT INTO a(v) VALUES({n} + 1)")).ok().unwrap().last_insert_id);
+            peer.exec("INSERT INTO a(v) VALUES(100)");
+            peers.push(peer);
+        }
+        let waiting: Vec<_> = peers
+            .into_iter()
+            .map(|mut peer| {
+                scope.spawn(move || {
+                    peer.exec("SELECT SLEEP(1)");
+                    // It is new: it takes nobody's id.
+                    peer.exec("INSERT INTO a(v) VALUES(200)");
+                    peer.exec("COMMIT");
+                })
+            })
+            .collect();
+        let asleep = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND state='User sleep'";
+        let mut root = bed.root();
+        let all = TRANSACTIONS.to_string();
+        wait::until("all to be asleep", LIMIT, || (root.scalar(asleep).unwrap() == Some(all.clone())).then_some(())).unwrap();
+        bed.servers[0].kill9();
+        let results: Vec<_> = waiting.into_iter().map(|one| one.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(results.iter().all(Result::is_ok));
+        for (n, id) in ids.iter().enumerate() {
+            assert_eq!(bed.value(1, &format!("SELECT v FROM test.a WHERE id={id}")), (n + 1).to_string());
+        }
+    });
+    assert_eq!(bed.replays(), (TRANSACTIONS as u64, 0));
+    assert!(bed.counter("tidegate_transaction_replay_waits") > 0);
+}
+
+/// The client says nothing while its server is taken away; its transaction is on the other one when it speaks again.
+fn an_idle_clients_transaction_is_replayed_at_once(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, &[]);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec("BEGIN");
+    let id = peer.exec("INSERT INTO a(v) VALUES(1)").ok().unwrap().last_insert_id;
+    let mut admin = bed.proxy.admin().unwrap();
+    admin.run(&format!("UPDATE mysql_servers SET status='OFFLINE_HARD' WHERE port={}", bed.relay.port())).unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
+    wait::until("the replay", LIMIT, || (bed.replays().0 == 1).then_some(())).unwrap();
+    bed.servers[1].sql("INSERT INTO test.a(v) VALUES(2)").unwrap();
+    peer.exec("COMMIT");
+    assert_eq!(bed.replays(), (1, 0));
+    assert_eq!(bed.value(1, &format!("SELECT v FROM test.a WHERE id={id}")), "1");
 }
 
 fn a_deadlock_is_made_good_where_that_is_wanted(flavor: Flavor) {

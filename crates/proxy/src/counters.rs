@@ -118,6 +118,8 @@ counters! {
     replays_failed,
     /// Transactions that were too large to be kept for a replay.
     replays_too_large,
+    /// Statements that let replays go first.
+    replay_waits,
     /// Times that a replica was asked to wait for a session's own write.
     causal_waits,
     /// Reads that the writer served because no replica had the session's own write in time.

@@ -6,6 +6,7 @@
 use crate::labels::Labels;
 use crate::queue::Queue;
 use crate::quota::Quota;
+use crate::replays::Replays;
 use crate::server::{PlacedBy, ServerShared};
 use arc_swap::ArcSwap;
 use model::fleet::{Placement, UnderWay};
@@ -84,6 +85,8 @@ pub struct HostgroupShared {
     next_connect_us: AtomicU64,
     /// The GTIDs that are chosen for its transactions (`settle_lost_writes`).
     pub labels: Labels,
+    /// Sessions that say a lost transaction again.
+    pub replays: Replays,
 }
 
 impl HostgroupShared {
@@ -101,6 +104,7 @@ impl HostgroupShared {
             is_warmed: AtomicBool::new(false),
             next_connect_us: AtomicU64::new(0),
             labels: Labels::default(),
+            replays: Replays::default(),
         };
         hostgroup.configure(attributes, terms);
         hostgroup

@@ -39,6 +39,7 @@ mod queue;
 mod quota;
 mod ramp;
 pub mod reframe;
+mod replays;
 mod safety;
 mod server;
 mod session;

@@ -280,19 +280,18 @@ impl HostgroupPool {
         self.take_idle(worker, lane, want, needs)
     }
 
-    /// Queues for a backend until `deadline_us` (process clock). Whoever has lost one in a transaction is in line since that
-    /// began: what it was told before, such as AUTO_INCREMENT values, is then less likely to be somebody else's.
+    /// Queues for a backend until `deadline_us` (process clock), in line since `turn_us`. Whoever has lost one in a transaction
+    /// is in line since that began.
     pub fn enqueue(
         self: &Rc<Self>,
         worker: &Rc<Worker>,
         lane: &Rc<Lane>,
         needs: Needs,
         collation: u8,
-        transaction_since_us: Option<u64>,
+        turn_us: u64,
         deadline_us: u64,
     ) -> Acquire {
         let since_us = worker.shared.clock.now_us();
-        let turn_us = transaction_since_us.map_or(since_us, |begun_us| begun_us.min(since_us));
         let waiter = Rc::new(Waiter {
             lane: Rc::clone(lane),
             needs,

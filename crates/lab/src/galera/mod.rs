@@ -121,14 +121,18 @@ impl Galera {
     }
 
     /// Founds the cluster again after all nodes crashed or were stopped: from the one that has most; waits until all are
-    /// synced. Gives the node it began with.
+    /// synced. Nodes that stand elsewhere get a copy of its data first, as by a full state transfer: an incremental one needs
+    /// a cache that survives no crash for certain. Gives the node it began with.
     pub fn found_again(&self) -> Result<usize, LabError> {
         let positions = self.nodes.iter().map(GaleraNode::recovered_position).collect::<Result<Vec<_>, _>>()?;
         let seqno = |position: &str| position.rsplit(':').next().and_then(|number| number.parse::<i64>().ok()).unwrap_or(-1);
         let first = (0..positions.len()).rev().max_by_key(|index| seqno(&positions[*index])).unwrap_or(0);
+        for (node, _) in self.nodes.iter().zip(&positions).filter(|(_, position)| **position != positions[first]) {
+            node.copy_data_of(&self.nodes[first])?;
+        }
         self.nodes[first].allow_founding()?;
         for index in std::iter::once(first).chain((0..self.nodes.len()).filter(|index| *index != first)) {
-            let position = format!("--wsrep-start-position={}", positions[index]);
+            let position = format!("--wsrep-start-position={}", positions[first]);
             let node = &self.nodes[index];
             match index == first {
                 true => node.server.restart_with(&[position.as_str(), "--wsrep-new-cluster"])?,

@@ -15,7 +15,7 @@ use crate::network::{Network, Site};
 use crate::port::Port;
 use crate::process::Process;
 use crate::server::{Options, Server, greets};
-use crate::template::Seed;
+use crate::template::{self, Seed};
 use crate::wait;
 
 /// For a node to join, or to say that it cannot.
@@ -163,6 +163,15 @@ impl GaleraNode {
         position.ok_or_else(|| LabError::Protocol(format!("no position recovered\n{log}")))
     }
 
+    /// Takes over all that `other` has; neither runs.
+    pub(super) fn copy_data_of(&self, other: &GaleraNode) -> Result<(), LabError> {
+        let datadir = self.server.datadir();
+        fs::remove_dir_all(&datadir).context(|| format!("remove {}", datadir.display()))?;
+        template::copy(&other.server.datadir(), &datadir)?;
+        forget_views(&datadir);
+        Ok(())
+    }
+
     /// Lets a node that was not the last to leave found the cluster.
     pub(super) fn allow_founding(&self) -> Result<(), LabError> {
         let file = self.server.datadir().join("grastate.dat");
@@ -262,9 +271,13 @@ pub(crate) fn found_cluster(installation: &Installation, datadir: &Path) -> Resu
     })?;
     server.signal(Signal::TERM);
     server.wait_exit(SYNC_LIMIT)?;
-    // Whoever starts from this has not been part of any view, and has nothing to give.
+    forget_views(datadir);
+    Ok(())
+}
+
+/// Whoever starts from these files has not been part of any view, and has nothing to give.
+fn forget_views(datadir: &Path) {
     for file in ["galera.cache", "gvwstate.dat"] {
         let _ = fs::remove_file(datadir.join(file));
     }
-    Ok(())
 }

@@ -118,6 +118,7 @@ effective! {
     switchover_manages_read_only: bool,
     transaction_replay: bool,
     transaction_replay_conflicts: bool,
+    transaction_replay_head_start_ms: u64,
     transaction_replay_max_bytes: u64,
     transaction_replay_timeout_ms: u64,
     wait_for_buffer_pool_load: bool,

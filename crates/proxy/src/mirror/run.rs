@@ -124,7 +124,7 @@ async fn obtain(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, 
     }
     let wait_us = worker.snapshot().vars.connect_timeout_server.saturating_mul(1000);
     let deadline_us = worker.shared.clock.now_us().saturating_add(wait_us);
-    let mut acquire = pool.enqueue(worker, lane, Needs::default(), copy.collation, None, deadline_us);
+    let mut acquire = pool.enqueue(worker, lane, Needs::default(), copy.collation, worker.shared.clock.now_us(), deadline_us);
     let acquired = poll_fn(|cx| acquire.poll(cx)).await;
     acquired.map_err(|error| {
         Failure::NoBackend(match error {

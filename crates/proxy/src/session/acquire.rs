@@ -8,11 +8,17 @@ use crate::backend::Backend;
 use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
 use crate::pins::PinSet;
-use crate::pool::{Acquire, AcquireError};
+use crate::pool::AcquireError;
 use crate::safety::Safety;
 use crate::stats::view::Held;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Longest wait for replays before the clock is looked at again.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// Why a statement did not run; the session may go on.
 #[derive(Debug)]
@@ -94,14 +100,25 @@ impl Session {
     /// Gets a backend for a session that has none.
     async fn obtain_fresh(&mut self) -> Result<(), Fault> {
         count(&self.worker.counters.wants);
-        let backend = match self.pool.try_acquire(&self.worker, &self.lane, &self.state, self.directions.needs) {
+        let at_once = match self.pool.shared.replays.are_under_way() {
+            true => None,
+            false => self.try_acquire(),
+        };
+        let backend = match at_once {
             Some(backend) => backend,
             None => self.wait_for_backend().await?,
         };
+        if self.replaying.is_some() {
+            self.pool.shared.replays.served(self.worker.shared.clock.now_us());
+        }
         self.entry.view.held.set(Some(Held::of(&backend)));
         self.came_to_a_server();
         self.backend = Some(backend);
         Ok(())
+    }
+
+    fn try_acquire(&self) -> Option<Backend> {
+        self.pool.try_acquire(&self.worker, &self.lane, &self.state, self.directions.needs)
     }
 
     /// The backend is gone, and with it what pinned the session to it.
@@ -111,21 +128,47 @@ impl Session {
         Fault::Lost { certainty: Certainty::NeverSent, text: why.to_owned(), pins: self.pins.set() }
     }
 
-    /// Waits in the queue.
+    /// Waits until those have gone first that say a lost transaction again, then in the queue.
     async fn wait_for_backend(&mut self) -> Result<Backend, Fault> {
-        let worker = &self.worker;
-        let limit_ms = self.lane.settings().connect_timeout_server_max;
-        let deadline_us = match (self.again_until_us, limit_ms) {
-            _ if Safety::Hold.is_off() => worker.shared.clock.now_us() + 100_000,
+        let asked_us = self.worker.shared.clock.now_us();
+        let deadline_us = self.wait_deadline_us();
+        loop {
+            self.let_replays_go_first(deadline_us).await?;
+            if let Some(backend) = self.try_acquire() {
+                return Ok(backend);
+            }
+            let backend = self.wait_in_queue(asked_us, deadline_us).await?;
+            if self.head_start_ends_us(deadline_us).is_none() {
+                return Ok(backend);
+            }
+            // Replays began while it waited.
+            self.pool.release_to(&self.worker, &self.lane, backend);
+        }
+    }
+
+    /// Until when (process clock, us) a session that asks now waits for a backend.
+    fn wait_deadline_us(&self) -> u64 {
+        let now_us = self.worker.shared.clock.now_us();
+        match (self.again_until_us, self.lane.settings().connect_timeout_server_max) {
+            _ if Safety::Hold.is_off() => now_us + 100_000,
             (Some(until), _) => until,
             (None, 0) => u64::MAX,
-            (None, ms) => worker.shared.clock.now_us() + ms * 1000,
-        };
+            (None, ms) => now_us + ms * 1000,
+        }
+    }
+
+    /// Waits in the queue, in line since `asked_us`, or since its transaction began.
+    async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
+        let worker = &self.worker;
         let collation = u8::try_from(self.collation).unwrap_or(0);
-        let since_us = self.entry.transaction_since_us();
-        let acquire = self.pool.enqueue(worker, &self.lane, self.directions.needs, collation, since_us, deadline_us);
+        if self.replaying.is_some() && self.lane.is_used_up() {
+            // It waits for its own user, and others not for it.
+            self.pool.shared.replays.served(asked_us);
+        }
+        let since_us = self.entry.transaction_since_us().unwrap_or(asked_us);
+        let mut acquire = self.pool.enqueue(worker, &self.lane, self.directions.needs, collation, since_us, deadline_us);
         self.entry.set_activity(Activity::Waiting, worker.clock.now_ms());
-        let result = self.wait(acquire).await;
+        let result = self.wait(|cx| acquire.poll(cx)).await;
         self.entry.set_activity(Activity::Running, self.now_ms());
         match result? {
             Ok(backend) => Ok(backend),
@@ -141,11 +184,42 @@ impl Session {
         }
     }
 
-    /// Waits for the queue; notices a client that leaves and a kill.
-    async fn wait(&mut self, mut acquire: Acquire) -> Result<Result<Backend, AcquireError>, Fault> {
+    /// Until when (process clock, us) this session lets replays go first; None when it need not.
+    fn head_start_ends_us(&self, deadline_us: u64) -> Option<u64> {
+        if self.replaying.is_some() {
+            return None;
+        }
+        let ends_us = self.pool.shared.replays.head_start_ends_us(self.lane.settings().transaction_replay_head_start_ms)?;
+        Some(ends_us.min(deadline_us)).filter(|until_us| self.worker.shared.clock.now_us() < *until_us)
+    }
+
+    /// Waits until what others have to say again is said, or their head start is over.
+    pub(super) async fn let_replays_go_first(&mut self, deadline_us: u64) -> Result<(), Fault> {
+        let hostgroup = Arc::clone(&self.pool.shared);
+        let mut is_first = true;
+        loop {
+            let mut changed = pin!(hostgroup.replays.changed());
+            changed.as_mut().enable();
+            let Some(until_us) = self.head_start_ends_us(deadline_us) else { break };
+            if std::mem::take(&mut is_first) {
+                count(&self.worker.counters.replay_waits);
+                self.entry.set_activity(Activity::Waiting, self.now_ms());
+            }
+            let left = Duration::from_micros(until_us - self.worker.shared.clock.now_us()).min(LONGEST_SLEEP);
+            let mut waited = pin!(tokio::time::timeout(left, changed));
+            _ = self.wait(|cx| waited.as_mut().poll(cx)).await?;
+        }
+        if !is_first {
+            self.entry.set_activity(Activity::Running, self.now_ms());
+        }
+        Ok(())
+    }
+
+    /// Waits for something of the proxy's; notices a client that leaves and a kill.
+    async fn wait<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, Fault> {
         let Self { front, input, worker, entry, .. } = self;
         poll_fn(|cx| {
-            if let Poll::Ready(result) = acquire.poll(cx) {
+            if let Poll::Ready(result) = poll(cx) {
                 return Poll::Ready(Ok(result));
             }
             if let Some(fault) = interruption(entry, cx) {

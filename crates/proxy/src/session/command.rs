@@ -63,7 +63,12 @@ impl Session {
                     Box::pin(self.settle_silent(&nothing)).await?;
                     self.publish();
                 }
-                Waited::Signal(signal) => self.disturbed(signal)?,
+                Waited::Signal(signal) => {
+                    self.disturbed(signal)?;
+                    if matches!(signal, Signal::Demoted | Signal::Cut) {
+                        Box::pin(self.replay_idle()).await?;
+                    }
+                }
             }
         }
     }

@@ -77,6 +77,7 @@ impl Session {
         }
         if moves && (server.is_cut() || server.leave_at_ms() <= now_ms || !server.is_usable(now_ms) && is_only_opened) {
             self.leave_transaction();
+            self.replay_is_due();
             return Ok(Kept::Moves);
         }
         if server.is_cut() {
@@ -93,7 +94,11 @@ impl Session {
             return Ok(Kept::AtHand);
         }
         let lost = self.pinned_backend_lost("the server closed the connection");
-        if moves { Ok(Kept::Moves) } else { Err(lost) }
+        if !moves {
+            return Err(lost);
+        }
+        self.replay_is_due();
+        Ok(Kept::Moves)
     }
 
     /// Another backend is to serve: this one goes back to the pool, which keeps it only if its server is used.

@@ -401,6 +401,7 @@ impl Login {
             transcript: None,
             witness: None,
             replay_until_us: None,
+            replaying: None,
             writes: None,
             min_gtid: None,
             worker,

@@ -87,6 +87,7 @@ impl Session {
         let (to_client, from_client) = self.front.take_traffic();
         add(&self.worker.counters.bytes_to_clients, to_client);
         add(&self.worker.counters.bytes_from_clients, from_client);
+        self.replaying = None;
         self.publish();
     }
 

@@ -51,6 +51,7 @@ use crate::logs::audit::AuditEvent;
 use crate::pins::Pins;
 use crate::pool::HostgroupPool;
 use crate::reframe::TrackFilter;
+use crate::replays::Replaying;
 use crate::state::State;
 use crate::stream::{DetachedSocket, Stream};
 use crate::worker::{FIRST_SESSION_ID, Worker};
@@ -136,6 +137,8 @@ pub struct Session {
     witness: Option<Box<crate::witness::Witness>>,
     /// Until when (process clock, us) a replay may take.
     replay_until_us: Option<u64>,
+    /// While a lost transaction is to be said again.
+    replaying: Option<Replaying>,
     /// What it wrote last, where causal reads are on, and which GTIDs it was told of.
     writes: Option<Box<Writes>>,
     /// The GTID that was chosen for the transaction at hand (`settle_lost_writes`).
@@ -305,6 +308,6 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         let size = std::mem::size_of::<Session>();
-        assert!(size <= 816, "{size} bytes");
+        assert!(size <= 824, "{size} bytes");
     }
 }

@@ -21,6 +21,7 @@ use crate::backend::{ServerError, put_command};
 use crate::counters::count;
 use crate::pins::{PinReason, PinSet};
 use crate::reframe::{ReplyError, ReplyFacts};
+use crate::replays::Replaying;
 use crate::safety::Safety;
 use crate::stmt_cache::StatementKey;
 use crate::witness::{Rows, Testimony, Witness};
@@ -287,6 +288,55 @@ impl Session {
         self.facts.insert_id = InsertId::Session;
     }
 
+    /// The server is lost: what the open transaction has said is to be said again, and others let it go first.
+    pub(super) fn replay_is_due(&mut self) {
+        let is_kept = self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept);
+        if is_kept && self.replaying.is_none() && self.is_movable() {
+            self.replaying = Some(Replaying::begin(&self.pool.shared));
+        }
+    }
+
+    /// The client is silent, and the server of its transaction is lost: the transaction is said again at once, before others
+    /// take what it was told. If there is no server in time the next statement tries again; if it fails, that is told of it.
+    pub(super) async fn replay_idle(&mut self) -> Result<(), End> {
+        let is_lost = self.backend.as_ref().is_none_or(|b| b.core.server.is_cut());
+        let is_kept = self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept);
+        if !is_lost || !is_kept || !self.is_movable() {
+            return Ok(());
+        }
+        self.backend = None;
+        self.replay_is_due();
+        self.began_us = self.worker.shared.clock.now_us();
+        let mut patience = self.patience();
+        let nothing = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };
+        let result = loop {
+            match Box::pin(self.reopen()).await {
+                Ok(()) => break Ok(()),
+                Err(fault) => match Box::pin(self.once_more(&mut patience, fault, &nothing)).await {
+                    Ok(()) => {}
+                    Err(fault) => break Err(fault),
+                },
+            }
+        };
+        self.replaying = None;
+        match result {
+            Ok(()) => Ok(()),
+            Err(Fault::End(End::BackendLost(why))) => {
+                tracing::debug!("session {}: the transaction of an idle client: {why}", self.entry.id);
+                let is_late = self.replay_until_us.is_some_and(|until_us| until_us <= self.worker.shared.clock.now_us());
+                if !is_late {
+                    self.lose_transcript(Gap::Unrepeatable);
+                }
+                Ok(())
+            }
+            Err(Fault::End(end)) => Err(end),
+            Err(_) => {
+                self.backend = None;
+                Ok(())
+            }
+        }
+    }
+
     /// Gets a backend for a session whose pins outlive the one that it had.
     pub(super) async fn reopen(&mut self) -> Result<(), Fault> {
         if !self.is_movable() {
@@ -315,7 +365,12 @@ impl Session {
         }
         let progress = transcript.progress;
         self.transcript = Some(transcript);
-        self.reopened(result, progress)
+        self.reopened(result, progress)?;
+        if self.replaying.take().is_some() {
+            // What comes next is new, and takes nothing from those who are not as far.
+            self.let_replays_go_first(u64::MAX).await?;
+        }
+        Ok(())
     }
 
     fn reopened(&mut self, result: Result<(), Fault>, progress: Progress) -> Result<(), Fault> {

@@ -117,6 +117,9 @@ impl Session {
         if matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }) {
             self.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
         }
+        if matches!(fault, Fault::Lost { .. }) {
+            self.replay_is_due();
+        }
         if matches!(self.standing(), Some(Standing::InDoubt | Standing::Undecided)) {
             return self.doubt_again(patience, fault).await;
         }

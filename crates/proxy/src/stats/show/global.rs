@@ -339,6 +339,12 @@ pub const GLOBAL: &[Number] = &[
     both("tidegate_transaction_replays_ok", REPLAYS, Some(("outcome", "ok")), counted!(replays_ok)),
     both("tidegate_transaction_replays_failed", REPLAYS, Some(("outcome", "failed")), counted!(replays_failed)),
     both("tidegate_transaction_replays_too_large", REPLAYS, Some(("outcome", "too_large")), counted!(replays_too_large)),
+    both(
+        "tidegate_transaction_replay_waits",
+        ("tidegate_transaction_replay_waits_total", Counter, "Statements that let replays of lost transactions go first"),
+        None,
+        counted!(replay_waits),
+    ),
     both("tidegate_lost_writes_applied", LOST_WRITES, Some(("outcome", "applied")), counted!(lost_writes_applied)),
     both("tidegate_lost_writes_not_applied", LOST_WRITES, Some(("outcome", "not_applied")), counted!(lost_writes_not_applied)),
     both("tidegate_lost_writes_undecided", LOST_WRITES, Some(("outcome", "undecided")), counted!(lost_writes_undecided)),
