@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
+use std::fs;
 use std::time::Duration;
 
 use lab::{Galera, Network, Options, wait};
@@ -53,6 +54,22 @@ fn is_founded_again_after_all_have_crashed() {
     for node in &cluster.nodes {
         node.server.sql("SELECT * FROM test.t").unwrap();
     }
+}
+
+#[test]
+fn a_node_that_knows_nothing_is_given_everything() {
+    let cluster = Galera::start(3, &Options::new()).unwrap();
+    cluster.server(0).sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    cluster.server(0).sql("INSERT INTO test.t VALUES(1)").unwrap();
+    let server = cluster.server(2);
+    server.kill9();
+    cluster.wait_size(0, 2).unwrap();
+    fs::remove_file(server.datadir().join("grastate.dat")).unwrap();
+    server.relaunch(&["--wsrep-start-position=00000000-0000-0000-0000-000000000000:-1"]).unwrap();
+    cluster.wait_synced().unwrap();
+    assert_eq!(server.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("1"));
+    server.sql("INSERT INTO test.t VALUES(2)").unwrap();
+    assert_eq!(cluster.server(0).scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! MariaDB Galera clusters: real nodes on one machine, with short timeouts, so that a lost node is noticed in 1 to 3 s.
 //!
 //! Nodes start from copies of a data directory that has a position in a cluster already, so they join by incremental state
-//! transfer in about a second. Everything an operator or an accident does to a node can be done here: maintenance,
+//! transfer in about a second; one whose position cannot be served gets a copy of the data. Everything an operator or an accident does to a node can be done here: maintenance,
 //! desync, a donor's role, a crash, a freeze, isolation from the group, the stop and crash of the whole cluster.
 
 mod node;
