@@ -201,23 +201,7 @@ fn errors_outlast_pins(flavor: Flavor) {
     assert!(found.is_none(), "{found:#?}");
 }
 
-/// Each becomes two tests.
-macro_rules! both {
-    ($($name:ident),*) => {$(
-        mod $name {
-            #[test]
-            fn mariadb() {
-                super::$name(lab::Flavor::Mariadb);
-            }
-            #[test]
-            fn mysql() {
-                super::$name(lab::Flavor::Mysql);
-            }
-        }
-    )*};
-}
-
-both!(
+each!(
     pins_where_it_says,
     a_dropped_schema_leaves_its_collation,
     carrying_state_shows_no_warnings,

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
+mod common;
+
 use std::thread;
 use std::time::Duration;
 
@@ -285,19 +287,4 @@ fn shape(reply: &Reply) -> (Option<(u16, String)>, Option<Vec<Vec<Option<String>
     (error, reply.table().ok(), reply.status().map(|s| (s.affected_rows, s.warnings)))
 }
 
-macro_rules! each_flavor {
-    ($($name:ident),* $(,)?) => {$(
-        mod $name {
-            #[test]
-            fn mariadb() {
-                super::$name(lab::Flavor::Mariadb);
-            }
-            #[test]
-            fn mysql() {
-                super::$name(lab::Flavor::Mysql);
-            }
-        }
-    )*};
-}
-
-each_flavor!(charsets, state, transactions_and_pins, prepared_statements, kill, diagnostics);
+each!(charsets, state, transactions_and_pins, prepared_statements, kill, diagnostics);

@@ -205,7 +205,7 @@ impl Session {
                 count(&self.worker.counters.replay_waits);
                 self.entry.set_activity(Activity::Waiting, self.now_ms());
             }
-            let left = Duration::from_micros(until_us - self.worker.shared.clock.now_us()).min(LONGEST_SLEEP);
+            let left = Duration::from_micros(until_us.saturating_sub(self.worker.shared.clock.now_us())).min(LONGEST_SLEEP);
             let mut waited = pin!(tokio::time::timeout(left, changed));
             _ = self.wait(|cx| waited.as_mut().poll(cx)).await?;
         }
