@@ -102,8 +102,8 @@ settings! {
     tcp_keepalive_time: u64 = 120, secs(0, 7_200), Live, "Silence before the first TCP keepalive; 0 leaves it to the system.";
     client_host_cache_size: u64 = 0, count(0, 1_048_576), Live, "Client addresses whose failed logins are counted; 0 counts none.";
     client_host_error_counts: u64 = 0, count(0, 1_048_576), Live, "Failed logins after which connections from an address are closed at once.";
-    throttle_max_bytes_per_second_to_client: u64 = 0, bytes(0, 2_147_483_647), NotYet, "Result bytes a second to each client; 0 means no limit.";
-    throttle_ratio_server_to_client: u64 = 0, PERCENT, NotYet, "While a client is throttled: how far reading from the backend is slowed too.";
+    throttle_max_bytes_per_second_to_client: u64 = 0, bytes(0, 2_147_483_647), Live, "Bytes a second that each client is sent at most, and its results read from a backend; 0 means no limit.";
+    throttle_ratio_server_to_client: u64 = 0, PERCENT, NoEffect("a backend is read only as fast as its client is sent to"), "While a client is throttled: how far reading from the backend is slowed too.";
     enable_load_data_local_infile: bool = true, BOOL, Live, "Allow LOAD DATA LOCAL INFILE. The client's own file is streamed; the proxy's disk is never read.";
 
     // Backends: connecting

@@ -143,12 +143,20 @@ impl Session {
                 continue;
             }
             let overdue = self.when_overdue(*began, &plan.analysis);
+            if let Some(signal @ (Signal::KillQuery | Signal::QueryTimeout)) = self.entry.pending() {
+                // A server that sends faster than the client takes always has more at hand.
+                self.interrupt(signal)?;
+            }
             self.read_backend(needs, overdue).await?;
             if self.entry.is_timed_out() {
                 reframe.set_timed_out();
             }
         }
         if let Some(code) = facts.error {
+        if matches!(self.entry.pending(), Some(Signal::KillQuery | Signal::QueryTimeout)) {
+            // It came too late, and is not for the next statement.
+            self.entry.clear_signal();
+        }
             self.tell_of_error(code, &facts.message);
         }
         if let Some(backend) = self.backend.as_mut() {
