@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
-use wire::charset::Flavor;
+use wire::charset::{self, Collation, Flavor};
 use wire::flags::{Capabilities, StatusFlags};
 
 /// What a server said of itself when it was last logged in to.
@@ -38,6 +38,17 @@ pub struct ServerInfo {
     /// Status flags of its greeting.
     pub status: StatusFlags,
 }
+
+impl ServerInfo {
+    /// The collation of this id, where the server knows it. MySQL 5 has none beyond gb18030's.
+    pub fn collation_of(&self, id: u16) -> Option<&'static Collation> {
+        let is_newer = self.flavor == Flavor::MySql && self.version.starts_with("5.") && id > LAST_OF_MYSQL_5;
+        charset::collation_in(self.flavor, id).filter(|_| !is_newer)
+    }
+}
+
+/// gb18030_unicode_520_ci.
+const LAST_OF_MYSQL_5: u16 = 250;
 
 /// The server's own settings for session tracking, which a client sees unless it changes them.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -92,7 +92,7 @@ settings! {
     default_schema: String = "", TEXT, Live, "Schema of a session when neither the client nor its user names one.";
     default_charset: String = "utf8", TEXT, NoEffect("the greeting announces the backends' own collation"), "Character set that the greeting announces.";
     default_collation_connection: String = "utf8_general_ci", TEXT, NoEffect("the greeting announces the backends' own collation"), "Collation that the greeting announces; must belong to default_charset.";
-    handle_unknown_charset: u64 = 1, count(0, 3), NotYet, "For a client collation that the backend does not know: 0 disconnect, 1 use the default and log, 2 use the default.";
+    handle_unknown_charset: u64 = 1, count(0, 3), Live, "For a client whose handshake names a collation that the servers do not know: 0 refuse it (error 1273); 1 use the servers' default, and log it once for each collation and worker; 2 and 3 use the default.";
     have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";
     have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
     enable_client_deprecate_eof: bool = true, BOOL, Live, "Offer CLIENT_DEPRECATE_EOF to clients.";

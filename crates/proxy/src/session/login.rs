@@ -40,6 +40,8 @@ const MAX_LOGIN_PACKET: usize = 128 << 10;
 const FALLBACK_VERSION: &str = "8.0.11";
 /// utf8mb4_general_ci.
 const FALLBACK_COLLATION: u8 = 45;
+/// ER_UNKNOWN_COLLATION.
+const UNKNOWN_COLLATION: u16 = 1273;
 /// How long a login waits for a backend to ask whether the schema exists.
 const SCHEMA_CHECK: Duration = Duration::from_millis(1000);
 
@@ -151,6 +153,7 @@ impl Login {
         let mut session = self.into_session(entry, user, &request)?;
         session.check_schema().await?;
         Ok(session)
+        session.check_collation().await?;
     }
 
     /// An address that failed too often is not even greeted.
@@ -507,8 +510,10 @@ impl Session {
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
     /// its defaults, as it would on a direct connection.
     pub(super) fn set_initial_variables(&mut self, collation: u16) {
-        let flavor = self.worker.shared.info.get().map_or(Flavor::MySql, |i| i.flavor);
-        if let Some(collation) = charset::collation_in(flavor, collation) {
+        let info = self.worker.shared.info.get();
+        let flavor = info.map_or(Flavor::MySql, |info| info.flavor);
+        let known = info.map_or_else(|| charset::collation_in(flavor, collation), |info| info.collation_of(collation));
+        if let Some(collation) = known {
             for name in ["character_set_client", "character_set_connection", "character_set_results"] {
                 self.state.variables.set(name, Some(collation.charset.as_bytes()));
             }
@@ -534,6 +539,28 @@ impl Session {
             let now = self.now_ms();
             let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, now);
             if !known && !self.user.fast_forward {
+    /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`).
+    async fn check_collation(&mut self) -> Result<(), End> {
+        let id = self.collation;
+        // Who says 0 names none.
+        if id == 0 || self.worker.shared.info.get().is_none_or(|info| info.collation_of(id).is_some()) {
+            return Ok(());
+        }
+        match self.worker.snapshot().vars.handle_unknown_charset {
+            0 => {
+                let text = format!("Unknown collation: '{id}'");
+                self.send_error_at(self.login_seq, UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
+                Err(End::Refused(text))
+            }
+            1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
+                let (user, host) = (&self.user.name, self.host());
+                tracing::warn!("user '{user}' from {host} asks for collation {id}, which the servers do not know: they use their default");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
                 self.ask_for_schema(&schema).await?;
             }
         }
@@ -644,6 +671,7 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     session.send_login_ok(seq).await
 }
 
+    session.check_collation().await?;
 impl Session {
     fn host(&self) -> String {
         self.peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string())
