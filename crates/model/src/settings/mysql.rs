@@ -155,7 +155,7 @@ settings! {
     set_parser_algorithm: u64 = 2, count(1, 2), ONE_ALGORITHM, "How SET is parsed.";
     enforce_autocommit_on_reads: bool = false, BOOL, ANY_STATE, "Carry autocommit=0 to the backend before plain reads too.";
     autocommit_false_not_reusable: bool = false, BOOL, ANY_STATE, "Do not share connections that have autocommit=0.";
-    autocommit_false_is_transaction: bool = false, BOOL, NotYet, "Treat autocommit=0 as an open transaction.";
+    autocommit_false_is_transaction: bool = false, BOOL, Live, "A session with autocommit=0 counts as in a transaction even before it begins one: it keeps its backend until autocommit=1.";
     handle_warnings: u64 = 1, count(0, 1), Live, "1: warnings are read before the connection is lent on, so that SHOW WARNINGS has them later; 0: a session that gives its connection back forgets them, which saves a round trip.";
     session_idle_ms: u64 = 1, ms(1, 3_600_000), NO_IDLE_THREADS, "Idle time before a session moves to an idle thread.";
     session_idle_show_processlist: bool = true, BOOL, NO_IDLE_THREADS, "List sessions of idle threads.";
