@@ -7,6 +7,7 @@ use super::acquire::{Certainty, Fault};
 use super::facts::InsertId;
 use super::guard::guarded;
 use super::settle::{self, ResetError};
+use super::leave::WISHES;
 use crate::backend::{Tracking, put_query};
 use crate::counters::count;
 use crate::safety::Safety;
@@ -92,7 +93,7 @@ impl Session {
                     backend.core.state.variables.share(&self.state.variables);
                     return Ok(());
                 }
-                Diff::Reset { .. } if !self.pins.set().is_empty() => return Ok(()),
+                Diff::Reset { .. } if !self.pins.set().without(WISHES).is_empty() => return Ok(()),
                 Diff::Reset { change_user } => self.reset_backend(change_user).await?,
                 Diff::Steps { schema, set, sure } => {
                     count(&self.worker.counters.state_syncs);
