@@ -59,6 +59,8 @@ pub struct TrackDefaults {
     pub schema: bool,
     /// `session_track_state_change`.
     pub state_change: bool,
+    /// `session_track_gtids` (MySQL) is not OFF.
+    pub gtids: bool,
 }
 
 /// How a server's session tracker is used.

@@ -96,7 +96,7 @@ settings! {
     have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";
     have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
     enable_client_deprecate_eof: bool = true, BOOL, Live, "Offer CLIENT_DEPRECATE_EOF to clients.";
-    client_session_track_gtid: bool = true, BOOL, NotYet, "Pass tracked GTIDs on to clients that ask for them.";
+    client_session_track_gtid: bool = true, BOOL, Live, "Tell clients that ask for them (session_track_gtids, MySQL) the GTIDs of their writes.";
     proxy_protocol_networks: String = "", Kind::Text(TextRule::Networks), Live, "Networks whose connections may begin with a PROXY protocol header: address/bits separated by commas, '*' for all.";
     use_tcp_keepalive: bool = true, BOOL, Live, "Switch TCP keepalive on, on both sides.";
     tcp_keepalive_time: u64 = 120, secs(0, 7_200), Live, "Silence before the first TCP keepalive; 0 leaves it to the system.";
@@ -114,7 +114,7 @@ settings! {
     throttle_connections_per_sec_to_hostgroup: u64 = 1_000_000, count(1, 100_000_000), Live, "New backend connections a second in each hostgroup; queries wait beyond it.";
     init_connect: String = "", NULLABLE, Live, "SQL that is run once on every new backend connection.";
     enable_server_deprecate_eof: bool = true, BOOL, Live, "Use CLIENT_DEPRECATE_EOF with backends.";
-    default_session_track_gtids: SessionTrackGtids = SessionTrackGtids::Off, SessionTrackGtids::KIND, NotYet, "GTIDs that backends are asked to report.";
+    default_session_track_gtids: SessionTrackGtids = SessionTrackGtids::Off, SessionTrackGtids::KIND, Live, "session_track_gtids of a session that has not set it itself (MySQL): OFF or OWN_GTID.";
     ssl_p2s_ca: String = "", NULLABLE, Live, "File of CAs that backend certificates are checked against.";
     ssl_p2s_capath: String = "", NULLABLE, Live, "Directory of such CAs.";
     ssl_p2s_cert: String = "", NULLABLE, Live, "Client certificate shown to backends.";

@@ -1,6 +1,7 @@
 //! The login: greeting, TLS, who is it, proof of the password, schema. Also COM_CHANGE_USER.
 
 use super::Session;
+use super::effects::TRACK_GTIDS;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::statements::Statements;
@@ -14,6 +15,7 @@ use crate::pins::Pins;
 use crate::shared::{HostLogin, UserShared};
 use crate::state::State;
 use crate::worker::Worker;
+use model::settings::SessionTrackGtids;
 use model::snapshot::{Password, User};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -38,10 +40,10 @@ pub const SCRAMBLE: usize = 20;
 const MAX_LOGIN_PACKET: usize = 128 << 10;
 /// What is announced as long as no backend was seen and nothing is configured.
 const FALLBACK_VERSION: &str = "8.0.11";
-/// utf8mb4_general_ci.
-const FALLBACK_COLLATION: u8 = 45;
 /// ER_UNKNOWN_COLLATION.
 const UNKNOWN_COLLATION: u16 = 1273;
+/// utf8mb4_general_ci.
+const FALLBACK_COLLATION: u8 = 45;
 /// How long a login waits for a backend to ask whether the schema exists.
 const SCHEMA_CHECK: Duration = Duration::from_millis(1000);
 
@@ -151,9 +153,9 @@ impl Login {
         *entry.user.borrow_mut() = Some(Arc::clone(&user));
         self.worker.shared.note_session(entry.id, Some(&user.name));
         let mut session = self.into_session(entry, user, &request)?;
+        session.check_collation().await?;
         session.check_schema().await?;
         Ok(session)
-        session.check_collation().await?;
     }
 
     /// An address that failed too often is not even greeted.
@@ -525,6 +527,10 @@ impl Session {
             let level = level.trim().to_ascii_uppercase().replace(' ', "-");
             self.state.variables.set(name, Some(level.as_bytes()));
         }
+        let tells_gtids = self.worker.snapshot().vars.default_session_track_gtids == SessionTrackGtids::OwnGtid;
+        if tells_gtids && self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql) {
+            self.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
+        }
         // Sessions that log in alike hold one copy of what they want.
         let memory = &mut self.worker.memory.borrow_mut();
         self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
@@ -533,12 +539,6 @@ impl Session {
         }
     }
 
-    /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client.
-    async fn check_schema(&mut self) -> Result<(), End> {
-        if let Some(schema) = self.state.schema.clone() {
-            let now = self.now_ms();
-            let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, now);
-            if !known && !self.user.fast_forward {
     /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`).
     async fn check_collation(&mut self) -> Result<(), End> {
         let id = self.collation;
@@ -561,6 +561,12 @@ impl Session {
         }
     }
 
+    /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client.
+    async fn check_schema(&mut self) -> Result<(), End> {
+        if let Some(schema) = self.state.schema.clone() {
+            let now = self.now_ms();
+            let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, now);
+            if !known && !self.user.fast_forward {
                 self.ask_for_schema(&schema).await?;
             }
         }
@@ -665,13 +671,13 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     session.choose_lane();
     session.forget_ignore_space();
     session.begin(Some(change.schema).filter(|s| !s.is_empty()));
+    session.check_collation().await?;
     if let Some(schema) = session.state.schema.clone() {
         session.ask_for_schema(&schema).await?;
     }
     session.send_login_ok(seq).await
 }
 
-    session.check_collation().await?;
 impl Session {
     fn host(&self) -> String {
         self.peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string())
