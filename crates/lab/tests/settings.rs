@@ -260,3 +260,27 @@ fn autocommit_off_has_a_transactions_time() {
         assert_eq!(client.ping().is_err_and(|_| true) || client.run("SELECT 1").is_err(), ends, "{}", proxy.log());
     }
 }
+
+#[test]
+fn a_session_that_lost_its_own_backend_has_nothing_of_anothers() {
+    for flavor in BOTH {
+        let server = Server::start(flavor, &Options::new()).unwrap();
+        let proxy = proxy_with(&server, 2, |builder| builder.variable("threads", 1));
+        let backends = || {
+            let sql = "SELECT id FROM information_schema.processlist WHERE user='app'";
+            server.root().unwrap().query(sql).unwrap().table().unwrap().into_iter().flatten().flatten().collect::<Vec<_>>()
+        };
+        let (mut admin, mut own, mut other) = (admin(&proxy), proxy.connect_app().unwrap(), proxy.connect_app().unwrap());
+        own.run("BEGIN").unwrap();
+        let [held] = backends().try_into().unwrap();
+        other.run("SET @mine='secret'").unwrap();
+        // From here on the setting alone keeps the session's backend, which is nothing to end the session for.
+        set(&mut admin, "multiplexing", "false");
+        own.run("COMMIT").unwrap();
+        assert_eq!(pins(&mut admin, "multiplexing_off"), "1");
+        server.sql(&format!("KILL {held}")).unwrap();
+        wait::until("it is gone", LIMIT, || (!backends().contains(&held)).then_some(())).unwrap();
+        assert_eq!(own.scalar("SELECT @mine").unwrap(), None, "{flavor:?}");
+        assert_eq!(other.scalar("SELECT @mine").unwrap().as_deref(), Some("secret"), "{flavor:?}");
+    }
+}
