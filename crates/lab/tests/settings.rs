@@ -7,6 +7,8 @@ mod clients;
 mod common;
 #[path = "settings/gtids.rs"]
 mod gtids;
+#[path = "settings/keys.rs"]
+mod keys;
 
 use common::{LIMIT, Peer, proxy_with, server};
 use lab::client::Encoding;

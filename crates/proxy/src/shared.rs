@@ -165,13 +165,7 @@ pub struct Shared {
 
 impl Shared {
     /// Shared state for `workers` workers.
-    pub fn new(
-        in_force: Arc<InForce>,
-        keeper: Option<Arc<dyn RoleKeeper>>,
-        workers: usize,
-        tls: Option<Arc<rustls::ServerConfig>>,
-        rsa: Option<RsaKey>,
-    ) -> Self {
+    pub fn new(in_force: Arc<InForce>, keeper: Option<Arc<dyn RoleKeeper>>, workers: usize, rsa: Option<RsaKey>) -> Self {
         let shared = Self {
             in_force: ArcSwap::new(Arc::clone(&in_force)),
             hostgroups: RwLock::default(),
@@ -185,7 +179,7 @@ impl Shared {
             probe_failed: std::sync::atomic::AtomicBool::new(false),
             sessions: Mutex::default(),
             cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
-            tls: ArcSwapOption::new(tls),
+            tls: ArcSwapOption::empty(),
             client_tls: tls::ClientConfigs::default(),
             names: crate::names::Names::default(),
             rsa,

@@ -216,7 +216,7 @@ settings! {
     log_unhealthy_connections: bool = true, BOOL, Live, "Log clients that broke off, did not log in or read in time, or broke the protocol.";
     verbose_query_error: bool = false, BOOL, Live, "Write errors of statements to the log, with user, schema, client and digest. Otherwise they are counted only (stats_mysql_errors).";
     hostgroup_manager_verbose: u64 = 1, count(0, 3), NotYet, "How much is logged when servers change.";
-    parse_failure_logs_digest: bool = false, BOOL, NotYet, "Log the digest, not the text, of a SET that cannot be parsed.";
+    parse_failure_logs_digest: bool = false, BOOL, NoEffect("a SET that cannot be parsed pins the session and is not logged"), "Log the digest, not the text, of a SET that cannot be parsed.";
 
     // Firewall, LDAP, GTID readers
     automatic_detect_sqli: bool = false, BOOL, NotYet, "Look for SQL injection in every query.";
@@ -224,7 +224,7 @@ settings! {
     firewall_whitelist_errormsg: String = "Firewall blocked this query", TEXT, Live, "Text of the error for a blocked query.";
     ldap_user_variable: String = "", NULLABLE, NotYet, "Session variable that is given the LDAP user's name.";
     add_ldap_user_comment: String = "", NULLABLE, NotYet, "Key of a comment with the LDAP user's name.";
-    binlog_reader_connect_retry_msec: u64 = 3_000, ms(200, 120_000), NotYet, "Pause before a GTID reader is connected again.";
+    binlog_reader_connect_retry_msec: u64 = 3_000, ms(200, 120_000), NoEffect("servers are asked to wait for GTIDs; there are no readers"), "Pause before a GTID reader is connected again.";
 
     // Monitor
     monitor_enabled: bool = true, BOOL, Live, "Probe servers.";
