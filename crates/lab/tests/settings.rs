@@ -250,6 +250,24 @@ fn autocommit_off_is_a_transaction_if_wanted() {
 }
 
 #[test]
+fn autocommit_off_moves_with_its_session_while_no_transaction_is_open() {
+    let servers = [(); 2].map(|()| Server::start(Flavor::Mariadb, &Options::new()).unwrap());
+    let builder = servers.iter().fold(Tidegate::builder(), |builder, server| builder.backend(0, server)).app_user();
+    let proxy = builder.variable("autocommit_false_is_transaction", true).start().unwrap();
+    let (mut admin, mut client) = (admin(&proxy), proxy.connect_app().unwrap());
+    client.run("SET autocommit=0").unwrap();
+    let mut facts = || client.query("SELECT @@port, @@autocommit").unwrap().table().unwrap().remove(0);
+    let before = facts();
+    assert_eq!(facts(), before, "it keeps its backend");
+    let port = before[0].clone().unwrap();
+    admin.run(format!("UPDATE mysql_servers SET status='OFFLINE_SOFT' WHERE port={port}")).unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+    let after = facts();
+    assert!(after[0] != before[0] && after[1].as_deref() == Some("0"), "{before:?} {after:?}");
+    assert_eq!((facts(), pins(&mut admin, "autocommit_off")), (after, "1".to_owned()));
+}
+
+#[test]
 fn autocommit_off_has_a_transactions_time() {
     for (is_wanted, ends) in [(true, true), (false, false)] {
         let limits: [(&str, Setting); 2] =
