@@ -565,7 +565,8 @@ impl Session {
         if delay > 0 && reply.last_insert_id != 0 {
             let until_ms = match settings.auto_increment_delay_multiplex_timeout_ms {
                 0 => 0,
-                ms => self.now_ms() + ms,
+                // Not the worker's clock, which may be behind: it would end too early.
+                ms => self.worker.shared.clock.now_ms() + ms,
             };
             (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (delay, until_ms);
             self.entry.hold_backend_until(until_ms);
