@@ -8,11 +8,12 @@ mod common;
 use std::thread::{self, JoinHandle};
 
 use common::{LIMIT, Peer};
-use lab::client::Encoding;
+use lab::client::{Encoding, Reply};
 use lab::fault::{Lost, Relay};
 use lab::replication::{self, Replication};
 use lab::tidegate::{Builder, Setting};
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
+use wire::session_state::Change;
 
 const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
 
@@ -131,6 +132,45 @@ fn a_write_that_was_applied_is_answered() {
         assert_eq!((answer, id.as_str()), ((1, 2, false), "2"), "{encoding:?}");
         assert_eq!(bed.value(1, "SELECT GROUP_CONCAT(v) FROM test.a"), "1,2");
         assert_eq!(bed.settled(), (1, 0, 0));
+    }
+}
+
+/// The GTID that a reply tells.
+fn gtid(reply: &Reply) -> Option<String> {
+    let changes = reply.ok().unwrap().changes().unwrap();
+    changes.into_iter().find_map(|change| match change {
+        Change::Gtids(gtids) => Some(String::from_utf8_lossy(gtids).into_owned()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_client_that_asks_is_told_the_gtid() {
+    for encoding in BOTH {
+        let bed = Bed::new(&[]);
+        let [mut peer, mut silent] = [(); 2].map(|()| bed.peer(encoding));
+        peer.exec("SET SESSION session_track_gtids=OWN_GTID");
+        let told = gtid(&peer.exec("INSERT INTO a(v) VALUES(1)")).unwrap();
+        assert_eq!(bed.value(0, &format!("SELECT GTID_SUBSET('{told}', @@GLOBAL.gtid_executed)")), "1", "{encoding:?}");
+        assert_eq!(gtid(&silent.exec("INSERT INTO a(v) VALUES(2)")), None, "{encoding:?}");
+        // Of a transaction, with the COMMIT that the client sees.
+        peer.exec("BEGIN");
+        assert_eq!(gtid(&peer.exec("INSERT INTO a(v) VALUES(3)")), None, "{encoding:?}");
+        assert!(gtid(&peer.exec("COMMIT")).is_some_and(|next| next != told), "{encoding:?}");
+        // And of one whose answer was lost with the server.
+        let opens = encoding == Encoding::Text;
+        let writing = bed.lose(Lost::Answer, move || match opens {
+            true => {
+                peer.exec_all(&["BEGIN", "INSERT INTO a(v) VALUES(4)"]);
+                gtid(&peer.exec("COMMIT"))
+            }
+            false => gtid(&peer.exec("INSERT INTO a(v) VALUES(4)")),
+        });
+        bed.wait_replicated("SELECT COUNT(*) FROM test.a WHERE v=4");
+        bed.fail_over();
+        let told = writing.join().unwrap().unwrap();
+        assert_eq!(bed.value(1, &format!("SELECT GTID_SUBSET('{told}', @@GLOBAL.gtid_executed)")), "1", "{encoding:?}");
+        assert_eq!(bed.settled(), (1, 0, 0), "{encoding:?}");
     }
 }
 

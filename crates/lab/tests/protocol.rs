@@ -296,6 +296,10 @@ fn session_tracking(world: &World) {
     assert!(tracked.contains("Schema([116, 101, 115, 116])"), "{tracked}");
     // What is not tracked by default is not told.
     assert_eq!(asks.exec("SET group_concat_max_len = 99").ok().unwrap().variable("group_concat_max_len"), None);
+    // What the client tracks may be anything, its own setting not among it.
+    asks.exec("SET session_track_system_variables = 'group_concat_max_len', session_track_schema = OFF");
+    assert_eq!(asks.exec("SET group_concat_max_len = 97").ok().unwrap().variable("group_concat_max_len").as_deref(), Some("97"));
+    assert!(!format!("{:?}", asks.exec("USE test").ok().unwrap().changes().unwrap()).contains("Schema"));
     asks.exec("SET session_track_system_variables = '*'");
     let all = asks.exec("SET group_concat_max_len = 98");
     assert_eq!(all.ok().unwrap().variable("group_concat_max_len").as_deref(), Some("98"));

@@ -2,12 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
+#[path = "settings/clients.rs"]
+mod clients;
 mod common;
+#[path = "settings/gtids.rs"]
+mod gtids;
+#[path = "settings/keys.rs"]
+mod keys;
 
-use common::{LIMIT, proxy_with, server};
+use common::{LIMIT, Peer, proxy_with, server};
+use lab::client::Encoding;
 use lab::tidegate::Setting;
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const BOTH: [Flavor; 2] = [Flavor::Mariadb, Flavor::Mysql];
 /// A statement with one warning (1292) that reads no table.
@@ -26,8 +33,18 @@ fn admin(proxy: &Tidegate) -> Client {
     wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap()
 }
 
+/// Changes a variable of the group `mysql` while the proxy runs.
+fn set(admin: &mut Client, name: &str, value: &str) {
+    admin.run(format!("SET mysql-{name}='{value}'")).unwrap();
+    admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+}
+
+fn pins(admin: &mut Client, reason: &str) -> String {
+    admin.scalar(format!("SELECT COUNT(*) FROM stats_tidegate_pins WHERE reason='{reason}'")).unwrap().unwrap()
+}
+
 fn pinned(admin: &mut Client) -> String {
-    admin.scalar("SELECT COUNT(*) FROM stats_tidegate_pins WHERE reason='auto_increment_delay'").unwrap().unwrap()
+    pins(admin, "auto_increment_delay")
 }
 
 #[test]
@@ -198,4 +215,92 @@ fn time_is_measured_if_wanted() {
     });
     assert!(slow[0] >= 90_000_000 && slow[1] > 0 && slow[1] < slow[0], "{slow:?}");
     assert_eq!(idle, [0, 0]);
+}
+
+#[test]
+fn autocommit_off_is_a_transaction_if_wanted() {
+    for flavor in BOTH {
+        let proxy = proxy(flavor, &[("autocommit_false_is_transaction", true.into())]);
+        let mut admin = admin(&proxy);
+        let mut held = || pins(&mut admin, "autocommit_off");
+        for encoding in [Encoding::Text, Encoding::Binary] {
+            let mut peer = Peer::through(&proxy, encoding);
+            // The second time the proxy knows what the SET does.
+            for _ in 0..2 {
+                peer.exec("SET autocommit=0");
+                assert_eq!(held(), "1", "{flavor:?} {encoding:?}");
+                for sql in ["SELECT 1", "CREATE TABLE IF NOT EXISTS test.off (i INT)", "INSERT INTO test.off VALUES (1)", "ROLLBACK"] {
+                    peer.exec(sql);
+                    assert_eq!(held(), "1", "{flavor:?} {encoding:?}, after {sql}");
+                }
+                peer.exec("SET autocommit=1");
+                assert_eq!(held(), "0", "{flavor:?} {encoding:?}");
+            }
+            peer.exec("SET autocommit=0");
+            peer.reset_connection().unwrap();
+            assert_eq!(held(), "0", "{flavor:?} {encoding:?}, after a reset");
+        }
+        let mut peer = Peer::through(&proxy, Encoding::Text);
+        peer.exec("SET autocommit=0");
+        set(&mut admin, "autocommit_false_is_transaction", "false");
+        peer.exec("SELECT 1");
+        assert_eq!(pins(&mut admin, "autocommit_off"), "0", "{flavor:?}: not wanted any more");
+        assert_eq!(peer.get("SELECT @@autocommit"), "0");
+    }
+}
+
+#[test]
+fn autocommit_off_moves_with_its_session_while_no_transaction_is_open() {
+    let servers = [(); 2].map(|()| Server::start(Flavor::Mariadb, &Options::new()).unwrap());
+    let builder = servers.iter().fold(Tidegate::builder(), |builder, server| builder.backend(0, server)).app_user();
+    let proxy = builder.variable("autocommit_false_is_transaction", true).start().unwrap();
+    let (mut admin, mut client) = (admin(&proxy), proxy.connect_app().unwrap());
+    client.run("SET autocommit=0").unwrap();
+    let mut facts = || client.query("SELECT @@port, @@autocommit").unwrap().table().unwrap().remove(0);
+    let before = facts();
+    assert_eq!(facts(), before, "it keeps its backend");
+    let port = before[0].clone().unwrap();
+    admin.run(format!("UPDATE mysql_servers SET status='OFFLINE_SOFT' WHERE port={port}")).unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+    let after = facts();
+    assert!(after[0] != before[0] && after[1].as_deref() == Some("0"), "{before:?} {after:?}");
+    assert_eq!((facts(), pins(&mut admin, "autocommit_off")), (after, "1".to_owned()));
+}
+
+#[test]
+fn autocommit_off_has_a_transactions_time() {
+    for (is_wanted, ends) in [(true, true), (false, false)] {
+        let limits: [(&str, Setting); 2] =
+            [("autocommit_false_is_transaction", is_wanted.into()), ("max_transaction_idle_time", 1_000.into())];
+        let proxy = proxy(Flavor::Mariadb, &limits);
+        let mut client = proxy.connect_app().unwrap();
+        client.run("SET autocommit=0").unwrap();
+        client.run("SELECT 1").unwrap();
+        std::thread::sleep(Duration::from_millis(2_500));
+        assert_eq!(client.ping().is_err_and(|_| true) || client.run("SELECT 1").is_err(), ends, "{}", proxy.log());
+    }
+}
+
+#[test]
+fn a_session_that_lost_its_own_backend_has_nothing_of_anothers() {
+    for flavor in BOTH {
+        let server = Server::start(flavor, &Options::new()).unwrap();
+        let proxy = proxy_with(&server, 2, |builder| builder.variable("threads", 1));
+        let backends = || {
+            let sql = "SELECT id FROM information_schema.processlist WHERE user='app'";
+            server.root().unwrap().query(sql).unwrap().table().unwrap().into_iter().flatten().flatten().collect::<Vec<_>>()
+        };
+        let (mut admin, mut own, mut other) = (admin(&proxy), proxy.connect_app().unwrap(), proxy.connect_app().unwrap());
+        own.run("BEGIN").unwrap();
+        let [held] = backends().try_into().unwrap();
+        other.run("SET @mine='secret'").unwrap();
+        // From here on the setting alone keeps the session's backend, which is nothing to end the session for.
+        set(&mut admin, "multiplexing", "false");
+        own.run("COMMIT").unwrap();
+        assert_eq!(pins(&mut admin, "multiplexing_off"), "1");
+        server.sql(&format!("KILL {held}")).unwrap();
+        wait::until("it is gone", LIMIT, || (!backends().contains(&held)).then_some(())).unwrap();
+        assert_eq!(own.scalar("SELECT @mine").unwrap(), None, "{flavor:?}");
+        assert_eq!(other.scalar("SELECT @mine").unwrap().as_deref(), Some("secret"), "{flavor:?}");
+    }
 }

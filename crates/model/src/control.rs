@@ -12,7 +12,7 @@ use crate::stats::{StatsSource, Value};
 pub enum Flush {
     /// Every cached result.
     QueryCache,
-    /// Query, audit and error log: files are opened anew.
+    /// Query, audit and error log, and that of TLS keys: files are opened anew.
     Logs,
     /// Addresses that failed to log in.
     ClientHosts,
@@ -115,6 +115,13 @@ pub trait DataPlane: StatsSource {
 
     /// Throws away or opens anew.
     fn flush(&self, what: Flush) -> Result<(), String>;
+
+    /// Writes the keys of TLS sessions to this file of the data directory from now on; empty writes none. On an error nothing has
+    /// changed.
+    fn log_tls_keys(&self, file: &str) -> Result<(), String> {
+        let _ = file;
+        Ok(())
+    }
 
     /// Reads the certificate files for clients anew.
     fn reload_tls(&self) -> Result<String, String>;

@@ -418,14 +418,16 @@ async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io
 }
 
 async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io::Result<TrackDefaults> {
-    let sql = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change";
-    let reply = backend.query(sql, &worker.buffers).await?;
+    let common = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change";
+    let gtids = if backend.core.info.flavor == Flavor::MySql { ",@@session_track_gtids" } else { "" };
+    let reply = backend.query(&format!("{common}{gtids}"), &worker.buffers).await?;
     let mut defaults = TrackDefaults::default();
     if let Some(row) = reply.rows.first() {
         let mut r = wire::codec::Reader::new(row);
         defaults.system_variables = r.lenenc_bytes().ok().map(|v| String::from_utf8_lossy(v).into_owned());
         defaults.schema = r.lenenc_bytes().is_ok_and(|v| v == b"1");
         defaults.state_change = r.lenenc_bytes().is_ok_and(|v| v == b"1");
+        defaults.gtids = r.lenenc_bytes().is_ok_and(|v| v != b"OFF");
     }
     Ok(defaults)
 }

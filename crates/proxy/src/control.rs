@@ -67,7 +67,7 @@ impl Control {
     fn configure_tls(&self, snapshot: &Snapshot) {
         match (snapshot.vars.have_ssl, self.shared.tls.load().is_some()) {
             (false, true) => self.offer_tls(None),
-            (true, false) => match tls::server(&self.datadir) {
+            (true, false) => match tls::server(&self.datadir, self.shared.client_tls.keys()) {
                 Ok(config) => self.offer_tls(Some(config)),
                 Err(e) => tracing::error!("TLS is not offered to clients: {e}"),
             },
@@ -201,10 +201,18 @@ impl DataPlane for Control {
     fn flush(&self, what: Flush) -> Result<(), String> {
         match what {
             Flush::QueryCache => drop(self.shared.cache.flush()),
-            Flush::Logs => self.shared.logs.flush()?,
+            Flush::Logs => {
+                self.shared.logs.flush()?;
+                self.shared.client_tls.keys().reopen()?;
+            }
             Flush::ClientHosts => self.shared.hosts.clear(),
         }
         Ok(())
+    }
+
+    fn log_tls_keys(&self, file: &str) -> Result<(), String> {
+        let path = (!file.is_empty()).then(|| self.datadir.join(file));
+        self.shared.client_tls.keys().open(path.as_deref())
     }
 
     /// Sessions keep what they have.
@@ -212,7 +220,7 @@ impl DataPlane for Control {
         if !self.shared.in_force.load().snapshot.vars.have_ssl {
             return Err("mysql-have_ssl is false".to_owned());
         }
-        self.offer_tls(Some(tls::server(&self.datadir)?));
+        self.offer_tls(Some(tls::server(&self.datadir, self.shared.client_tls.keys())?));
         Ok("certificates for clients were read anew".to_owned())
     }
 }

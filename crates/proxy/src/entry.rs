@@ -77,6 +77,8 @@ pub struct Entry {
     timed_out: Cell<bool>,
     /// When (ms) a killed statement's connection is given up; 0 while none was killed.
     give_up_at_ms: Cell<u64>,
+    /// When (process clock, us) a client that is sent so many bytes a second has had its share of what was sent.
+    pub paid_until_us: Cell<u64>,
     /// When (process clock, ms) the session must have left its server; `u64::MAX` while it may stay.
     leave_at_ms: Cell<u64>,
     signal: Cell<Option<Signal>>,
@@ -131,6 +133,7 @@ impl Entry {
             held_until_ms: Cell::new(0),
             timed_out: Cell::new(false),
             give_up_at_ms: Cell::new(0),
+            paid_until_us: Cell::new(0),
             leave_at_ms: Cell::new(u64::MAX),
             signal: Cell::new(None),
             waker: RefCell::default(),

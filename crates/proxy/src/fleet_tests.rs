@@ -32,7 +32,7 @@ const ROLES: &str = r#"mysql_replication_hostgroups = ( { writer_hostgroup=0, re
 fn shared(keeper: Option<Arc<Keeper>>) -> Shared {
     let snapshot = snapshot(&[(0, "a"), (1, "b")], ROLES);
     let in_force = Arc::new(InForce::compile(snapshot, None).unwrap());
-    Shared::new(in_force, keeper.map(|keeper| keeper as Arc<dyn RoleKeeper>), 1, None, None)
+    Shared::new(in_force, keeper.map(|keeper| keeper as Arc<dyn RoleKeeper>), 1, None)
 }
 
 fn layout(revision: u64, placements: Vec<Placement>) -> Layout {

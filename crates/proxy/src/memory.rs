@@ -48,6 +48,7 @@ pub struct Memory {
     interned: Vec<Variables>,
     interned_texts: Vec<Text>,
     proxy_addrs: Vec<(Option<SocketAddr>, ProxyAddr)>,
+    unknown_collations: Vec<u16>,
 }
 
 /// The address that a client connected to, as rules see it: IP address (empty for a Unix socket) and port.
@@ -66,6 +67,8 @@ const SCHEMA_AGE_MS: u64 = 10_000;
 /// Synchronising SETs remembered as accepted.
 const MAX_ACCEPTED: usize = 1024;
 
+/// Unknown collations that are told of.
+const MAX_COLLATIONS: usize = 64;
 /// Sets of variables (and schema names) kept for sharing.
 const MAX_INTERNED: usize = 64;
 
@@ -131,6 +134,15 @@ impl Memory {
             self.schemas.clear();
         }
         self.schemas.insert((user.into(), schema.into()), now_ms);
+    }
+
+    /// Whether this is the first that is heard of a collation which the servers do not know.
+    pub fn is_new_collation(&mut self, id: u16) -> bool {
+        let is_new = !self.unknown_collations.contains(&id) && self.unknown_collations.len() < MAX_COLLATIONS;
+        if is_new {
+            self.unknown_collations.push(id);
+        }
+        is_new
     }
 
     /// The same variables in one shared copy, if they were seen before.

@@ -46,11 +46,13 @@ pub enum PinReason {
     AutoIncrementDelay,
     /// A query rule with multiplex=0; ends with a rule with multiplex=1, or a reset.
     Rule,
+    /// autocommit=0 where `autocommit_false_is_transaction` is on; ends with autocommit=1.
+    AutocommitOff,
 }
 
 impl PinReason {
     /// All reasons, in the order of their bits.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Transaction,
         Self::Savepoint,
         Self::NextTransaction,
@@ -69,6 +71,7 @@ impl PinReason {
         Self::MultiplexingOff,
         Self::AutoIncrementDelay,
         Self::Rule,
+        Self::AutocommitOff,
     ];
 
     /// The name shown to operators.
@@ -92,6 +95,7 @@ impl PinReason {
             Self::MultiplexingOff => "multiplexing_off",
             Self::AutoIncrementDelay => "auto_increment_delay",
             Self::Rule => "rule",
+            Self::AutocommitOff => "autocommit_off",
         }
     }
 

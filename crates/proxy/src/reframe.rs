@@ -42,6 +42,19 @@ impl TrackFilter {
     }
 }
 
+/// An answer that is one OK packet, with more entries of the session tracker; None for any other answer, and for clients that
+/// are not told of them.
+pub fn with_changes(answer: &[u8], caps: Capabilities, changes: &[u8]) -> Option<Vec<u8>> {
+    let (len, mut seq) = packet::header(answer)?;
+    let body = answer.get(HEADER..).filter(|body| body.len() == len && body.first() == Some(&wire::message::OK))?;
+    let ok = OkPacket::parse(body, caps).ok().filter(|_| caps.contains(Capabilities::SESSION_TRACK))?;
+    let (session_state, status) = ([ok.session_state, changes].concat(), ok.status | StatusFlags::SESSION_STATE_CHANGED);
+    let (mut payload, mut out) = (Vec::new(), Vec::new());
+    OkPacket { session_state: &session_state, status, ..ok }.write(&mut payload, wire::message::OK, caps);
+    packet::put_packet(&mut out, &mut seq, &payload);
+    Some(out)
+}
+
 /// A number that replaces the only column of each row: the session knows it, the backend does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
@@ -164,6 +177,8 @@ pub struct Reframe<'f> {
     timed_out: bool,
     /// The transaction in which it runs is the proxy's own: nothing is said of it.
     hides_transaction: bool,
+    /// GTIDs are not told, whatever the client asked for.
+    hides_gtids: bool,
     skip: usize,
     eof_due: bool,
     /// Status for the EOF packets we make between definitions and rows.
@@ -187,6 +202,7 @@ impl<'f> Reframe<'f> {
             whole: false,
             timed_out: false,
             hides_transaction: false,
+            hides_gtids: false,
             skip: 0,
             eof_due: false,
             status,
@@ -210,6 +226,12 @@ impl<'f> Reframe<'f> {
     /// The statement runs in a transaction that the client knows nothing of.
     pub fn hiding_transaction(mut self, hides: bool) -> Self {
         self.hides_transaction = hides;
+        self
+    }
+
+    /// The client is told no GTIDs, whatever it asked for.
+    pub fn hiding_gtids(mut self, hides: bool) -> Self {
+        self.hides_gtids = hides;
         self
     }
 
@@ -458,7 +480,7 @@ impl<'f> Reframe<'f> {
                 break;
             };
             facts.note(&change);
-            let is_hidden = self.hides_transaction && is_of_transaction(&change);
+            let is_hidden = self.hides_transaction && is_of_transaction(&change) || self.hides_gtids && matches!(change, Change::Gtids(_));
             if !is_hidden && self.filter.is_some_and(|f| f.wants(&change)) {
                 session_state::put_change(&mut kept, &change);
             } else {
@@ -533,5 +555,47 @@ mod tests {
         let changes: Vec<_> = session_state::changes(told.session_state).map(Result::unwrap).collect();
         assert!(matches!(changes.as_slice(), [Change::SystemVariable { .. }]), "{changes:?}");
         assert!(facts.status.is_some_and(|status| !status.intersects(TRANSACTION) && status.contains(StatusFlags::AUTOCOMMIT)));
+    }
+
+    fn ok_with(changes: &[Change<'_>]) -> Vec<u8> {
+        let mut state = Vec::new();
+        changes.iter().for_each(|change| session_state::put_change(&mut state, change));
+        let status = StatusFlags::AUTOCOMMIT | StatusFlags::SESSION_STATE_CHANGED;
+        let ok = OkPacket { affected_rows: 1, status, session_state: &state, ..OkPacket::default() };
+        let (mut payload, mut out) = (Vec::new(), Vec::new());
+        ok.write(&mut payload, wire::message::OK, CAPS);
+        packet::put_packet(&mut out, &mut 1, &payload);
+        out
+    }
+
+    #[test]
+    fn gtids_are_told_only_to_who_asked_and_may_know() {
+        let reply = ok_with(&[Change::Gtids(b"aa:1")]);
+        for (gtids, hides, told) in [(true, false, true), (true, true, false), (false, false, false), (false, true, false)] {
+            let filter = TrackFilter { gtids, ..TrackFilter::default() };
+            let (mut out, mut facts, mut input) = (Vec::new(), ReplyFacts::default(), reply.clone());
+            let reframe = Reframe::new(ReplyKind::Results, CAPS, CAPS, Some(&filter), StatusFlags::AUTOCOMMIT);
+            let processed = reframe.hiding_gtids(hides).process(&mut input, &mut out, &mut facts).unwrap();
+            let answer = if processed.direct { &input } else { &out };
+            let ok = OkPacket::parse(&answer[HEADER..], CAPS).unwrap();
+            assert_eq!(!ok.session_state.is_empty(), told, "{gtids} {hides}");
+            assert_eq!(ok.status.contains(StatusFlags::SESSION_STATE_CHANGED), told, "{gtids} {hides}");
+            assert_eq!(facts.gtids.as_deref(), Some(&b"aa:1"[..]), "the session itself knows");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_told_more() {
+        let mut more = Vec::new();
+        session_state::put_change(&mut more, &Change::Gtids(b"aa:2"));
+        let changed = with_changes(&ok_with(&[Change::Schema(b"x")]), CAPS, &more).unwrap();
+        let ok = OkPacket::parse(&changed[HEADER..], CAPS).unwrap();
+        let changes: Vec<_> = session_state::changes(ok.session_state).map(Result::unwrap).collect();
+        assert_eq!((ok.affected_rows, changes), (1, vec![Change::Schema(&b"x"[..]), Change::Gtids(b"aa:2")]));
+        assert_eq!(packet::header(&changed), Some((changed.len() - HEADER, 1)));
+        // Rows, two packets, and a client without CLIENT_SESSION_TRACK.
+        assert_eq!(with_changes(&[1, 0, 0, 1, 1], CAPS, &more), None);
+        assert_eq!(with_changes(&[changed.clone(), changed.clone()].concat(), CAPS, &more), None);
+        assert_eq!(with_changes(&changed, Capabilities::PROTOCOL_41, &more), None);
     }
 }

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
-use wire::charset::Flavor;
+use wire::charset::{self, Collation, Flavor};
 use wire::flags::{Capabilities, StatusFlags};
 
 /// What a server said of itself when it was last logged in to.
@@ -39,6 +39,17 @@ pub struct ServerInfo {
     pub status: StatusFlags,
 }
 
+impl ServerInfo {
+    /// The collation of this id, where the server knows it. MySQL 5 has none beyond gb18030's.
+    pub fn collation_of(&self, id: u16) -> Option<&'static Collation> {
+        let is_newer = self.flavor == Flavor::MySql && self.version.starts_with("5.") && id > LAST_OF_MYSQL_5;
+        charset::collation_in(self.flavor, id).filter(|_| !is_newer)
+    }
+}
+
+/// gb18030_unicode_520_ci.
+const LAST_OF_MYSQL_5: u16 = 250;
+
 /// The server's own settings for session tracking, which a client sees unless it changes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrackDefaults {
@@ -48,6 +59,8 @@ pub struct TrackDefaults {
     pub schema: bool,
     /// `session_track_state_change`.
     pub state_change: bool,
+    /// `session_track_gtids` (MySQL) is not OFF.
+    pub gtids: bool,
 }
 
 /// How a server's session tracker is used.
@@ -152,13 +165,7 @@ pub struct Shared {
 
 impl Shared {
     /// Shared state for `workers` workers.
-    pub fn new(
-        in_force: Arc<InForce>,
-        keeper: Option<Arc<dyn RoleKeeper>>,
-        workers: usize,
-        tls: Option<Arc<rustls::ServerConfig>>,
-        rsa: Option<RsaKey>,
-    ) -> Self {
+    pub fn new(in_force: Arc<InForce>, keeper: Option<Arc<dyn RoleKeeper>>, workers: usize, rsa: Option<RsaKey>) -> Self {
         let shared = Self {
             in_force: ArcSwap::new(Arc::clone(&in_force)),
             hostgroups: RwLock::default(),
@@ -172,7 +179,7 @@ impl Shared {
             probe_failed: std::sync::atomic::AtomicBool::new(false),
             sessions: Mutex::default(),
             cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
-            tls: ArcSwapOption::new(tls),
+            tls: ArcSwapOption::empty(),
             client_tls: tls::ClientConfigs::default(),
             names: crate::names::Names::default(),
             rsa,

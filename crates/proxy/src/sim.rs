@@ -88,7 +88,7 @@ impl Simulated {
     pub fn start(snapshot: Arc<Snapshot>, keeper: Arc<dyn RoleKeeper>, network: Arc<dyn Network>, seed: u64) -> Result<Self, StartError> {
         let in_force = Arc::new(InForce::compile(Arc::clone(&snapshot), None).map_err(StartError::Config)?);
         let threads = usize::try_from(snapshot.vars.threads).unwrap_or(1).max(1);
-        let shared = Arc::new(Shared::new(in_force, Some(keeper), threads, None, None));
+        let shared = Arc::new(Shared::new(in_force, Some(keeper), threads, None));
         let _ = shared.simulated.set(World { network, seed });
         let (open, _) = watch::channel(true);
         let stats = Arc::new(ProxyStats::new(Arc::clone(&shared)));

@@ -59,10 +59,6 @@ impl Proxy {
     pub async fn start(snapshot: Arc<Snapshot>, datadir: &Path, keeper: Option<Arc<dyn RoleKeeper>>) -> Result<Self, StartError> {
         let in_force = Arc::new(InForce::compile(Arc::clone(&snapshot), None).map_err(StartError::Config)?);
         let vars = &snapshot.vars;
-        let tls = match vars.have_ssl {
-            true => Some(tls::server(datadir).map_err(StartError::Tls)?),
-            false => None,
-        };
         let rsa = RsaKey::generate().map_err(|e| StartError::System(e.to_string()))?;
         let mut bound = Vec::new();
         for listen in &snapshot.listen {
@@ -71,7 +67,10 @@ impl Proxy {
         }
         let threads = usize::try_from(vars.threads).unwrap_or(1).max(1);
         let stack = usize::try_from(vars.stacksize).unwrap_or(1 << 20);
-        let shared = Arc::new(Shared::new(in_force, keeper, threads, tls, Some(rsa)));
+        let shared = Arc::new(Shared::new(in_force, keeper, threads, Some(rsa)));
+        if vars.have_ssl {
+            shared.tls.store(Some(tls::server(datadir, shared.client_tls.keys()).map_err(StartError::Tls)?));
+        }
         shared.logs.start(datadir, &snapshot.vars);
         let (open, is_open) = watch::channel(true);
         let stats = Arc::new(ProxyStats::new(Arc::clone(&shared)));

@@ -5,6 +5,7 @@ use ::admin::Bootstrap;
 use ::admin::outside::{Outside, OutsideParts};
 use ::admin::scheduler::Board;
 use anyhow::{Context, Result};
+use model::control::DataPlane;
 use model::stats::StatsSource;
 use monitor::Monitor;
 use proxy::Control;
@@ -13,6 +14,9 @@ use std::sync::Arc;
 /// Starts the engine, opens the ports and starts the scheduler.
 pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, process: Arc<Requests>) -> Result<Outside> {
     let board = Arc::new(Board::default());
+    if let Err(why) = control.log_tls_keys(&found.config.admin.ssl_keylog_file) {
+        tracing::error!("admin-ssl_keylog_file: {why}");
+    }
     let found = found.with_operator(monitor.clone());
     let (engine, _thread) = found.start(control.clone(), vec![board.clone(), monitor.clone()], process).context("admin interface")?;
     let sources: Vec<Arc<dyn StatsSource>> = vec![control.clone(), board.clone(), monitor];

@@ -9,6 +9,7 @@
 mod ciphers;
 mod files;
 mod generate;
+mod keys;
 mod listen;
 mod outgoing;
 mod proof;
@@ -26,6 +27,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig};
 use rustls_pki_types::{IpAddr, ServerName};
 
 use files::Stamp;
+pub use keys::KeyFile;
 
 /// Most configurations kept; beyond it all are dropped and built again as they are needed.
 const CONFIGS_MAX: usize = 1_024;
@@ -37,9 +39,15 @@ const CONFIGS_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub struct ClientConfigs {
     kept: Mutex<HashMap<TlsParams, (Stamp, Arc<ClientConfig>)>>,
+    keys: Arc<KeyFile>,
 }
 
 impl ClientConfigs {
+    /// Where the keys of these sessions are written.
+    pub fn keys(&self) -> &Arc<KeyFile> {
+        &self.keys
+    }
+
     /// The configuration for `params`; errors name the setting at fault, and are not kept.
     fn get(&self, params: &TlsParams) -> Result<Arc<ClientConfig>, String> {
         let stamp = files::stamp(params);
@@ -47,7 +55,9 @@ impl ClientConfigs {
         if let Some((_, config)) = kept.get(params).filter(|(built_from, _)| *built_from == stamp) {
             return Ok(config.clone());
         }
-        let config = Arc::new(outgoing::config(params)?);
+        let mut config = outgoing::config(params)?;
+        config.key_log = self.keys.clone();
+        let config = Arc::new(config);
         if kept.len() >= CONFIGS_MAX {
             kept.clear();
         }
@@ -97,11 +107,14 @@ fn server_name(host: &str, params: &TlsParams) -> Result<ServerName<'static>, St
 }
 
 /// TLS towards clients, with `proxysql-ca.pem`, `proxysql-cert.pem` and `proxysql-key.pem` of `datadir`, which are
-/// generated when none of them exists. TLS 1.2 and 1.3, no session tickets; a client may show any certificate.
+/// generated when none of them exists. TLS 1.2 and 1.3, no session tickets; a client may show any certificate. The keys of sessions go
+/// to `keys`.
 ///
 /// # Errors
 /// Files that are missing beside others that exist, unreadable, or do not belong together, each by its path.
-pub fn server(datadir: &Path) -> Result<Arc<ServerConfig>, String> {
+pub fn server(datadir: &Path, keys: &Arc<KeyFile>) -> Result<Arc<ServerConfig>, String> {
     generate::ensure_files(datadir)?;
-    listen::config(datadir).map(Arc::new)
+    let mut config = listen::config(datadir)?;
+    config.key_log = keys.clone();
+    Ok(Arc::new(config))
 }

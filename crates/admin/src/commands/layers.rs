@@ -5,7 +5,7 @@ use model::config::text;
 use rusqlite::Connection;
 
 use super::{Answer, Command, done, open, refuse};
-use crate::engine::statement::Statement;
+use crate::engine::statement::{Statement, unquoted};
 use crate::engine::{Ask, Engine};
 use crate::error::AdminError;
 use crate::live::Runtime;
@@ -102,8 +102,7 @@ pub(super) fn find(statement: &Statement) -> Option<Command> {
     if parse(statement).is_some() {
         return Some(command(carry_out));
     }
-    let is_one_user = statement.has(0, "LOAD MYSQL USER * TO RUNTIME|RUN") || statement.has(0, "LOAD MYSQL USER * FROM MEMORY|MEM");
-    if is_one_user && statement.head.len() == 6 {
+    if one_user(statement).is_some() {
         return Some(command(load_user));
     }
     let foreign = FOREIGN.iter().any(|words| statement.has(1, words));
@@ -138,20 +137,36 @@ pub(super) fn load(engine: &mut Engine, modules: &[&'static Module], ask: &Ask<'
     Ok(done(0, engine.adopt(config, modules, ask)?))
 }
 
-/// Puts one user of memory in force, or ends it when memory has no such user.
+/// What stands for the name in `LOAD MYSQL USER name TO RUNTIME`, in quotes or bare.
+fn one_user(statement: &Statement) -> Option<String> {
+    let behind = statement.head.len().checked_sub(2).filter(|behind| *behind > 3)?;
+    let is_form = statement.has(behind, "TO RUNTIME|RUN") || statement.has(behind, "FROM MEMORY|MEM");
+    if !is_form || !statement.has(0, "LOAD MYSQL USER") {
+        return None;
+    }
+    let (first, last) = (statement.head.get(3)?, statement.head.get(behind - 1)?);
+    statement.text.get(first.start..last.end).map(unquoted)
+}
+
+/// Puts one user of memory in force.
 fn load_user(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
-    let name = ask.statement.word(3);
+    let name = one_user(ask.statement).unwrap_or_default();
     if !name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '+' | '_' | '-')) {
-        return refuse(format!("Invalid name {name}"));
+        return refuse(format!(
+            "Invalid name {name}: LOAD MYSQL USER takes the name of one user, of letters, digits, '+', '_' and '-', and no pattern. \
+             LOAD MYSQL USERS TO RUNTIME loads all users"
+        ));
     }
     let Some(module) = MODULES.iter().find(|module| module.words == "MYSQL USERS") else {
         return refuse("no such module");
     };
     let runtime = engine.runtime();
     let memory = rows::read(&engine.store.admin, "main", &[module.part], &runtime)?;
-    let is_it = |row: &&model::config::Row| row.text("username") == Some(name);
+    let is_it = |row: &&model::config::Row| row.text("username") == Some(&name);
     if !memory.rows("mysql_users").iter().any(|row| is_it(&row)) {
-        return refuse(format!("User {name} is not in mysql_users"));
+        let runs = runtime.rows("mysql_users").iter().any(|row| is_it(&row));
+        let rest = if runs { ", but it is in runtime still: LOAD MYSQL USERS TO RUNTIME ends it" } else { "" };
+        return refuse(format!("User {name} is not in mysql_users, so nothing was loaded{rest}"));
     }
     let mut config = Config::clone(&runtime);
     let others = runtime.rows("mysql_users").iter().filter(|row| !is_it(row));

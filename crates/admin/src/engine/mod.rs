@@ -224,11 +224,16 @@ impl Engine {
     /// should know.
     pub fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<String, AdminError> {
         let snapshot = self.check(&config)?;
+        let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
+        if is_for_admin {
+            let opened = self.plane.log_tls_keys(&config.admin.ssl_keylog_file);
+            opened.map_err(|why| AdminError::Refused(format!("admin-ssl_keylog_file: {why}")))?;
+        }
         let mut notes = match modules.iter().any(|module| module.is_for_plane()) {
             true => self.plane.apply(snapshot).map_err(AdminError::Config)?,
             false => Vec::new(),
         };
-        if modules.iter().any(|module| module.part.variables == Some("admin")) {
+        if is_for_admin {
             self.read_only = None;
         }
         tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);

@@ -166,8 +166,17 @@ fn one_user() {
     bed.ok("INSERT INTO mysql_users (username, password) VALUES ('new', 'n'), ('other', 'o')");
     bed.ok("LOAD MYSQL USER new TO RUNTIME");
     assert_eq!(bed.rows("SELECT DISTINCT username FROM runtime_mysql_users ORDER BY 1"), ["app", "new"]);
-    assert_eq!(bed.refused("LOAD MYSQL USER `a b` TO RUNTIME"), "Invalid name a b");
-    assert!(bed.refused("LOAD MYSQL USER nobody FROM MEMORY").contains("nobody"));
+    for name in ["`a b`", "f*o", "o%", "a b"] {
+        let text = bed.refused(&format!("LOAD MYSQL USER {name} TO RUNTIME"));
+        let is_clear = text.starts_with(&format!("Invalid name {}: ", name.trim_matches('`'))) && text.contains("no pattern");
+        assert!(is_clear, "{text}");
+    }
+    assert_eq!(bed.refused("LOAD MYSQL USER nobody FROM MEMORY"), "User nobody is not in mysql_users, so nothing was loaded");
+    bed.ok("DELETE FROM mysql_users WHERE username='new'");
+    assert!(bed.refused("LOAD MYSQL USER new TO RUNTIME").ends_with("LOAD MYSQL USERS TO RUNTIME ends it"));
+    bed.ok("INSERT INTO mysql_users (username, password) VALUES ('a+b', 'n')");
+    bed.ok("LOAD MYSQL USER a+b TO RUN");
+    assert_eq!(bed.rows("SELECT DISTINCT username FROM runtime_mysql_users ORDER BY 1"), ["a+b", "app", "new"]);
 }
 
 #[test]

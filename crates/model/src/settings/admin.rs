@@ -23,7 +23,7 @@ settings! {
     read_only: bool = false, BOOL, Live, "Refuse changes.";
     config_history_size: u64 = 50, count(0, 10_000), Live, "Configurations that are kept for CONFIG ROLLBACK; 0 keeps none.";
     version: String = env!("CARGO_PKG_VERSION"), TEXT, NoEffect("read-only; it names the build"), "Version of this build.";
-    ssl_keylog_file: String = "", TEXT, NotYet, "File that TLS session keys are written to, relative to datadir; empty is off.";
+    ssl_keylog_file: String = "", TEXT, Live, "File that the keys of TLS sessions are written to, those of clients and of servers (NSS key log format), relative to datadir; empty is off. Who has it can read recorded traffic.";
 
     // Statistics
     vacuum_stats: bool = true, BOOL, NoEffect("statistics are computed when they are read and take no room"), "Give memory of statistics tables back after each query.";
@@ -37,7 +37,7 @@ settings! {
     stats_history_hour_days: u64 = 365, count(1, 36_500), Live, "Days that the averages of hours are kept.";
     stats_history_day_days: u64 = 3_650, count(1, 36_500), Live, "Days that the averages of days are kept.";
     stats_history_rows: u64 = 1_000_000, count(1_000, 1_000_000_000), Live, "Most rows of each table of the statistics' history; the oldest go first.";
-    prometheus_memory_metrics_interval: u64 = 61, secs(1, 604_799), NotYet, "Time between refreshes of memory metrics.";
+    prometheus_memory_metrics_interval: u64 = 61, secs(1, 604_799), NoEffect("metrics are computed when they are read"), "Time between refreshes of memory metrics.";
 
     // Cluster
     cluster_username: String = "", TEXT, NotYet, "User that peers are connected to with; empty is off.";

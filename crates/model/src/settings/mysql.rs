@@ -92,18 +92,18 @@ settings! {
     default_schema: String = "", TEXT, Live, "Schema of a session when neither the client nor its user names one.";
     default_charset: String = "utf8", TEXT, NoEffect("the greeting announces the backends' own collation"), "Character set that the greeting announces.";
     default_collation_connection: String = "utf8_general_ci", TEXT, NoEffect("the greeting announces the backends' own collation"), "Collation that the greeting announces; must belong to default_charset.";
-    handle_unknown_charset: u64 = 1, count(0, 3), NotYet, "For a client collation that the backend does not know: 0 disconnect, 1 use the default and log, 2 use the default.";
+    handle_unknown_charset: u64 = 1, count(0, 3), Live, "For a client whose handshake names a collation that the servers do not know: 0 refuse it (error 1273); 1 use the servers' default, and log it once for each collation and worker; 2 and 3 use the default.";
     have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";
     have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
     enable_client_deprecate_eof: bool = true, BOOL, Live, "Offer CLIENT_DEPRECATE_EOF to clients.";
-    client_session_track_gtid: bool = true, BOOL, NotYet, "Pass tracked GTIDs on to clients that ask for them.";
+    client_session_track_gtid: bool = true, BOOL, Live, "Tell clients that ask for them (session_track_gtids, MySQL) the GTIDs of their writes.";
     proxy_protocol_networks: String = "", Kind::Text(TextRule::Networks), Live, "Networks whose connections may begin with a PROXY protocol header: address/bits separated by commas, '*' for all.";
     use_tcp_keepalive: bool = true, BOOL, Live, "Switch TCP keepalive on, on both sides.";
     tcp_keepalive_time: u64 = 120, secs(0, 7_200), Live, "Silence before the first TCP keepalive; 0 leaves it to the system.";
     client_host_cache_size: u64 = 0, count(0, 1_048_576), Live, "Client addresses whose failed logins are counted; 0 counts none.";
     client_host_error_counts: u64 = 0, count(0, 1_048_576), Live, "Failed logins after which connections from an address are closed at once.";
-    throttle_max_bytes_per_second_to_client: u64 = 0, bytes(0, 2_147_483_647), NotYet, "Result bytes a second to each client; 0 means no limit.";
-    throttle_ratio_server_to_client: u64 = 0, PERCENT, NotYet, "While a client is throttled: how far reading from the backend is slowed too.";
+    throttle_max_bytes_per_second_to_client: u64 = 0, bytes(0, 2_147_483_647), Live, "Bytes a second that each client is sent at most, and its results read from a backend; 0 means no limit.";
+    throttle_ratio_server_to_client: u64 = 0, PERCENT, NoEffect("a backend is read only as fast as its client is sent to"), "While a client is throttled: how far reading from the backend is slowed too.";
     enable_load_data_local_infile: bool = true, BOOL, Live, "Allow LOAD DATA LOCAL INFILE. The client's own file is streamed; the proxy's disk is never read.";
 
     // Backends: connecting
@@ -114,7 +114,7 @@ settings! {
     throttle_connections_per_sec_to_hostgroup: u64 = 1_000_000, count(1, 100_000_000), Live, "New backend connections a second in each hostgroup; queries wait beyond it.";
     init_connect: String = "", NULLABLE, Live, "SQL that is run once on every new backend connection.";
     enable_server_deprecate_eof: bool = true, BOOL, Live, "Use CLIENT_DEPRECATE_EOF with backends.";
-    default_session_track_gtids: SessionTrackGtids = SessionTrackGtids::Off, SessionTrackGtids::KIND, NotYet, "GTIDs that backends are asked to report.";
+    default_session_track_gtids: SessionTrackGtids = SessionTrackGtids::Off, SessionTrackGtids::KIND, Live, "session_track_gtids of a session that has not set it itself (MySQL): OFF or OWN_GTID.";
     ssl_p2s_ca: String = "", NULLABLE, Live, "File of CAs that backend certificates are checked against.";
     ssl_p2s_capath: String = "", NULLABLE, Live, "Directory of such CAs.";
     ssl_p2s_cert: String = "", NULLABLE, Live, "Client certificate shown to backends.";
@@ -155,7 +155,7 @@ settings! {
     set_parser_algorithm: u64 = 2, count(1, 2), ONE_ALGORITHM, "How SET is parsed.";
     enforce_autocommit_on_reads: bool = false, BOOL, ANY_STATE, "Carry autocommit=0 to the backend before plain reads too.";
     autocommit_false_not_reusable: bool = false, BOOL, ANY_STATE, "Do not share connections that have autocommit=0.";
-    autocommit_false_is_transaction: bool = false, BOOL, NotYet, "Treat autocommit=0 as an open transaction.";
+    autocommit_false_is_transaction: bool = false, BOOL, Live, "A session with autocommit=0 counts as in a transaction even before it begins one: it keeps its backend until autocommit=1.";
     handle_warnings: u64 = 1, count(0, 1), Live, "1: warnings are read before the connection is lent on, so that SHOW WARNINGS has them later; 0: a session that gives its connection back forgets them, which saves a round trip.";
     session_idle_ms: u64 = 1, ms(1, 3_600_000), NO_IDLE_THREADS, "Idle time before a session moves to an idle thread.";
     session_idle_show_processlist: bool = true, BOOL, NO_IDLE_THREADS, "List sessions of idle threads.";
@@ -216,7 +216,7 @@ settings! {
     log_unhealthy_connections: bool = true, BOOL, Live, "Log clients that broke off, did not log in or read in time, or broke the protocol.";
     verbose_query_error: bool = false, BOOL, Live, "Write errors of statements to the log, with user, schema, client and digest. Otherwise they are counted only (stats_mysql_errors).";
     hostgroup_manager_verbose: u64 = 1, count(0, 3), NotYet, "How much is logged when servers change.";
-    parse_failure_logs_digest: bool = false, BOOL, NotYet, "Log the digest, not the text, of a SET that cannot be parsed.";
+    parse_failure_logs_digest: bool = false, BOOL, NoEffect("a SET that cannot be parsed pins the session and is not logged"), "Log the digest, not the text, of a SET that cannot be parsed.";
 
     // Firewall, LDAP, GTID readers
     automatic_detect_sqli: bool = false, BOOL, NotYet, "Look for SQL injection in every query.";
@@ -224,7 +224,7 @@ settings! {
     firewall_whitelist_errormsg: String = "Firewall blocked this query", TEXT, Live, "Text of the error for a blocked query.";
     ldap_user_variable: String = "", NULLABLE, NotYet, "Session variable that is given the LDAP user's name.";
     add_ldap_user_comment: String = "", NULLABLE, NotYet, "Key of a comment with the LDAP user's name.";
-    binlog_reader_connect_retry_msec: u64 = 3_000, ms(200, 120_000), NotYet, "Pause before a GTID reader is connected again.";
+    binlog_reader_connect_retry_msec: u64 = 3_000, ms(200, 120_000), NoEffect("servers are asked to wait for GTIDs; there are no readers"), "Pause before a GTID reader is connected again.";
 
     // Monitor
     monitor_enabled: bool = true, BOOL, Live, "Probe servers.";

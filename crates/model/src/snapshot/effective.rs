@@ -88,6 +88,7 @@ macro_rules! effective {
 effective! {
     auto_increment_delay_multiplex: u64,
     auto_increment_delay_multiplex_timeout_ms: u64,
+    autocommit_false_is_transaction: bool,
     causal_reads: CausalReads,
     causal_reads_timeout_ms: u64,
     connect_concurrency: u64,

@@ -25,6 +25,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::codec::Reader;
+use wire::flags::StatusFlags;
+use wire::message::{OK, OkPacket};
 use wire::reply::ReplyKind;
 
 /// The server was lost, and the transaction was not applied: as where a server had to be left.
@@ -236,13 +238,19 @@ impl Session {
 
     /// The client is told that its transaction is committed.
     async fn answer_commit(&mut self) -> Result<ReplyFacts, Fault> {
+        let session_state = self.told_label().unwrap_or_default();
         self.keep_replied_insert_id();
         self.forget_transaction();
         if !self.pins.set().without(WISHES).is_empty() {
             // What else it had there is gone: the next statement is told.
             self.lend_back();
         }
-        self.send_ok().await?;
+        let mut status = self.current_status();
+        status.set(StatusFlags::SESSION_STATE_CHANGED, !session_state.is_empty());
+        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &session_state };
+        let mut payload = Vec::with_capacity(16 + session_state.len());
+        ok.write(&mut payload, OK, self.caps);
+        self.send_payload(&payload).await?;
         Ok(ReplyFacts { status: Some(self.current_status()), ..ReplyFacts::default() })
     }
 

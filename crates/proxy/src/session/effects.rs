@@ -23,6 +23,9 @@ use wire::flags::StatusFlags;
 /// ER_UNKNOWN_STMT_HANDLER: there is none of that name (any more, after a PREPARE that failed).
 const UNKNOWN_STATEMENT: u16 = 1243;
 
+/// MySQL's variable that has a client told the GTIDs of its writes.
+pub const TRACK_GTIDS: &str = "session_track_gtids";
+
 /// Variables that servers tell of and nobody can set: what happened, not what the session wants.
 const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
 
@@ -141,12 +144,12 @@ impl Session {
             }
             name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {}
             "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
-            "session_track_transaction_info" | "session_track_gtids" => {
+            "session_track_transaction_info" | TRACK_GTIDS => {
                 self.set_variable(name, Some(value));
                 if let Some(backend) = self.backend.as_mut() {
                     backend.core.tells_gtids = false;
                 }
-                if let Some(filter) = self.filter.as_mut().filter(|_| name == "session_track_gtids") {
+                if let Some(filter) = self.filter.as_mut().filter(|_| name == TRACK_GTIDS) {
                     filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
                 }
             }
@@ -203,12 +206,15 @@ impl Session {
     /// that the statement's effect cannot be repeated.
     pub(super) async fn learn_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Option<Vec<Change>> {
         let mut untold = self.untold(sql, analysis, reply);
+        let mut forgets = !untold.is_empty() && self.is_on(Flavor::MySql);
         if lost_schema(reply) {
             // It has become the session's collation_server, which servers do not tell.
             untold.push("collation_database".to_owned());
-            if reply.warnings > 0 && !self.keep_warnings().await {
-                return None;
-            }
+            forgets = true;
+        }
+        if forgets && reply.warnings > 0 && !self.keep_warnings().await {
+            self.pin(PinReason::SessionState, analysis);
+            return None;
         }
         let untold = if untold.is_empty() { Some(Vec::new()) } else { self.ask_for_variables(&untold).await };
         let Some(untold) = untold else {
@@ -237,10 +243,12 @@ impl Session {
         }
     }
 
-    /// Variables that the statement set and the server did not tell of: MariaDB says nothing after `SET @@name = ...`.
+    /// Variables that the statement set and the server did not tell of: MariaDB says nothing after `SET @@name = ...`, and while
+    /// the client's own tracking settings are there, only what the client tracks is told.
     fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
-        let mariadb = self.backend.as_ref().is_some_and(|b| b.core.info.flavor == Flavor::MariaDb);
-        if !mariadb || self.tracks_nothing() || reply.error.is_some() && !analysis.facts.contains(Facts::MULTI) {
+        let clients = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
+        let may_be_silent = clients || self.is_on(Flavor::MariaDb) && !self.tracks_nothing();
+        if !may_be_silent || reply.error.is_some() && !analysis.facts.contains(Facts::MULTI) {
             return Vec::new();
         }
         let statements = match analysis.facts.contains(Facts::MULTI) {
@@ -253,7 +261,7 @@ impl Session {
             _ => None,
         });
         let told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
-        names.filter(|name| !told(name) && !name.starts_with("session_track_") && is_plain_name(name)).collect()
+        names.filter(|name| !told(name) && (clients || !name.starts_with("session_track_")) && is_plain_name(name)).collect()
     }
 
     /// Asks the held backend for session variables.
@@ -358,15 +366,19 @@ impl Session {
     /// What a client is told that never asked for anything else: the server's own defaults.
     pub(super) fn default_filter(&self) -> TrackFilter {
         let known = self.pool.servers().iter().find_map(|s| s.tracking.get()).map(|t| t.defaults.clone());
-        match known {
+        let mut filter = match known {
             Some(defaults) => TrackFilter {
                 system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
                 schema: defaults.schema,
                 state_change: defaults.state_change,
-                ..TrackFilter::default()
+                gtids: defaults.gtids,
             },
             None => TrackFilter { system_variables: variable_list(COMMON_DEFAULT), schema: true, ..TrackFilter::default() },
+        };
+        if let Some(value) = self.state.variables.get(TRACK_GTIDS) {
+            filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
         }
+        filter
     }
 
     fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
@@ -430,6 +442,11 @@ impl Session {
         if assigns && analysis.kind != Kind::Set {
             self.pin(PinReason::UserVariable, analysis);
         }
+    }
+
+    /// Is the backend at hand one of these?
+    fn is_on(&self, flavor: Flavor) -> bool {
+        self.backend.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
     }
 
     fn tracks_nothing(&self) -> bool {
@@ -548,7 +565,8 @@ impl Session {
         if delay > 0 && reply.last_insert_id != 0 {
             let until_ms = match settings.auto_increment_delay_multiplex_timeout_ms {
                 0 => 0,
-                ms => self.now_ms() + ms,
+                // Not the worker's clock, which may be behind: it would end too early.
+                ms => self.worker.shared.clock.now_ms() + ms,
             };
             (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (delay, until_ms);
             self.entry.hold_backend_until(until_ms);

@@ -41,7 +41,7 @@ const REFUSED_FOR_MS: u64 = 60_000;
 pub const AUTOMATIC: &str = "SET SESSION gtid_next='AUTOMATIC'";
 
 /// Variables whose effect on a transaction, or on what is told of it, the proxy does not imitate.
-const OWN_WAYS: [&str; 3] = ["completion_type", "session_track_transaction_info", "session_track_gtids"];
+const OWN_WAYS: [&str; 2] = ["completion_type", "session_track_transaction_info"];
 
 /// What a label is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

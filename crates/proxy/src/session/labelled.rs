@@ -17,12 +17,13 @@ use super::sync::Ahead;
 use crate::backend::put_query;
 use crate::causal::Writing;
 use crate::pins::PinReason;
-use crate::reframe::ReplyFacts;
+use crate::reframe::{ReplyFacts, with_changes};
 use sql::{Facts, Kind};
 use std::io;
 use wire::codec::Reader;
 use wire::flags::StatusFlags;
 use wire::reply::ReplyKind;
+use wire::session_state::{self, Change};
 
 /// Errors of a server that goes (1053) or has closed the session (3169, 4031): they say nothing of what it was doing.
 const LEAVING: [u16; 3] = [1053, 3169, 4031];
@@ -87,12 +88,27 @@ impl Session {
 
     /// Gives the client the answer that was held.
     pub(super) async fn tell(&mut self, mut answer: Answer) -> Result<ReplyFacts, Fault> {
+        if answer.facts.error.is_none()
+            && let Some(told) = self.told_label()
+            && let Some(packet) = with_changes(&answer.packets, self.caps, &told)
+        {
+            answer.packets = packet;
+        }
         self.write_front(&answer.packets).await?;
         if self.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
             answer.facts.gtids = self.label.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
             self.note_written(&answer.facts);
         }
         Ok(answer.facts)
+    }
+
+    /// The GTID of what was committed as an entry of the session tracker, for a client that asked for it. The server tells it
+    /// with the COMMIT, which the client knows nothing of.
+    pub(super) fn told_label(&self) -> Option<Vec<u8>> {
+        let labelled = self.label.as_ref().filter(|_| self.tells_gtids(self.filter.as_deref()))?;
+        let mut told = Vec::new();
+        session_state::put_change(&mut told, &Change::Gtids(labelled.label.to_string().as_bytes()));
+        Some(told)
     }
 
     /// Sends a statement and keeps its answer back.

@@ -22,7 +22,8 @@ use std::task::{Context, Waker};
 use wire::flags::StatusFlags;
 
 /// Pins that only say that the session is to keep what it has: another backend serves as well.
-pub const WISHES: PinSet = PinSet::of(&[PinReason::MultiplexingOff, PinReason::Rule, PinReason::AutoIncrementDelay]);
+pub const WISHES: PinSet =
+    PinSet::of(&[PinReason::MultiplexingOff, PinReason::Rule, PinReason::AutoIncrementDelay, PinReason::AutocommitOff]);
 
 /// Pins that are gone with the transaction. What is lost is told by an error, as for a deadlock.
 pub const TRANSACTION: PinSet =

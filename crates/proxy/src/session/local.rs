@@ -49,6 +49,10 @@ impl Session {
         if effect.changes.iter().any(|(name, _)| charsets::is_one(name)) && self.has_text_variables() {
             return Ok(false);
         }
+        if self.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == "autocommit") {
+            // It has to keep a backend from here on.
+            return Ok(false);
+        }
         for (name, value) in &effect.changes {
             self.note_learnt_variable(name, value);
         }

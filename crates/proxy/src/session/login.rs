@@ -1,6 +1,7 @@
 //! The login: greeting, TLS, who is it, proof of the password, schema. Also COM_CHANGE_USER.
 
 use super::Session;
+use super::effects::TRACK_GTIDS;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::statements::Statements;
@@ -14,6 +15,7 @@ use crate::pins::Pins;
 use crate::shared::{HostLogin, UserShared};
 use crate::state::State;
 use crate::worker::Worker;
+use model::settings::SessionTrackGtids;
 use model::snapshot::{Password, User};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -38,6 +40,8 @@ pub const SCRAMBLE: usize = 20;
 const MAX_LOGIN_PACKET: usize = 128 << 10;
 /// What is announced as long as no backend was seen and nothing is configured.
 const FALLBACK_VERSION: &str = "8.0.11";
+/// ER_UNKNOWN_COLLATION.
+const UNKNOWN_COLLATION: u16 = 1273;
 /// utf8mb4_general_ci.
 const FALLBACK_COLLATION: u8 = 45;
 /// How long a login waits for a backend to ask whether the schema exists.
@@ -149,6 +153,7 @@ impl Login {
         *entry.user.borrow_mut() = Some(Arc::clone(&user));
         self.worker.shared.note_session(entry.id, Some(&user.name));
         let mut session = self.into_session(entry, user, &request)?;
+        session.check_collation().await?;
         session.check_schema().await?;
         Ok(session)
     }
@@ -508,8 +513,10 @@ impl Session {
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
     /// its defaults, as it would on a direct connection.
     pub(super) fn set_initial_variables(&mut self, collation: u16) {
-        let flavor = self.worker.shared.info.get().map_or(Flavor::MySql, |i| i.flavor);
-        if let Some(collation) = charset::collation_in(flavor, collation) {
+        let info = self.worker.shared.info.get();
+        let flavor = info.map_or(Flavor::MySql, |info| info.flavor);
+        let known = info.map_or_else(|| charset::collation_in(flavor, collation), |info| info.collation_of(collation));
+        if let Some(collation) = known {
             for name in ["character_set_client", "character_set_connection", "character_set_results"] {
                 self.state.variables.set(name, Some(collation.charset.as_bytes()));
             }
@@ -521,11 +528,37 @@ impl Session {
             let level = level.trim().to_ascii_uppercase().replace(' ', "-");
             self.state.variables.set(name, Some(level.as_bytes()));
         }
+        let tells_gtids = self.worker.snapshot().vars.default_session_track_gtids == SessionTrackGtids::OwnGtid;
+        if tells_gtids && self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql) {
+            self.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
+        }
         // Sessions that log in alike hold one copy of what they want.
         let memory = &mut self.worker.memory.borrow_mut();
         self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
         if let Some(schema) = self.state.schema.take() {
             self.state.schema = Some(memory.intern_text(schema));
+        }
+    }
+
+    /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`).
+    async fn check_collation(&mut self) -> Result<(), End> {
+        let id = self.collation;
+        // Who says 0 names none.
+        if id == 0 || self.worker.shared.info.get().is_none_or(|info| info.collation_of(id).is_some()) {
+            return Ok(());
+        }
+        match self.worker.snapshot().vars.handle_unknown_charset {
+            0 => {
+                let text = format!("Unknown collation: '{id}'");
+                self.send_error_at(self.login_seq, UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
+                Err(End::Refused(text))
+            }
+            1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
+                let (user, host) = (&self.user.name, self.host());
+                tracing::warn!("user '{user}' from {host} asks for collation {id}, which the servers do not know: they use their default");
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -639,6 +672,7 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     session.choose_lane();
     session.forget_ignore_space();
     session.begin(Some(change.schema).filter(|s| !s.is_empty()));
+    session.check_collation().await?;
     if let Some(schema) = session.state.schema.clone() {
         session.ask_for_schema(&schema).await?;
     }

@@ -26,6 +26,7 @@ mod local;
 mod login;
 mod measure;
 mod mirrored;
+mod pace;
 mod passthrough;
 mod prepare;
 mod query;

@@ -13,7 +13,7 @@ use super::sync::Ahead;
 use crate::buffer::WINDOW;
 use crate::counters::add;
 use crate::entry::Signal;
-use crate::reframe::{Reframe, ReplyFacts};
+use crate::reframe::{Reframe, ReplyFacts, TrackFilter};
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -115,7 +115,7 @@ impl Session {
     async fn relay_with(
         &mut self,
         plan: &Plan,
-        filter: Option<&crate::reframe::TrackFilter>,
+        filter: Option<&TrackFilter>,
         facts: &mut ReplyFacts,
         out: &mut Vec<u8>,
         began: &mut bool,
@@ -127,7 +127,8 @@ impl Session {
         let mut reframe = Reframe::new(plan.reply, from, self.caps, filter, self.current_status())
             .with_patch(plan.patch)
             .with_whole_packets(self.front.frame_seq().is_some())
-            .hiding_transaction(self.is_held());
+            .hiding_transaction(self.is_held())
+            .hiding_gtids(!self.tells_gtids(filter));
         reframe.set_next_seq(self.answer_seq());
         self.witness = self.witness_for(plan, from);
         loop {
@@ -142,11 +143,19 @@ impl Session {
                 self.send_clients_file(&mut reframe).await?;
                 continue;
             }
+            if let Some(signal @ (Signal::KillQuery | Signal::QueryTimeout)) = self.entry.pending() {
+                // A server that sends faster than the client takes always has more at hand.
+                self.interrupt(signal)?;
+            }
             let overdue = self.when_overdue(*began, &plan.analysis);
             self.read_backend(needs, overdue).await?;
             if self.entry.is_timed_out() {
                 reframe.set_timed_out();
             }
+        }
+        if matches!(self.entry.pending(), Some(Signal::KillQuery | Signal::QueryTimeout)) {
+            // It came too late, and is not for the next statement.
+            self.entry.clear_signal();
         }
         if let Some(code) = facts.error {
             self.tell_of_error(code, &facts.message);
@@ -158,6 +167,11 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Whether a client with this filter is told GTIDs.
+    pub(super) fn tells_gtids(&self, filter: Option<&TrackFilter>) -> bool {
+        filter.is_some_and(|filter| filter.gtids) && self.worker.snapshot().vars.client_session_track_gtid
     }
 
     /// Passes on what the backend's input holds; answers how many bytes must be there to go on.

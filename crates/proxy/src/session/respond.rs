@@ -96,8 +96,16 @@ impl Session {
         self.front.frame_seq().unwrap_or(self.command_seq)
     }
 
-    /// Writes to the client; a kill or a client that does not read for long ends the wait.
+    /// Writes to the client, no faster than `throttle_max_bytes_per_second_to_client` allows.
     pub(super) async fn write_front(&mut self, bytes: &[u8]) -> Result<(), End> {
+        match self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
+            0 => self.write_at_once(bytes).await,
+            rate => Box::pin(self.write_paced(bytes, rate)).await,
+        }
+    }
+
+    /// Writes to the client; a kill or a client that does not read for long ends the wait.
+    pub(super) async fn write_at_once(&mut self, bytes: &[u8]) -> Result<(), End> {
         let entry = &self.entry;
         let mut write = pin!(self.front.write_all(bytes));
         // Most writes finish at once; only one that has to wait arms a timer.
@@ -114,7 +122,7 @@ impl Session {
                         Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
                         Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
                         // Seen when the server is read again.
-                        Some(Signal::Cut) => Poll::Pending,
+                        Some(Signal::Cut | Signal::KillQuery | Signal::QueryTimeout) => Poll::Pending,
                         Some(_) => {
                             entry.clear_signal();
                             Poll::Pending

@@ -80,6 +80,7 @@ impl Session {
             self.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
         }
         self.note_rule(analysis);
+        self.note_autocommit(analysis);
         let mut unread = unread;
         if self.label.is_some() {
             Box::pin(self.unlabel_ended(&mut unread.warnings)).await;
@@ -112,6 +113,19 @@ impl Session {
             self.give_back();
         }
         Ok(())
+    }
+
+    /// Where `autocommit_false_is_transaction` is on, autocommit=0 is as good as an open transaction.
+    fn note_autocommit(&mut self, analysis: &Analysis) {
+        let is_off = !self.status.contains(StatusFlags::AUTOCOMMIT) && self.lane.settings().autocommit_false_is_transaction;
+        if is_off && self.backend.is_some() {
+            let now = self.now_ms();
+            self.pins.begin(PinReason::AutocommitOff, now, analysis.digest);
+            self.entry.set_transaction(true, now);
+        } else if self.pins.set().contains(PinReason::AutocommitOff) {
+            self.pins.end(PinReason::AutocommitOff);
+            self.entry.set_transaction(self.pins.set().contains(PinReason::Transaction), self.now_ms());
+        }
     }
 
     /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.

@@ -4,8 +4,10 @@
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
+use super::effects::TRACK_GTIDS;
 use super::facts::InsertId;
 use super::guard::guarded;
+use super::leave::WISHES;
 use super::settle::{self, ResetError};
 use crate::backend::{Tracking, put_query};
 use crate::counters::count;
@@ -92,7 +94,7 @@ impl Session {
                     backend.core.state.variables.share(&self.state.variables);
                     return Ok(());
                 }
-                Diff::Reset { .. } if !self.pins.set().is_empty() => return Ok(()),
+                Diff::Reset { .. } if !self.pins.set().without(WISHES).is_empty() => return Ok(()),
                 Diff::Reset { change_user } => self.reset_backend(change_user).await?,
                 Diff::Steps { schema, set, sure } => {
                     count(&self.worker.counters.state_syncs);
@@ -214,7 +216,8 @@ impl Session {
         };
         let on = |b: bool| if b { "ON" } else { "OFF" };
         let names = names.replace(['\\', '\''], "");
-        let gtids = if gtids { ",session_track_gtids=DEFAULT" } else { "" };
+        let own = self.state.variables.get(TRACK_GTIDS).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
+        let gtids = if gtids { format!(",session_track_gtids={own}") } else { String::new() };
         format!(
             "SET SESSION session_track_system_variables='{names}',session_track_schema={},session_track_state_change={}{gtids}",
             on(schema),

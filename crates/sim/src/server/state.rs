@@ -51,6 +51,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("session_track_system_variables", "autocommit,character_set_client,character_set_connection,character_set_results,time_zone"),
     ("session_track_schema", "ON"),
     ("session_track_state_change", "OFF"),
+    ("session_track_gtids", "OFF"),
     ("last_insert_id", "0"),
     ("insert_id", "0"),
 ];

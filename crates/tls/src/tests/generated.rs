@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
 use model::settings::BackendSslVerify;
 use model::snapshot::TlsParams;
@@ -25,9 +26,9 @@ fn trusting_generated(dir: &Dir) -> TlsParams {
 #[test]
 fn generated_files_survive_a_second_start() {
     let dir = Dir::new();
-    let first = server(&dir.0).unwrap();
+    let first = server(&dir.0, &Arc::default()).unwrap();
     let before = contents(&dir);
-    let second = server(&dir.0).unwrap();
+    let second = server(&dir.0, &Arc::default()).unwrap();
     assert_eq!(before, contents(&dir));
     assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 3, "nothing else is left behind");
     for server in [first, second] {
@@ -40,7 +41,7 @@ fn generated_files_survive_a_second_start() {
 #[test]
 fn generated_files_are_what_they_should_be() {
     let dir = Dir::new();
-    server(&dir.0).unwrap();
+    server(&dir.0, &Arc::default()).unwrap();
     let mode = |name: &str| fs::metadata(dir.path(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("proxysql-key.pem"), 0o600);
     let names = ["Tidegate_Auto_Generated_CA_Certificate", "Tidegate_Auto_Generated_Server_Certificate"];
@@ -60,9 +61,9 @@ fn generated_files_are_what_they_should_be() {
 fn incomplete_files_are_refused_and_left_alone() {
     for missing in FILES {
         let dir = Dir::new();
-        server(&dir.0).unwrap();
+        server(&dir.0, &Arc::default()).unwrap();
         fs::remove_file(dir.path(missing)).unwrap();
-        let error = server(&dir.0).unwrap_err();
+        let error = server(&dir.0, &Arc::default()).unwrap_err();
         assert!(error.contains(&format!("{missing} missing")), "{error}");
         assert!(!dir.path(missing).exists());
     }
@@ -71,21 +72,21 @@ fn incomplete_files_are_refused_and_left_alone() {
 #[test]
 fn unfit_files_are_refused_by_name() {
     let dir = Dir::new();
-    server(&dir.0).unwrap();
+    server(&dir.0, &Arc::default()).unwrap();
     let (cert, key) = Ca::new("ca").sign(&named("proxy"));
     dir.write(FILES[2], &key);
-    assert!(server(&dir.0).unwrap_err().contains("is not the key of"));
+    assert!(server(&dir.0, &Arc::default()).unwrap_err().contains("is not the key of"));
     dir.write(FILES[1], &cert);
-    assert!(server(&dir.0).is_ok(), "an operator's own certificate");
+    assert!(server(&dir.0, &Arc::default()).is_ok(), "an operator's own certificate");
     dir.write(FILES[0], "rubbish");
-    assert!(server(&dir.0).unwrap_err().contains("proxysql-ca.pem: no certificate"));
-    assert!(server(&dir.path("no-such-directory")).unwrap_err().contains("cannot write"));
+    assert!(server(&dir.0, &Arc::default()).unwrap_err().contains("proxysql-ca.pem: no certificate"));
+    assert!(server(&dir.path("no-such-directory"), &Arc::default()).unwrap_err().contains("cannot write"));
 }
 
 #[test]
 fn no_tickets_and_both_versions() {
     let dir = Dir::new();
-    let config = server(&dir.0).unwrap();
+    let config = server(&dir.0, &Arc::default()).unwrap();
     assert_eq!(config.send_tls13_tickets, 0);
     assert!(!config.ticketer.enabled() && !config.session_storage.can_cache());
     for version in ["TLSv1.2", "TLSv1.3"] {

@@ -37,7 +37,7 @@ impl Bed {
         let (config, _): (Config, _) = model::parse(CONFIG, "test.cnf").unwrap();
         let snapshot = Arc::new(Snapshot::compile(&config).unwrap());
         let in_force = Arc::new(InForce::compile(snapshot, None).unwrap());
-        let shared = Arc::new(Shared::new(in_force, None, 2, None, None));
+        let shared = Arc::new(Shared::new(in_force, None, 2, None));
         let start = |index| {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || Worker::run(index, shared).unwrap())

@@ -1,0 +1,108 @@
+//! Settings for the client's side: how fast it is sent to, and what becomes of a collation that nobody knows.
+
+use crate::common::{LIMIT, Peer, server};
+use crate::{BOTH, admin, proxy, set};
+use lab::client::Encoding;
+use lab::{Client, ConnectOptions, Flavor, LabError, wait};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const ENCODINGS: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
+/// Bytes a second.
+const RATE: i64 = 2_000_000;
+
+#[test]
+fn a_client_is_sent_so_much_a_second() {
+    for flavor in BOTH {
+        let proxy = proxy(flavor, &[("throttle_max_bytes_per_second_to_client", RATE.into())]);
+        for encoding in ENCODINGS {
+            let (mut peer, mut other) = (Peer::through(&proxy, encoding), Peer::through(&proxy, encoding));
+            let began = Instant::now();
+            assert!(peer.get("SELECT REPEAT('abcdefgh', 524288)") == "abcdefgh".repeat(524_288), "{flavor:?} {encoding:?}");
+            let took = began.elapsed();
+            assert!(took >= Duration::from_millis(1_500) && took < LIMIT, "{flavor:?} {encoding:?}: {took:?}");
+            // What was sent in a second is paid for in the next, by each client for itself.
+            let began = Instant::now();
+            assert_eq!(other.get("SELECT 1"), "1");
+            assert!(began.elapsed() < Duration::from_millis(500), "{flavor:?} {encoding:?}: {:?}", began.elapsed());
+        }
+        let mut admin = admin(&proxy);
+        set(&mut admin, "throttle_max_bytes_per_second_to_client", "0");
+        let mut peer = Peer::through(&proxy, Encoding::Text);
+        let began = Instant::now();
+        assert_eq!(peer.get("SELECT REPEAT('abcdefgh', 524288)").len(), 4 << 20);
+        assert!(began.elapsed() < Duration::from_millis(1_500), "{flavor:?}: {:?}", began.elapsed());
+    }
+}
+
+/// Forty rows of a megabyte.
+const LONG: &str = "SELECT REPEAT('x', 1000000) FROM (SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5) a, \
+                    (SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4) b, (SELECT 1 UNION ALL SELECT 2) c";
+
+#[test]
+fn what_a_slow_client_is_not_sent_yet_stays_with_the_server() {
+    for flavor in BOTH {
+        let proxy = proxy(flavor, &[("throttle_max_bytes_per_second_to_client", RATE.into())]);
+        let mut slow = Peer::through(&proxy, Encoding::Text);
+        slow.disturb();
+        let (memory, time) = (proxy.rss_bytes().unwrap(), proxy.cpu_ticks().unwrap());
+        slow.send_query(LONG).unwrap();
+        thread::sleep(Duration::from_millis(1_500));
+        let (grown, spent) = (proxy.rss_bytes().unwrap().saturating_sub(memory), proxy.cpu_ticks().unwrap() - time);
+        assert!(grown < 8 << 20, "{flavor:?}: {grown} bytes more");
+        assert!(spent < 40, "{flavor:?}: {spent} ticks of waiting");
+        // A kill is heard though there is always more at hand; the rest comes at once.
+        let began = Instant::now();
+        proxy.connect_app().unwrap().run(format!("KILL QUERY {}", slow.connection_id())).unwrap();
+        let reply = slow.recv_reply(Encoding::Text).unwrap();
+        assert_eq!(reply.err().unwrap().code, 1317, "{flavor:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{flavor:?}: {:?}", began.elapsed());
+        assert_eq!(slow.get("SELECT 1"), "1");
+    }
+}
+
+/// Unknown to MariaDB 10.11 and to MySQL 9.7.
+const NOBODYS: u8 = 100;
+const CHARSETS: &str = "SELECT CONCAT_WS(' ', @@character_set_client, @@character_set_results, @@collation_connection)";
+
+fn error(result: Result<impl Sized, LabError>) -> u16 {
+    match result {
+        Err(LabError::Server { code, .. }) => code,
+        Err(error) => panic!("{error}"),
+        Ok(_) => 0,
+    }
+}
+
+#[test]
+fn a_collation_that_nobody_knows_is_handled_as_set() {
+    for flavor in BOTH {
+        // What MySQL 8 clients ask for is unknown to MariaDB.
+        let unknown: &[u8] = if flavor == Flavor::Mariadb { &[NOBODYS, 255] } else { &[NOBODYS] };
+        let proxy = proxy(flavor, &[]);
+        let mut admin = admin(&proxy);
+        let options = |collation: u8| proxy.options("app", "app-pass").database("test").charset(collation).timeout(LIMIT);
+        let told = |id: u8| proxy.log().lines().filter(|line| line.contains(&format!("asks for collation {id},"))).count();
+        wait::until("the servers are known", LIMIT, || proxy.connect_app().ok()?.run("SELECT 1").ok()).unwrap();
+        for id in unknown {
+            let direct = ConnectOptions::tcp(server(flavor).address(), "app", "app-pass").charset(*id);
+            let expected = Client::connect(&direct).unwrap().scalar(CHARSETS).unwrap();
+            for (mode, lines) in [(2, 0), (3, 0), (1, 1), (0, 1)] {
+                set(&mut admin, "handle_unknown_charset", &mode.to_string());
+                for _ in 0..4 {
+                    if mode == 0 {
+                        assert_eq!(error(Client::connect(&options(*id))), 1273, "{flavor:?} {id}");
+                    } else {
+                        let mut client = Client::connect(&options(*id)).unwrap();
+                        assert_eq!(client.scalar(CHARSETS).unwrap(), expected, "{flavor:?} {id} {mode}");
+                    }
+                }
+                // Once for each worker.
+                assert!((lines..=2 * lines).contains(&told(*id)), "{flavor:?} {id} {mode}: {}", proxy.log());
+            }
+        }
+        Client::connect(&options(0)).expect("0 names none");
+        let mut client = Client::connect(&options(45)).unwrap();
+        assert_eq!(client.scalar("SELECT @@collation_connection").unwrap().as_deref(), Some("utf8mb4_general_ci"));
+        assert_eq!(error(client.change_user(&options(NOBODYS))), 1273, "{flavor:?}: COM_CHANGE_USER names one too");
+    }
+}
