@@ -189,7 +189,7 @@ impl Plan {
             self.ist.number()
         );
         Ok(vec![
-            flag("--wsrep-provider", &provider_library()?),
+            flag("--wsrep-provider", &Installation::find(Flavor::Mariadb)?.galera_library()?),
             format!("--wsrep-cluster-address={members}").into(),
             format!("--wsrep-node-name=node{index}").into(),
             format!("--wsrep-node-address={host}:{group}").into(),
@@ -245,14 +245,6 @@ impl NodeState {
     pub fn is_synced(&self) -> bool {
         self.local_state == NodeState::SYNCED && self.is_primary() && self.is_ready
     }
-}
-
-/// Galera's library: beside the server's other libraries, or where Debian puts it.
-fn provider_library() -> Result<PathBuf, LabError> {
-    let named = std::env::var_os("TIDEGATE_GALERA").map(PathBuf::from);
-    let usual = ["/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so", "/usr/lib/libgalera_smm.so"];
-    let found = named.into_iter().chain(usual.map(PathBuf::from)).find(|path| path.exists());
-    found.ok_or(LabError::Missing { program: "libgalera_smm.so".to_owned(), remedy: "scripts/setup" })
 }
 
 /// Makes a data directory that has a position in a cluster: a server founds one and leaves it in good order.
