@@ -96,12 +96,21 @@ fn current_schema(world: &World) {
     each_keeps(&mut a, &mut b, "SELECT DATABASE()", "NULL", &world.schema);
 }
 
+/// What a connection of its own to the server answers that logged in with `utf8mb4_general_ci`. MariaDB takes that for
+/// `utf8mb4_uca1400_ai_ci` since 11.5.
+fn on_its_own(world: &World) -> Peer {
+    let direct = World::direct(world.flavor());
+    direct.connect_with(&direct.options_for("app", "app-pass").charset(45))
+}
+
 fn login_collation(world: &World) {
     const STATE: &str = "SELECT @@character_set_client, @@character_set_connection, @@character_set_results, @@collation_connection";
     let mut latin = world.connect_with(&world.options().charset(8));
     let mut wide = world.connect_with(&world.options().charset(45));
     let mut bin = world.connect_with(&world.options().charset(46));
-    each_keeps(&mut latin, &mut wide, STATE, "latin1 latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4 utf8mb4_general_ci");
+    let mut own = on_its_own(world);
+    let utf8mb4 = own.row(STATE);
+    each_keeps(&mut latin, &mut wide, STATE, "latin1 latin1 latin1 latin1_swedish_ci", &utf8mb4);
     each_keeps(&mut bin, &mut latin, STATE, "utf8mb4 utf8mb4 utf8mb4 utf8mb4_bin", "latin1 latin1 latin1 latin1_swedish_ci");
     each_keeps(&mut wide, &mut bin, "SELECT 'a' = 'A'", "1", "0");
     each_keeps(&mut latin, &mut wide, "SELECT CHAR_LENGTH('ä')", "2", "1");
@@ -109,13 +118,17 @@ fn login_collation(world: &World) {
     let reply = latin.exec("SELECT CONVERT(_utf8mb4 x'c3a4' USING utf8mb4)");
     assert_eq!(reply.rows().unwrap().rows[0].values[0], lab::client::Value::Bytes(vec![0xe4]));
     assert_eq!(wide.get("SELECT _utf8mb4 x'c3a4'"), "ä");
+    for peer in [&mut own, &mut wide] {
+        peer.reset_connection().unwrap().ok().unwrap();
+    }
+    each_keeps(&mut latin, &mut wide, STATE, "latin1 latin1 latin1 latin1_swedish_ci", &own.row(STATE));
 }
 
 fn set_names(world: &World) {
     const STATE: &str = "SELECT @@character_set_client, @@character_set_results, @@collation_connection";
     let (mut a, mut b) = world.pair();
     a.exec("SET NAMES latin1");
-    each_keeps(&mut a, &mut b, STATE, "latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4_general_ci");
+    each_keeps(&mut a, &mut b, STATE, "latin1 latin1 latin1_swedish_ci", &on_its_own(world).row(STATE));
     b.exec("SET NAMES 'utf8mb4' COLLATE 'utf8mb4_bin'");
     each_keeps(&mut a, &mut b, STATE, "latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4_bin");
     a.exec_all(&["SET NAMES utf8mb4", "SET character_set_results = NULL"]);

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
-use wire::charset::Flavor;
+use wire::charset::{self, Collation, Flavor};
 use wire::flags::{Capabilities, StatusFlags};
 
 /// What a server said of itself when it was last logged in to.
@@ -39,6 +39,34 @@ pub struct ServerInfo {
     pub status: StatusFlags,
 }
 
+/// MariaDB's `character_set_collations` since 11.5, unless it was set.
+const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca1400_ai_ci,utf8mb4=utf8mb4_uca1400_ai_ci,\
+    utf16=utf16_uca1400_ai_ci,utf32=utf32_uca1400_ai_ci";
+
+impl ServerInfo {
+    /// The collation that a login with this id gets; None when the server does not know the id and goes by its own settings.
+    /// `tracking` is what the first connection asked: until then the version has to say what is usual.
+    pub fn login_collation(&self, id: u16, tracking: Option<&ServerTracking>) -> Option<&'static Collation> {
+        let collation = charset::collation_in(self.flavor, id)?;
+        let usual = if self.is_mariadb_since((11, 5)) { COLLATIONS_SINCE_11_5 } else { "" };
+        Some(match self.flavor {
+            Flavor::MariaDb => charset::chosen_for(collation, tracking.map_or(usual, |tracking| &tracking.collations)),
+            Flavor::MySql => collation,
+        })
+    }
+
+    /// Has it `character_set_collations`?
+    pub fn chooses_collations(&self) -> bool {
+        self.is_mariadb_since((11, 2))
+    }
+
+    fn is_mariadb_since(&self, since: (u32, u32)) -> bool {
+        let mut numbers = self.version.split('.').map_while(|number| number.parse::<u32>().ok());
+        let version = numbers.next().zip(numbers.next());
+        self.flavor == Flavor::MariaDb && version.is_some_and(|version| version >= since)
+    }
+}
+
 /// The server's own settings for session tracking, which a client sees unless it changes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrackDefaults {
@@ -50,13 +78,15 @@ pub struct TrackDefaults {
     pub state_change: bool,
 }
 
-/// How a server's session tracker is used.
+/// How a server's session tracker is used, and what else was asked of it once.
 #[derive(Clone, Debug)]
 pub struct ServerTracking {
     /// As it stands without us.
     pub defaults: TrackDefaults,
     /// The SET that makes it tell all.
     pub ours: Arc<str>,
+    /// `character_set_collations`; empty where there is no such variable.
+    pub collations: Box<str>,
 }
 
 /// One user, for all workers.
