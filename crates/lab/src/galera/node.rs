@@ -33,6 +33,8 @@ const ARGS: &[&str] = &[
     "--wsrep-cluster-name=lab",
     "--wsrep-sst-method=lab",
     "--wsrep-slave-threads=2",
+    // MariaDB 11 makes a variable of each of Galera's options, but for `gmcast.isolate`, and then refuses to set them as text.
+    "--loose-plugin-wsrep-provider=OFF",
 ];
 
 /// Short timeouts: a node that is gone is noticed after 1 to 3 s. `pc.recovery` off: a crashed cluster is founded by hand.
