@@ -27,6 +27,7 @@ each_flavor!(
     locked_tables,
     transactions,
     transaction_of_a_lost_client,
+    transaction_that_a_conflict_ends,
     locks_of_a_lost_client,
     prepared_statements,
     text_prepared_statements,
@@ -334,6 +335,22 @@ fn transaction_of_a_lost_client(world: &World) {
     assert_eq!(b.get("SELECT n FROM t"), "10");
     let status = b.exec("DO 1").status().unwrap().status;
     assert!(!status.contains(wire::StatusFlags::IN_TRANS));
+}
+
+/// With `innodb_snapshot_isolation` (on since MariaDB 11.6) a change of what has changed under the snapshot ends the transaction:
+/// the backend is free, though no error says so.
+fn transaction_that_a_conflict_ends(world: &World) {
+    let is_on = "SELECT VARIABLE_VALUE FROM information_schema.global_variables WHERE VARIABLE_NAME = 'innodb_snapshot_isolation'";
+    if world.server.scalar(is_on).ok().flatten().as_deref() != Some("ON") {
+        return;
+    }
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&["CREATE TABLE t (i INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 0)", "BEGIN"]);
+    assert_eq!(a.get("SELECT n FROM t"), "0");
+    world.server.sql(&format!("UPDATE {}.t SET n = 5", world.schema)).unwrap();
+    assert_eq!(a.fails("UPDATE t SET n = n + 1 WHERE i = 1"), 1020);
+    assert_eq!(b.get("SELECT n FROM t"), "5");
+    assert_eq!(a.get("SELECT @@in_transaction"), "0");
 }
 
 fn locks_of_a_lost_client(world: &World) {
