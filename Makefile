@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup demo test check bench fuzz lab drivers experiments build unit e2e
+.PHONY: help setup demo test check bench fuzz lab drivers experiments versions build unit e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## */\1\t/' | expand -t 10
@@ -42,6 +42,9 @@ fuzz: ## fuzz targets, a short run each
 experiments: setup ## failover, switchover, clusters and stale reads under load, in full; about an hour
 	$(CARGO) build --release -p tidegate -p lab
 	scripts/experiments
+
+versions: ## the proxy's end-to-end tests on MariaDB 10.5 and 11.8 (fetched into the cache)
+	scripts/versions
 
 # A crate of its own in every command: what it needs of the proxy (virtual time) must not be in the proxy that is tested elsewhere.
 seeds: ## the simulator's own tests: a few hundred seeds, and that every safety check is needed

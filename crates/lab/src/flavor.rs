@@ -11,7 +11,8 @@ use crate::error::LabError;
 /// Which product a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavor {
-    /// MariaDB, as installed on this machine (`TIDEGATE_MARIADBD` names another `mariadbd`).
+    /// MariaDB, as installed on this machine (`TIDEGATE_MARIADB_ROOT` names a tree that `scripts/setup mariadb-10.5` and its
+    /// like unpacked, `TIDEGATE_MARIADBD` another `mariadbd`).
     Mariadb,
     /// Oracle's MySQL, unpacked by `scripts/setup mysql` and run with the loader that came with it
     /// (`TIDEGATE_MYSQL_ROOT` names another root).
@@ -87,7 +88,7 @@ pub struct Installation {
     pub flavor: Flavor,
     /// The server program.
     pub server: PathBuf,
-    /// `--basedir`: the `usr` that holds `share/mysql` and `lib/mysql/plugin`.
+    /// `--basedir`: the `usr` that holds messages, character sets and `lib/mysql/plugin`.
     basedir: PathBuf,
     /// Directory of the foreign loader and libraries; `None` for a program of this machine's own release.
     libraries: Option<PathBuf>,
@@ -127,7 +128,7 @@ impl Installation {
         if rustix::process::getuid().is_root() {
             command.arg("--user=root");
         }
-        let share = self.basedir.join("share/mysql");
+        let share = self.share();
         command
             .arg(flag("--basedir", &self.basedir))
             .arg(flag("--lc-messages-dir", &share))
@@ -136,6 +137,20 @@ impl Installation {
             .arg(flag("--datadir", datadir))
             .args(["--skip-name-resolve", "--local-infile=1"]);
         command
+    }
+
+    /// The directory of messages and character sets; MariaDB renamed it in 11.x.
+    fn share(&self) -> PathBuf {
+        let renamed = self.basedir.join("share/mariadb");
+        if renamed.join("charsets").exists() { renamed } else { self.basedir.join("share/mysql") }
+    }
+
+    /// Galera's library of this installation (`TIDEGATE_GALERA` names another).
+    pub(crate) fn galera_library(&self) -> Result<PathBuf, LabError> {
+        let named = env::var_os("TIDEGATE_GALERA").map(PathBuf::from);
+        let usual = ["lib/galera/libgalera_smm.so", "lib64/galera-4/libgalera_smm.so", "lib/libgalera_smm.so"];
+        let found = named.into_iter().chain(usual.map(|path| self.basedir.join(path))).find(|path| path.exists());
+        found.ok_or(LabError::Missing { program: "libgalera_smm.so".to_owned(), remedy: "scripts/setup" })
     }
 
     /// MariaDB's own install script, told the sizes that the server will be given.
@@ -179,7 +194,16 @@ pub(crate) fn flag(name: &str, path: &Path) -> OsString {
     text
 }
 
+/// An unpacked tree must have it: a test of that version never runs on another one instead.
 fn find_mariadb() -> Result<Installation, LabError> {
+    if let Some(root) = env::var_os("TIDEGATE_MARIADB_ROOT").filter(|root| !root.is_empty()) {
+        let basedir = PathBuf::from(root).join("usr");
+        let server = basedir.join("sbin/mariadbd");
+        return match server.exists() {
+            true => Ok(Installation { flavor: Flavor::Mariadb, server, basedir, libraries: None }),
+            false => Err(LabError::Missing { program: server.display().to_string(), remedy: "scripts/setup mariadb-VERSION" }),
+        };
+    }
     let named = env::var_os("TIDEGATE_MARIADBD").map(PathBuf::from);
     let usual = ["/usr/sbin/mariadbd", "/usr/local/sbin/mariadbd", "/usr/bin/mariadbd"].map(PathBuf::from);
     let server = named.into_iter().chain(usual).find(|path| path.exists());

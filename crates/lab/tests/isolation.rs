@@ -27,6 +27,7 @@ each_flavor!(
     locked_tables,
     transactions,
     transaction_of_a_lost_client,
+    transaction_that_a_conflict_ends,
     locks_of_a_lost_client,
     prepared_statements,
     text_prepared_statements,
@@ -96,12 +97,21 @@ fn current_schema(world: &World) {
     each_keeps(&mut a, &mut b, "SELECT DATABASE()", "NULL", &world.schema);
 }
 
+/// What a connection of its own to the server answers that logged in with `utf8mb4_general_ci`. MariaDB takes that for
+/// `utf8mb4_uca1400_ai_ci` since 11.5.
+fn on_its_own(world: &World) -> Peer {
+    let direct = World::direct(world.flavor());
+    direct.connect_with(&direct.options_for("app", "app-pass").charset(45))
+}
+
 fn login_collation(world: &World) {
     const STATE: &str = "SELECT @@character_set_client, @@character_set_connection, @@character_set_results, @@collation_connection";
     let mut latin = world.connect_with(&world.options().charset(8));
     let mut wide = world.connect_with(&world.options().charset(45));
     let mut bin = world.connect_with(&world.options().charset(46));
-    each_keeps(&mut latin, &mut wide, STATE, "latin1 latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4 utf8mb4_general_ci");
+    let mut own = on_its_own(world);
+    let utf8mb4 = own.row(STATE);
+    each_keeps(&mut latin, &mut wide, STATE, "latin1 latin1 latin1 latin1_swedish_ci", &utf8mb4);
     each_keeps(&mut bin, &mut latin, STATE, "utf8mb4 utf8mb4 utf8mb4 utf8mb4_bin", "latin1 latin1 latin1 latin1_swedish_ci");
     each_keeps(&mut wide, &mut bin, "SELECT 'a' = 'A'", "1", "0");
     each_keeps(&mut latin, &mut wide, "SELECT CHAR_LENGTH('ä')", "2", "1");
@@ -109,13 +119,17 @@ fn login_collation(world: &World) {
     let reply = latin.exec("SELECT CONVERT(_utf8mb4 x'c3a4' USING utf8mb4)");
     assert_eq!(reply.rows().unwrap().rows[0].values[0], lab::client::Value::Bytes(vec![0xe4]));
     assert_eq!(wide.get("SELECT _utf8mb4 x'c3a4'"), "ä");
+    for peer in [&mut own, &mut wide] {
+        peer.reset_connection().unwrap().ok().unwrap();
+    }
+    each_keeps(&mut latin, &mut wide, STATE, "latin1 latin1 latin1 latin1_swedish_ci", &own.row(STATE));
 }
 
 fn set_names(world: &World) {
     const STATE: &str = "SELECT @@character_set_client, @@character_set_results, @@collation_connection";
     let (mut a, mut b) = world.pair();
     a.exec("SET NAMES latin1");
-    each_keeps(&mut a, &mut b, STATE, "latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4_general_ci");
+    each_keeps(&mut a, &mut b, STATE, "latin1 latin1 latin1_swedish_ci", &on_its_own(world).row(STATE));
     b.exec("SET NAMES 'utf8mb4' COLLATE 'utf8mb4_bin'");
     each_keeps(&mut a, &mut b, STATE, "latin1 latin1 latin1_swedish_ci", "utf8mb4 utf8mb4 utf8mb4_bin");
     a.exec_all(&["SET NAMES utf8mb4", "SET character_set_results = NULL"]);
@@ -321,6 +335,22 @@ fn transaction_of_a_lost_client(world: &World) {
     assert_eq!(b.get("SELECT n FROM t"), "10");
     let status = b.exec("DO 1").status().unwrap().status;
     assert!(!status.contains(wire::StatusFlags::IN_TRANS));
+}
+
+/// With `innodb_snapshot_isolation` (on since MariaDB 11.6) a change of what has changed under the snapshot ends the transaction:
+/// the backend is free, though no error says so.
+fn transaction_that_a_conflict_ends(world: &World) {
+    let is_on = "SELECT VARIABLE_VALUE FROM information_schema.global_variables WHERE VARIABLE_NAME = 'innodb_snapshot_isolation'";
+    if world.server.scalar(is_on).ok().flatten().as_deref() != Some("ON") {
+        return;
+    }
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&["CREATE TABLE t (i INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 0)", "BEGIN"]);
+    assert_eq!(a.get("SELECT n FROM t"), "0");
+    world.server.sql(&format!("UPDATE {}.t SET n = 5", world.schema)).unwrap();
+    assert_eq!(a.fails("UPDATE t SET n = n + 1 WHERE i = 1"), 1020);
+    assert_eq!(b.get("SELECT n FROM t"), "5");
+    assert_eq!(a.get("SELECT @@in_transaction"), "0");
 }
 
 fn locks_of_a_lost_client(world: &World) {

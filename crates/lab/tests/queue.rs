@@ -16,6 +16,8 @@ use std::time::Instant;
 const PRODUCERS: usize = 3;
 const CONSUMERS: usize = 6;
 const JOBS_EACH: usize = 150;
+/// Error of a server that does not know a word.
+const SYNTAX: u16 = 1064;
 
 #[test]
 fn mariadb() {
@@ -33,6 +35,10 @@ fn nothing_is_lost_or_doubled(flavor: Flavor) {
     for server in [&writer, &reader] {
         server.sql("CREATE TABLE test.jobs (id BIGINT PRIMARY KEY AUTO_INCREMENT, payload VARCHAR(40) NOT NULL)").unwrap();
         server.sql("CREATE TABLE test.done (id BIGINT, payload VARCHAR(40) NOT NULL, worker INT)").unwrap();
+    }
+    if writer.sql("SELECT id FROM test.jobs FOR UPDATE SKIP LOCKED").is_err_and(|error| error.code() == Some(SYNTAX)) {
+        eprintln!("not tested: MariaDB has SKIP LOCKED since 10.6");
+        return;
     }
     let few: [(&str, Setting); 1] = [("max_connections", 5.into())];
     let split = r#"{"read_write_split": {"writer": 1, "reader": 2}}"#;

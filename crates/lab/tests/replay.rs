@@ -300,7 +300,7 @@ fn an_idle_clients_transaction_is_replayed_at_once(flavor: Flavor) {
     peer.exec("BEGIN");
     let id = peer.exec("INSERT INTO a(v) VALUES(1)").ok().unwrap().last_insert_id;
     let mut admin = bed.proxy.admin().unwrap();
-    admin.run(&format!("UPDATE mysql_servers SET status='OFFLINE_HARD' WHERE port={}", bed.relay.port())).unwrap();
+    admin.run(format!("UPDATE mysql_servers SET status='OFFLINE_HARD' WHERE port={}", bed.relay.port())).unwrap();
     admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
     wait::until("the replay", LIMIT, || (bed.replays().0 == 1).then_some(())).unwrap();
     bed.servers[1].sql("INSERT INTO test.a(v) VALUES(2)").unwrap();

@@ -109,8 +109,13 @@ impl Login {
 pub async fn open(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, collation: u8, slot: Slot) -> Result<Backend, ConnectError> {
     let greeted = greet(worker, server).await?;
     let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
+    let is_first = server.tracking.get().is_none();
     let mut backend = log_in(worker, server, lane, caps, collation, None, greeted, slot).await?;
     prepare(worker, &mut backend).await?;
+    if is_first {
+        // What the server takes a collation for was only known by its version so far.
+        set_charset_state(&mut backend, collation);
+    }
     Ok(backend)
 }
 
@@ -236,7 +241,7 @@ async fn log_in(
 ) -> Result<Backend, ConnectError> {
     let Greeted { mut login, greeting } = greeted;
     let info = info_of(&greeting);
-    let collation = if charset::collation_in(info.flavor, u16::from(collation)).is_some() { collation } else { FALLBACK_COLLATION };
+    let collation = known_collation(&info, collation);
     let schema = schema.filter(|s| !s.is_empty());
     if schema.is_some() {
         caps.insert(Capabilities::CONNECT_WITH_DB);
@@ -276,9 +281,16 @@ async fn log_in(
 /// Largest packet announced to servers, bytes; the real limit is the server's own.
 const MAX_PACKET: u32 = 1 << 30;
 
+/// What is said in the handshake for a session's collation.
+fn known_collation(info: &ServerInfo, collation: u8) -> u8 {
+    if charset::collation_in(info.flavor, u16::from(collation)).is_some() { collation } else { FALLBACK_COLLATION }
+}
+
 /// The handshake's collation sets four variables, and the collation of the results.
-pub fn set_charset_state(backend: &mut Backend, collation: u8) {
-    if let Some(c) = charset::collation_in(backend.core.info.flavor, u16::from(collation)) {
+fn set_charset_state(backend: &mut Backend, collation: u8) {
+    let info = &backend.core.info;
+    let collation = known_collation(info, collation);
+    if let Some(c) = info.login_collation(u16::from(collation), backend.core.server.tracking.get()) {
         let variables = &mut backend.core.state.variables;
         for name in ["character_set_client", "character_set_connection", "character_set_results"] {
             variables.set(name, Some(c.charset.as_bytes()));
@@ -372,13 +384,13 @@ pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Re
     if let Some(tracking) = backend.core.server.tracking.get() {
         return Ok(Arc::clone(&tracking.ours));
     }
-    let defaults = read_track_defaults(worker, backend).await?;
+    let (defaults, collations) = read_track_defaults(worker, backend).await?;
     let names = match backend.core.info.flavor {
         Flavor::MariaDb => "*".to_owned(),
         Flavor::MySql => changeable_variables(worker, backend).await?,
     };
     let ours = format!("SET SESSION session_track_system_variables='{names}',session_track_schema=ON,session_track_state_change=ON");
-    let tracking = ServerTracking { defaults, ours: ours.into() };
+    let tracking = ServerTracking { defaults, ours: ours.into(), collations };
     let ours = Arc::clone(&tracking.ours);
     let _ = backend.core.server.tracking.set(tracking);
     Ok(ours)
@@ -417,17 +429,26 @@ async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io
     Ok(names.join(","))
 }
 
-async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io::Result<TrackDefaults> {
-    let common = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change";
-    let gtids = if backend.core.info.flavor == Flavor::MySql { ",@@session_track_gtids" } else { "" };
-    let reply = backend.query(&format!("{common}{gtids}"), &worker.buffers).await?;
+/// Also `character_set_collations`.
+async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io::Result<(TrackDefaults, Box<str>)> {
+    let mut sql = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change".to_owned();
+    let is_mysql = backend.core.info.flavor == Flavor::MySql;
+    if is_mysql {
+        sql.push_str(",@@session_track_gtids");
+    } else if backend.core.info.chooses_collations() {
+        sql.push_str(",@@global.character_set_collations");
+    }
+    let reply = backend.query(&sql, &worker.buffers).await?;
     let mut defaults = TrackDefaults::default();
+    let mut collations = String::new();
     if let Some(row) = reply.rows.first() {
         let mut r = wire::codec::Reader::new(row);
         defaults.system_variables = r.lenenc_bytes().ok().map(|v| String::from_utf8_lossy(v).into_owned());
         defaults.schema = r.lenenc_bytes().is_ok_and(|v| v == b"1");
         defaults.state_change = r.lenenc_bytes().is_ok_and(|v| v == b"1");
-        defaults.gtids = r.lenenc_bytes().is_ok_and(|v| v != b"OFF");
+        let last = r.lenenc_bytes().ok();
+        defaults.gtids = is_mysql && last.is_some_and(|value| value != b"OFF");
+        collations = last.filter(|_| !is_mysql).map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default();
     }
-    Ok(defaults)
+    Ok((defaults, collations.into()))
 }

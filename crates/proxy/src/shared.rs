@@ -39,16 +39,41 @@ pub struct ServerInfo {
     pub status: StatusFlags,
 }
 
+/// gb18030_unicode_520_ci.
+const LAST_OF_MYSQL_5: u16 = 250;
+/// MariaDB's `character_set_collations` since 11.5, unless it was set.
+const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca1400_ai_ci,utf8mb4=utf8mb4_uca1400_ai_ci,\
+    utf16=utf16_uca1400_ai_ci,utf32=utf32_uca1400_ai_ci";
+
 impl ServerInfo {
     /// The collation of this id, where the server knows it. MySQL 5 has none beyond gb18030's.
     pub fn collation_of(&self, id: u16) -> Option<&'static Collation> {
         let is_newer = self.flavor == Flavor::MySql && self.version.starts_with("5.") && id > LAST_OF_MYSQL_5;
         charset::collation_in(self.flavor, id).filter(|_| !is_newer)
     }
-}
 
-/// gb18030_unicode_520_ci.
-const LAST_OF_MYSQL_5: u16 = 250;
+    /// The collation that a login with this id gets; None when the server does not know the id and goes by its own settings.
+    /// `tracking` is what the first connection asked: until then the version has to say what is usual.
+    pub fn login_collation(&self, id: u16, tracking: Option<&ServerTracking>) -> Option<&'static Collation> {
+        let collation = self.collation_of(id)?;
+        let usual = if self.is_mariadb_since((11, 5)) { COLLATIONS_SINCE_11_5 } else { "" };
+        Some(match self.flavor {
+            Flavor::MariaDb => charset::chosen_for(collation, tracking.map_or(usual, |tracking| &tracking.collations)),
+            Flavor::MySql => collation,
+        })
+    }
+
+    /// Has it `character_set_collations`?
+    pub fn chooses_collations(&self) -> bool {
+        self.is_mariadb_since((11, 2))
+    }
+
+    fn is_mariadb_since(&self, since: (u32, u32)) -> bool {
+        let mut numbers = self.version.split('.').map_while(|number| number.parse::<u32>().ok());
+        let version = numbers.next().zip(numbers.next());
+        self.flavor == Flavor::MariaDb && version.is_some_and(|version| version >= since)
+    }
+}
 
 /// The server's own settings for session tracking, which a client sees unless it changes them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,13 +88,15 @@ pub struct TrackDefaults {
     pub gtids: bool,
 }
 
-/// How a server's session tracker is used.
+/// How a server's session tracker is used, and what else was asked of it once.
 #[derive(Clone, Debug)]
 pub struct ServerTracking {
     /// As it stands without us.
     pub defaults: TrackDefaults,
     /// The SET that makes it tell all.
     pub ours: Arc<str>,
+    /// `character_set_collations`; empty where there is no such variable.
+    pub collations: Box<str>,
 }
 
 /// One user, for all workers.

@@ -514,8 +514,13 @@ impl Session {
     /// its defaults, as it would on a direct connection.
     pub(super) fn set_initial_variables(&mut self, collation: u16) {
         let info = self.worker.shared.info.get();
-        let flavor = info.map_or(Flavor::MySql, |info| info.flavor);
-        let known = info.map_or_else(|| charset::collation_in(flavor, collation), |info| info.collation_of(collation));
+        let flavor = info.map_or(Flavor::MySql, |i| i.flavor);
+        let servers = self.pool.servers();
+        let tracking = servers.iter().find_map(|server| server.tracking.get());
+        let known = match info {
+            Some(info) => info.login_collation(collation, tracking),
+            None => charset::collation_in(flavor, collation),
+        };
         if let Some(collation) = known {
             for name in ["character_set_client", "character_set_connection", "character_set_results"] {
                 self.state.variables.set(name, Some(collation.charset.as_bytes()));

@@ -36,9 +36,10 @@ pub enum ResetError {
     Failed,
 }
 
-/// Errors that come with the end of the whole transaction, or may: lock wait timeout (`innodb_rollback_on_timeout`), deadlock,
-/// failure of a cluster at COMMIT (Galera, Group Replication).
-const ROLLS_BACK: [u16; 5] = [1180, 1205, 1213, 3100, 3101];
+/// Errors that come with the end of the whole transaction, or may: a row that has changed under the snapshot (MariaDB's
+/// `innodb_snapshot_isolation`), lock wait timeout (`innodb_rollback_on_timeout`), deadlock, failure of a cluster at COMMIT (Galera,
+/// Group Replication).
+const ROLLS_BACK: [u16; 6] = [1020, 1180, 1205, 1213, 3100, 3101];
 
 /// What is to be read from a backend before it is lent on.
 #[derive(Clone, Copy, Default)]

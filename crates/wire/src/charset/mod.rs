@@ -84,6 +84,18 @@ pub fn default_of(flavor: Flavor, charset: &str) -> Option<&'static Collation> {
     TABLE.iter().find(|row| row.default_for.contains(flavor) && row.charset.eq_ignore_ascii_case(charset))
 }
 
+/// What MariaDB takes a collation for that a handshake names: for a character set's default it takes the one that is chosen for
+/// that character set (`character_set_collations`, such as `utf8mb3=utf8mb3_uca1400_ai_ci,utf8mb4=utf8mb4_uca1400_ai_ci`).
+#[must_use]
+pub fn chosen_for(collation: &'static Collation, chosen: &str) -> &'static Collation {
+    if !collation.default_for.contains(Flavor::MariaDb) {
+        return collation;
+    }
+    let mut entries = chosen.split(',').filter_map(|entry| entry.split_once('='));
+    let own = entries.find(|(charset, _)| charset.trim().eq_ignore_ascii_case(collation.charset));
+    own.and_then(|(_, name)| by_name_in(Flavor::MariaDb, name.trim())).unwrap_or(collation)
+}
+
 /// All rows of this id: none, one, or two.
 fn rows(id: u16) -> &'static [Collation] {
     let start = TABLE.partition_point(|row| row.id < id);
@@ -119,6 +131,15 @@ mod tests {
                 assert_eq!(by_name_in(flavor, row.name), Some(row));
             }
         }
+    }
+
+    #[test]
+    fn only_defaults_are_taken_for_others() {
+        let name = |id, chosen| chosen_for(collation_in(Flavor::MariaDb, id).unwrap(), chosen).name;
+        const CHOSEN: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,UTF8MB4=utf8mb4_uca1400_as_cs";
+        assert_eq!((name(45, CHOSEN), name(33, CHOSEN)), ("utf8mb4_uca1400_as_cs", "utf8mb3_uca1400_ai_ci"));
+        assert_eq!((name(46, CHOSEN), name(224, CHOSEN), name(8, CHOSEN)), ("utf8mb4_bin", "utf8mb4_unicode_ci", "latin1_swedish_ci"));
+        assert_eq!((name(45, ""), name(45, "utf8mb4=none,")), ("utf8mb4_general_ci", "utf8mb4_general_ci"));
     }
 
     #[test]
