@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup demo test check bench fuzz lab drivers experiments versions build unit e2e
+.PHONY: help setup demo test check bench fuzz lab drivers experiments versions release build unit e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## */\1\t/' | expand -t 10
@@ -29,6 +29,9 @@ unit: ## unit tests of all crates
 e2e: ## integration and end-to-end tests (real servers, the real proxy)
 	$(CARGO) build -p tidegate
 	$(CARGO) test --workspace --exclude sim --test '*' --no-fail-fast
+
+release: ## the proxy as it is to be shipped: guided by a profile of itself under load; about fifteen minutes
+	scripts/release
 
 check: ## formatting, lints, documentation, scripts
 	scripts/check

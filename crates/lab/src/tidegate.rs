@@ -334,7 +334,7 @@ impl Tidegate {
     }
 
     /// `SIGTERM`; fails unless it ends with exit code 0 in time.
-    pub fn stop(self) -> Result<(), LabError> {
+    pub fn stop(&self) -> Result<(), LabError> {
         self.process.stop(STOP_LIMIT)
     }
 

@@ -77,6 +77,15 @@ enum Proxy {
     Tidegate(Tidegate),
 }
 
+impl Drop for Peer {
+    /// In good order: an instrumented proxy (`scripts/release`) writes its profile as it ends.
+    fn drop(&mut self) {
+        if let Proxy::Tidegate(tidegate) = &self.proxy {
+            let _ = tidegate.stop();
+        }
+    }
+}
+
 impl Peer {
     /// Starts it before `server` and waits until it listens.
     pub fn start(kind: Kind, server: &Server) -> Result<Peer, LabError> {

@@ -72,7 +72,7 @@ fn serve_topology(args: &Args, name: &str) -> Result<(), LabError> {
     println!("{}", describe_topology(&topology, proxy.as_ref()));
     let _ = std::io::stdout().flush();
     wait_for_the_end()?;
-    proxy.map_or(Ok(()), Tidegate::stop)
+    proxy.map_or(Ok(()), |proxy| proxy.stop())
 }
 
 fn describe_topology(topology: &Topology, proxy: Option<&Tidegate>) -> String {
