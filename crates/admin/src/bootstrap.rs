@@ -15,6 +15,7 @@ use model::stats::StatsSource;
 use model::{Config, Snapshot};
 use rusqlite::{OptionalExtension, params};
 
+use crate::commands::history;
 use crate::commands::layers::{everything, merge};
 use crate::commands::show::collation_rows;
 use crate::engine::{Engine, first_runtime, now};
@@ -23,7 +24,7 @@ use crate::handle::{EngineHandle, channel};
 use crate::live::Live;
 use crate::process::Process;
 use crate::store::rows::{read, transaction, write};
-use crate::store::{DISK_FILE, Store, import, layout};
+use crate::store::{self, DISK_FILE, Store, import, layout};
 use crate::watch;
 
 /// Which source holds when there are two.
@@ -79,14 +80,15 @@ impl std::fmt::Debug for Operates {
 /// Finds the configuration that holds, and saves it where it was not saved yet.
 pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     let disk = options.datadir.join(DISK_FILE);
+    let lock = store::lock(&options.datadir)?;
     let mut notices = Vec::new();
     if options.precedence == Precedence::Initial {
         set_aside(&disk)?;
     }
     let is_first = !disk.exists();
     let edited = !is_first && modified_after(options.config_file.as_deref(), &disk);
-    let store = Store::open(&options.datadir)?;
-    notices.extend(import::upgrade(&store.admin)?);
+    let store = Store::open(&options.datadir, lock)?;
+    notices.extend(import::upgrade(&store.admin, &disk)?);
     layout::create_config(&store.admin, "main")?;
     layout::create_history(&store.admin)?;
     for db in [&store.admin, &store.stats] {
@@ -241,6 +243,9 @@ impl Bootstrap {
         sources: Vec<Arc<dyn StatsSource>>,
         process: Arc<dyn Process>,
     ) -> Result<(EngineHandle, JoinHandle<()>), AdminError> {
+        if let Err(error) = history::remember(&self.store.admin, &self.config, "", "start") {
+            tracing::warn!("the configuration at the start was not put into its history: {error}");
+        }
         let (handle, jobs) = channel(self.config.clone());
         let handle = handle.with_audit(plane.clone());
         let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config)));

@@ -1,6 +1,7 @@
 //! The way to the engine from any thread: a bounded queue of statements, each with its place for an answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use model::Config;
@@ -42,6 +43,8 @@ pub(crate) enum Wake {
 pub struct Jobs {
     queue: mpsc::Receiver<Job>,
     runtime: watch::Sender<Arc<Config>>,
+    /// Administrators' statements that are on their way.
+    pub(crate) administrators: Arc<AtomicUsize>,
 }
 
 /// Blocks until the next statement comes, and ends when every handle is gone: for a thread that is not a runtime's.
@@ -79,7 +82,24 @@ impl Jobs {
 pub struct EngineHandle {
     queue: mpsc::Sender<Job>,
     runtime: watch::Receiver<Arc<Config>>,
+    administrators: Arc<AtomicUsize>,
     plane: Option<Arc<dyn DataPlane>>,
+}
+
+/// Counts as long as it lives.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(counter: &Arc<AtomicUsize>) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Self(counter.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl std::fmt::Debug for EngineHandle {
@@ -92,6 +112,7 @@ impl EngineHandle {
     /// Executes one statement. Never fails otherwise than by a [`Reply::Err`].
     pub async fn execute(&self, who: Role, session: &SessionInfo, sql: Vec<u8>) -> Reply {
         let (answer, reply) = oneshot::channel();
+        let _on_its_way = (who == Role::Admin).then(|| Counted::new(&self.administrators));
         let job = Job { who, session: session.clone(), sql, answer };
         if self.queue.send(job).await.is_err() {
             return Reply::refused("the admin engine has stopped");
@@ -145,5 +166,7 @@ impl WeakHandle {
 pub fn channel(runtime: Arc<Config>) -> (EngineHandle, Jobs) {
     let (queue_in, queue_out) = mpsc::channel(QUEUE);
     let (runtime_in, runtime_out) = watch::channel(runtime);
-    (EngineHandle { queue: queue_in, runtime: runtime_out, plane: None }, Jobs { queue: queue_out, runtime: runtime_in })
+    let administrators = Arc::<AtomicUsize>::default();
+    let handle = EngineHandle { queue: queue_in, runtime: runtime_out, administrators: administrators.clone(), plane: None };
+    (handle, Jobs { queue: queue_out, runtime: runtime_in, administrators })
 }

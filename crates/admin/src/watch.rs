@@ -32,7 +32,8 @@ fn run(path: &Path, engine: &WeakHandle) {
         if now == before && now != applied {
             match apply(engine) {
                 Some(Reply::Err { text, .. }) => tracing::warn!("{} changed and is not used: {text}", path.display()),
-                Some(Reply::Ok { .. }) => tracing::debug!("{} is in force", path.display()),
+                Some(Reply::Ok { info, .. }) if info.is_empty() => tracing::debug!("{} is in force", path.display()),
+                Some(Reply::Ok { info, .. }) => tracing::warn!("{} is in force: {info}", path.display()),
                 Some(Reply::Rows { .. }) => {}
                 None => return,
             }

@@ -4,6 +4,7 @@ use crate::cli::Cli;
 use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -39,7 +40,7 @@ pub fn reopen() {
 }
 
 fn open(path: &Path) -> Result<File> {
-    OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("error log {}", path.display()))
+    OpenOptions::new().create(true).append(true).mode(0o640).open(path).with_context(|| format!("error log {}", path.display()))
 }
 
 struct Writer(&'static ErrorLog);

@@ -91,7 +91,7 @@ fn side(engine: &Engine, statement: &Statement, index: usize) -> Result<(Option<
     match statement.word(index).to_ascii_uppercase().as_str() {
         "" => Ok((None, index)),
         "MEMORY" | "MEM" => one(rows::sheet(&engine.store.admin, "main")?),
-        "DISK" => one(rows::sheet(&engine.store.admin, "disk")?),
+        "DISK" => one(rows::sheet(&engine.store.admin, "disk")?.completed()),
         "RUNTIME" | "RUN" => one(Sheet::of(&engine.runtime())),
         "FILE" => {
             let (config, _) = model::load(&file(engine, statement.word(index + 1))?).map_err(AdminError::Config)?;

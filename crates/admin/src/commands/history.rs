@@ -1,6 +1,6 @@
 //! CONFIG HISTORY and CONFIG ROLLBACK: configurations that were in force, kept compressed in `disk`.
 //!
-//! Bounded by `admin-config_history_size` in number and by [`MAX_BYTES`] in size; the oldest go first.
+//! One that is the same as the newest is not kept again: whoever loads every minute pushes nothing out. Bounded by `admin-config_history_size` in number and by [`MAX_BYTES`] in size; the oldest go first.
 
 use std::io::{Read, Write};
 
@@ -9,7 +9,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use model::Config;
 use model::config::text::to_text;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::layers::{MODULES, Module, everything};
 use super::{Answer, checksum, done, refuse, rows as reply};
@@ -23,16 +23,17 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Most bytes that one may have.
 const MAX_TEXT: u64 = 1 << 30;
 
-/// Keeps the configuration that is now in force.
-pub fn remember(engine: &Engine, config: &Config, ask: &Ask<'_>) -> Result<(), AdminError> {
+/// Keeps the configuration that is now in force, and who brought it about.
+pub fn remember(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(), AdminError> {
     let size = config.admin.config_history_size;
-    let db = &engine.store.admin;
     rows::transaction(db, || {
-        if size > 0 {
+        let sum = checksum::of_everything(config);
+        let newest = format!("SELECT checksum FROM disk.{HISTORY_TABLE} ORDER BY id DESC LIMIT 1");
+        let newest: Option<String> = db.query_row(&newest, [], |row| row.get(0)).optional()?;
+        if size > 0 && newest.as_ref() != Some(&sum) {
             let sql = format!("INSERT INTO disk.{HISTORY_TABLE} (time, user, command, checksum, config) VALUES (?1, ?2, ?3, ?4, ?5)");
-            let command: String = ask.statement.text.chars().take(200).collect();
-            let sum = checksum::of_everything(config);
-            db.execute(&sql, params![now(), ask.session.user, command, sum, compress(to_text(config).as_bytes())?])?;
+            let command: String = command.chars().take(200).collect();
+            db.execute(&sql, params![now(), user, command, sum, compress(to_text(config).as_bytes())?])?;
         }
         // Counted from the newest: those that are too many, and those behind too many bytes. The newest always stays.
         let sql = format!(

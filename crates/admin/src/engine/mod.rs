@@ -87,6 +87,7 @@ impl Engine {
     ) -> Self {
         let settings = live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone();
         let history = History::new(&settings.admin, now_ms());
+        store.guard.make_way_for(jobs.administrators.clone());
         let (after, orders) = (After::Nothing, Orders::default());
         Self { store, live, plane, process, config_file, read_only: None, after, operator: None, orders, jobs, history, clock }
     }
@@ -247,7 +248,7 @@ impl Engine {
         if modules.iter().any(|module| matches!(module.words, "MYSQL USERS" | "MYSQL SERVERS")) {
             notes.extend(model::config::references::users_without_servers(&config));
         }
-        if let Err(error) = commands::history::remember(self, &config, ask) {
+        if let Err(error) = commands::history::remember(&self.store.admin, &config, &ask.session.user, &ask.statement.text) {
             tracing::warn!("the configuration in force was not put into its history: {error}");
             notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
         }

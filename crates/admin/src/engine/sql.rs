@@ -36,21 +36,25 @@ pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Resu
         true => query(db, &with_variables(sql)),
         false => query(db, sql),
     };
+    let made_way = engine.store.guard.is_in_the_way();
     engine.store.guard.leave();
     engine.live.begin_statement();
     if !db.is_autocommit() {
         let _ = db.execute_batch("ROLLBACK");
     }
-    outcome.map_err(|error| explain(error, level))
+    outcome.map_err(|error| explain(error, level, made_way))
 }
 
-fn explain(error: rusqlite::Error, level: Level) -> AdminError {
+fn explain(error: rusqlite::Error, level: Level, made_way: bool) -> AdminError {
     let is = |code| error.sqlite_error_code() == Some(code);
     match level {
         Level::ReadOnly if is(ErrorCode::AuthorizationForStatementDenied) => {
             AdminError::Sql("attempt to write a readonly database: admin-read_only is set".to_owned())
         }
         _ if is(ErrorCode::AuthorizationForStatementDenied) => AdminError::Sql(format!("Command not allowed: {}", AdminError::from(error))),
+        _ if is(ErrorCode::OperationInterrupted) && made_way => {
+            AdminError::Sql("interrupted: an administrator's statement was waiting".to_owned())
+        }
         _ if is(ErrorCode::OperationInterrupted) => AdminError::Sql(format!("the statement ran longer than {} s", TIME_LIMIT.as_secs())),
         _ => error.into(),
     }

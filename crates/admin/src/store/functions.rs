@@ -90,6 +90,11 @@ pub(super) fn register(db: &Connection, facts: &Arc<Facts>) -> Result<(), AdminE
         let scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
         scratch.query_row("SELECT datetime(?1, 'unixepoch')", [context.get::<Value>(0)?], |row| row.get::<_, Value>(0))
     })?;
+    // Django asks whether time zones are known: those that are the same are.
+    db.create_scalar_function("convert_tz", 3, flags | FunctionFlags::SQLITE_DETERMINISTIC, |context: &Context<'_>| {
+        let is_same = context.get::<Value>(1)? == context.get::<Value>(2)?;
+        Ok(if is_same { context.get::<Value>(0)? } else { Value::Null })
+    })?;
     db.create_scalar_function("timediff", 2, flags, |_| Ok("00:00:00"))?;
     let known = facts.clone();
     db.create_scalar_function("mysql_variable", 1, flags, move |context: &Context<'_>| {

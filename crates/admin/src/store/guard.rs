@@ -3,7 +3,7 @@
 //! The engine sets the [`Level`] before it prepares a statement for a session. Its own statements run at
 //! [`Level::Internal`].
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ pub enum Level {
 }
 
 const LEVELS: [Level; 4] = [Level::Internal, Level::Admin, Level::ReadOnly, Level::Stats];
+/// How long an administrator waits for a statement of a login that may only read statistics, ms.
+const PATIENCE_MS: u64 = 500;
 /// Steps of SQLite's machine between two looks at the clock.
 const STEPS: i32 = 10_000;
 /// PRAGMAs that only read.
@@ -54,16 +56,26 @@ pub struct Guard {
     level: AtomicU8,
     /// Milliseconds after `start`; 0 is never.
     deadline_ms: AtomicU64,
+    /// When the statement at hand began, the same.
+    began_ms: AtomicU64,
     start: OnceLock<Instant>,
+    /// Administrators' statements that are on their way.
+    waiting: OnceLock<Arc<AtomicUsize>>,
 }
 
 impl Guard {
     /// From now on statements are `level`'s and may run for `limit`.
     pub fn enter(&self, level: Level, limit: Option<Duration>) {
+        self.began_ms.store(self.now_ms(), Relaxed);
         let index = LEVELS.iter().position(|other| *other == level).unwrap_or_default();
         self.level.store(u8::try_from(index).unwrap_or_default(), Relaxed);
         let deadline = limit.map_or(0, |limit| self.now_ms().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).max(1));
         self.deadline_ms.store(deadline, Relaxed);
+    }
+
+    /// Who reads statistics makes way for administrators, whose statements are counted here.
+    pub fn make_way_for(&self, administrators: Arc<AtomicUsize>) {
+        let _ = self.waiting.set(administrators);
     }
 
     /// Back to the engine's own statements.
@@ -76,8 +88,13 @@ impl Guard {
     }
 
     fn is_late(&self) -> bool {
-        let deadline = self.deadline_ms.load(Relaxed);
-        deadline != 0 && self.now_ms() > deadline
+        let (deadline, now) = (self.deadline_ms.load(Relaxed), self.now_ms());
+        deadline != 0 && now > deadline || self.is_in_the_way() && now > self.began_ms.load(Relaxed) + PATIENCE_MS
+    }
+
+    /// Whether a statement of a login that may only read statistics keeps an administrator waiting.
+    pub fn is_in_the_way(&self) -> bool {
+        self.level() == Level::Stats && self.waiting.get().is_some_and(|waiting| waiting.load(Relaxed) > 0)
     }
 
     fn now_ms(&self) -> u64 {

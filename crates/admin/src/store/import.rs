@@ -3,6 +3,9 @@
 //! A table whose description differs is rebuilt: columns that it lacks get their defaults, columns that are not known here
 //! are reported. A row that a table cannot hold is an error that names it; the file is then as it was.
 
+use std::fs;
+use std::path::Path;
+
 use model::config::{TABLES, Table, ddl};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -11,19 +14,28 @@ use super::layout::stored_ddl;
 use super::rows::transaction;
 use crate::error::AdminError;
 
-/// Brings the tables of `disk` up to this version. Answers what its operator should know, one line each.
-pub fn upgrade(db: &Connection) -> Result<Vec<String>, AdminError> {
+/// Brings the tables of `disk`, which is `file`, up to this version; a copy of it as it was is kept beside it. Answers what its
+/// operator should know, one line each.
+pub fn upgrade(db: &Connection, file: &Path) -> Result<Vec<String>, AdminError> {
+    let mut others = Vec::new();
+    for table in TABLES {
+        let is_other = stored_ddl(db, "disk", table.name)?.is_some_and(|old| old != ddl::create_table(table, table.name));
+        others.extend(is_other.then_some(table));
+    }
+    let mut notices = Vec::new();
+    if !others.is_empty() {
+        let copy = file.with_extension("db.before-import");
+        let failed = |error: std::io::Error| AdminError::File { file: copy.display().to_string(), reason: error.to_string() };
+        fs::copy(file, &copy).map_err(failed)?;
+        notices.push(format!("proxysql.db: kept as it was: {}", copy.display()));
+    }
     transaction(db, || {
-        let mut notices = Vec::new();
-        for table in TABLES {
-            match stored_ddl(db, "disk", table.name)? {
-                Some(old) if old != ddl::create_table(table, table.name) => rebuild(db, table, &mut notices)?,
-                Some(_) | None => {}
-            }
+        for table in &others {
+            rebuild(db, table, &mut notices)?;
         }
-        super::layout::create_disk(db)?;
-        Ok(notices)
-    })
+        super::layout::create_disk(db)
+    })?;
+    Ok(notices)
 }
 
 fn rebuild(db: &Connection, table: &'static Table, notices: &mut Vec<String>) -> Result<(), AdminError> {

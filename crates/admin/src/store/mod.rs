@@ -13,9 +13,12 @@ pub mod import;
 pub mod layout;
 pub mod rows;
 
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -31,7 +34,10 @@ pub const DISK_FILE: &str = "proxysql.db";
 /// The file of the statistics' history.
 pub const HISTORY_FILE: &str = "proxysql_stats.db";
 
-/// How long a statement waits for another process that writes to a file of ours.
+/// Locked by the process that uses the data directory.
+const LOCK_FILE: &str = "tidegate.lock";
+
+/// How long a start waits for a process that ends, and a statement for another process that writes to a file of ours.
 const BUSY: Duration = Duration::from_secs(5);
 /// Largest value, and largest statement, in bytes.
 const MAX_LENGTH: i32 = 64 << 20;
@@ -48,11 +54,15 @@ pub struct Store {
     /// What functions like `USER()` answer.
     pub facts: Arc<Facts>,
     datadir: PathBuf,
+    _lock: File,
 }
 
 impl Store {
-    /// Opens the files in `datadir` or makes them. Tables are not there yet: see [`layout`] and [`import`].
-    pub fn open(datadir: &Path) -> Result<Self, AdminError> {
+    /// Opens the files in `datadir` or makes them; `lock` is [`lock`]'s. Tables are not there yet: see [`layout`] and [`import`].
+    pub fn open(datadir: &Path, lock: File) -> Result<Self, AdminError> {
+        for name in [DISK_FILE, HISTORY_FILE] {
+            make_private(&datadir.join(name))?;
+        }
         let (guard, facts) = (Arc::new(Guard::default()), Arc::new(Facts::default()));
         let admin = connection(&guard, &facts)?;
         let stats = connection(&guard, &facts)?;
@@ -65,7 +75,7 @@ impl Store {
             attach(db, "stats_history", &path_text(&datadir.join(HISTORY_FILE)))?;
             db.execute_batch("PRAGMA stats_history.journal_mode=WAL; PRAGMA stats_history.synchronous=NORMAL;")?;
         }
-        Ok(Self { admin, stats, guard, facts, datadir: datadir.to_owned() })
+        Ok(Self { admin, stats, guard, facts, datadir: datadir.to_owned(), _lock: lock })
     }
 
     /// Bytes of the databases that are in memory, both connections' together.
@@ -83,10 +93,38 @@ impl Store {
     /// Closes `disk` and opens it anew: its file may have been replaced.
     pub fn reopen_disk(&self) -> Result<(), AdminError> {
         self.admin.execute_batch("DETACH DATABASE disk")?;
+        make_private(&self.datadir.join(DISK_FILE))?;
         attach(&self.admin, "disk", &path_text(&self.datadir.join(DISK_FILE)))?;
         self.admin.execute_batch("PRAGMA disk.journal_mode=DELETE; PRAGMA disk.synchronous=EXTRA;")?;
         Ok(())
     }
+}
+
+/// Makes sure that no other process uses `datadir`, for as long as the file is open. One that is ending is waited for.
+pub fn lock(datadir: &Path) -> Result<File, AdminError> {
+    let path = datadir.join(LOCK_FILE);
+    let failed = |reason: String| AdminError::File { file: path.display().to_string(), reason };
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(|e| failed(e.to_string()))?;
+    let until = Instant::now() + BUSY;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(Duration::from_millis(50)),
+            Err(TryLockError::WouldBlock) => return Err(failed("another process uses this data directory".to_owned())),
+            Err(TryLockError::Error(e)) => return Err(failed(e.to_string())),
+        }
+    }
+}
+
+/// The file holds passwords and literals of statements: it is its owner's alone. SQLite gives its journals the same rights.
+fn make_private(path: &Path) -> Result<(), AdminError> {
+    let failed = |error: std::io::Error| AdminError::File { file: path.display().to_string(), reason: error.to_string() };
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
+        // Somebody else's file may be used as it is.
+        let _ = file.set_permissions(Permissions::from_mode(0o600));
+    }
+    Ok(())
 }
 
 fn path_text(path: &Path) -> String {

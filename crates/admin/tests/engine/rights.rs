@@ -1,6 +1,8 @@
 //! Who may do what.
 
-use admin::{Reply, Role};
+use std::time::{Duration, Instant};
+
+use admin::{Reply, Role, SessionInfo};
 
 use crate::bed::Bed;
 
@@ -100,4 +102,24 @@ fn odd_statements() {
     assert_eq!(bed.rows("/* hello */ SELECT 1 -- there\n;"), ["1"]);
     assert_eq!(bed.rows("SELECT 'a;b', NULL, 1.5, 2.0, x'41'"), ["a;b|NULL|1.5|2.0|A"]);
     assert!(bed.refused("SELECT").contains("incomplete input"));
+}
+
+#[test]
+fn who_reads_statistics_makes_way_for_administrators() {
+    let bed = Bed::new();
+    let endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT COUNT(*) FROM c";
+    let handle = bed.handle.clone();
+    let reader = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(handle.execute(Role::Stats, &SessionInfo::default(), endless.into()))
+    });
+    let begin = Instant::now();
+    while !reader.is_finished() {
+        bed.rows("SELECT 1");
+        assert!(begin.elapsed() < Duration::from_secs(20), "it runs to its own limit");
+    }
+    match reader.join().unwrap() {
+        Reply::Err { text, .. } => assert!(text.contains("an administrator's statement was waiting"), "{text}"),
+        other => panic!("{other:?}"),
+    }
 }

@@ -1,5 +1,8 @@
 //! Which configuration holds at the start.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,12 +62,35 @@ fn a_declared_file_is_followed() {
     std::fs::write(&included, "mysql_servers = ( { address=\"db8\", port=70000 } )").unwrap();
     std::fs::write(&included, "mysql_servers = ( { address=\"db9\" } )").unwrap();
     until(&["db9"]);
-    assert!(bed.rows("CONFIG HISTORY").iter().all(|line| line.contains("declarative|CONFIG APPLY FILE")));
+    let history = bed.rows("SELECT user, command FROM disk.tidegate_config_history ORDER BY id");
+    assert_eq!(history, ["|start", "declarative|CONFIG APPLY FILE", "declarative|CONFIG APPLY FILE"]);
     assert_eq!(bed.ok("CONFIG APPLY FILE"), "nothing differs from what is in force");
     std::fs::write(&included, "mysql_servers = ( { address=\"db8\", port=70000 } )").unwrap();
     let before = bed.rows("SELECT * FROM mysql_servers");
     assert!(bed.refused("CONFIG APPLY FILE").contains("70000 is out of range"));
     assert_eq!((hosts(&bed), bed.rows("SELECT * FROM mysql_servers")), (vec!["db9".to_owned()], before));
+}
+
+#[test]
+fn what_holds_passwords_is_its_owners_alone() {
+    let bed = Bed::new();
+    let files = ["proxysql.db", "proxysql_stats.db"].map(|name| bed.datadir.path().join(name));
+    let mode = |file: &Path| std::fs::metadata(file).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(&files[0]), mode(&files[1])], [0o600, 0o600]);
+    std::fs::set_permissions(&files[0], Permissions::from_mode(0o644)).unwrap();
+    let bed = Bed::open(bed.stop(), FILE, Precedence::Database);
+    assert_eq!(mode(&files[0]), 0o600);
+    drop(bed);
+}
+
+#[test]
+fn a_data_directory_in_use_is_left_alone() {
+    let bed = Bed::new();
+    let error = bootstrap(options(bed.datadir.path(), OTHER, Precedence::Initial)).unwrap_err().to_string();
+    assert!(error.contains("another process uses this data directory"), "{error}");
+    bed.ok("SAVE MYSQL SERVERS TO DISK");
+    let bed = Bed::open(bed.stop(), FILE, Precedence::Database);
+    assert_eq!(hosts(&bed), ["db1", "db2"]);
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn differences_history_and_the_way_back() {
     assert_eq!(get(&mut client, WHO), "b");
     assert_eq!(operator.rows("CONFIG DIFF"), Vec::<String>::new());
     let history: Vec<String> = operator.rows("SELECT id, user, command FROM disk.tidegate_config_history ORDER BY id DESC");
-    assert_eq!(history, ["2|admin|CONFIG APPLY", "1|admin|CONFIG APPLY"]);
+    assert_eq!(history, ["2|admin|CONFIG APPLY", "1||start"]);
     assert_eq!(operator.rows("CONFIG HISTORY").len(), 2);
 
     operator.ok("CONFIG ROLLBACK 1");
@@ -47,7 +47,7 @@ fn differences_history_and_the_way_back() {
     proxy.start_again(&[]).unwrap();
     let mut operator = Operator::of(&proxy);
     assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "a", "it was not saved");
-    assert_eq!(operator.rows("CONFIG HISTORY").len(), 4, "the history is on disk");
+    assert_eq!(operator.rows("CONFIG HISTORY").len(), 5, "the history is on disk, and the start is part of it");
     operator.ok("CONFIG ROLLBACK 2");
     assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "b");
 }

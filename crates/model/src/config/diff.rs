@@ -54,6 +54,18 @@ impl Sheet {
         sheet
     }
 
+    /// The same of a database, which may be another version's: a variable that it lacks has its default, and one that is not known
+    /// here counts for nothing.
+    #[must_use]
+    pub fn completed(mut self) -> Self {
+        let mut variables = Self::of(&Config::default()).tables.remove(VARIABLES).unwrap_or_default();
+        for (key, value) in self.tables.remove(VARIABLES).unwrap_or_default() {
+            variables.entry(key).and_modify(|known| *known = value);
+        }
+        self.tables.insert(VARIABLES, variables);
+        self
+    }
+
     /// Adds a row, one field a column.
     pub fn row(&mut self, table: &'static Table, fields: &[Field]) {
         let values = fields.iter().map(Field::to_sql).collect();

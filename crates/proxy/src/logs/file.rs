@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where a log is written.
@@ -21,6 +22,9 @@ pub struct LogFile {
     size: u64,
 }
 
+/// Statements have literals: others than the owner's group do not read them.
+const MODE: u32 = 0o640;
+
 /// Numbers tried beyond the highest one: another process may write beside us.
 const TRIES: u64 = 100;
 
@@ -29,7 +33,7 @@ impl LogFile {
     pub fn create(target: &Target) -> io::Result<Self> {
         let first = next_number(&target.base)?;
         for number in first..first + TRIES {
-            match OpenOptions::new().create_new(true).append(true).open(numbered(&target.base, number)) {
+            match OpenOptions::new().create_new(true).append(true).mode(MODE).open(numbered(&target.base, number)) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 result => return result.map(|file| Self { file, size: 0 }),
             }
