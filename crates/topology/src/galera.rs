@@ -96,11 +96,15 @@ fn split(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView) 
         is_larger && !other.galera.is_troubled() && other.galera.at_ms >= facts.galera.since_ms
     };
     let others = scene.known().filter(|(other, ..)| *other != addr).filter(|(_, _, other)| larger(other));
-    let latest = others.map(|(_, _, other)| other.galera.at_ms).max();
-    match latest {
+    // How long both have said so: a view that is old says nothing of how long another one has been.
+    let disagreed_ms = |other: &Facts| {
+        let (since_ms, until_ms) = (other.galera.since_ms.max(facts.galera.since_ms), other.galera.at_ms.min(facts.galera.at_ms));
+        until_ms.saturating_sub(since_ms)
+    };
+    match others.map(|(_, _, other)| disagreed_ms(other)).max() {
         None => Split::Agreed,
         Some(_) if view.cluster_size == 0 => Split::Agreed,
-        Some(at_ms) if at_ms.min(facts.galera.at_ms) >= facts.galera.since_ms + SPLIT_AFTER_MS => Split::CutOff,
+        Some(ms) if ms >= SPLIT_AFTER_MS => Split::CutOff,
         Some(_) => Split::Suspected,
     }
 }

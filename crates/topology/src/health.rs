@@ -189,12 +189,13 @@ fn shun_warming(seats: &mut [Seat], policy: HostgroupPolicy) {
     }
 }
 
-/// Shuns servers that are behind, but keeps as many in use as the floor says: those that are least behind.
+/// Shuns servers that are behind, but keeps as many in use as the floor says: those that are least behind. Who is not twice as
+/// far behind is no worse: samples of two servers are never of the same moment.
 fn shun_behind(seats: &mut [Seat], policy: HostgroupPolicy) {
     let usable = seats.iter().filter(|seat| seat.is_online()).count();
     let floor = if usable == 1 { 1 } else { policy.reader_floor };
     let mut behind: Vec<usize> = (0..seats.len()).filter(|i| seats[*i].is_online() && seats[*i].behind.is_some()).collect();
-    behind.sort_by_key(|i| (seats[*i].behind, seats[*i].addr()));
+    behind.sort_by_key(|i| (seats[*i].behind.map(|lag| lag.max(1).ilog2()), seats[*i].addr()));
     let kept = floor.saturating_sub(usable - behind.len());
     for (position, index) in behind.into_iter().enumerate() {
         let seat = &mut seats[index];

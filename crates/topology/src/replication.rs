@@ -175,6 +175,11 @@ fn encounter(newer: History, older: &Facts, are_explicit: bool, now_ms: u64) -> 
     }
 }
 
+/// It could write, were it not kept out.
+pub(crate) fn could_write(facts: &Facts) -> bool {
+    facts.read_only.last == Some(false) && !is_down(facts) && !is_failing(facts)
+}
+
 fn is_failing(facts: &Facts) -> bool {
     facts.read_only.is_troubled() || facts.ping.is_troubled() || facts.is_broken
 }

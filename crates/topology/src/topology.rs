@@ -15,6 +15,7 @@ use crate::facts::Facts;
 use crate::health::{HostgroupPolicy, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, place, vital};
 use crate::judgement::{Judgements, small};
 use crate::order::Order;
+use crate::replication;
 use crate::seen::{ProbeError, Seen};
 use crate::story::{Cause, Part, Teller};
 
@@ -273,18 +274,24 @@ impl Topology {
     fn failback(&mut self, writer: HostgroupId) -> Result<(), String> {
         let index = self.cluster(writer)?;
         let cluster = &mut self.clusters[index];
-        let fenced: Vec<ServerAddr> = cluster.fenced().cloned().collect();
         let before = cluster.writers().clone();
-        let best = fenced.into_iter().max_by_key(|addr| cluster.members.get(addr).map(|m| (m.is_explicit_writer, m.weight)));
-        if let Some(addr) = best {
+        let rank = |addr: &ServerAddr| cluster.members.get(addr).map(|m| (m.is_explicit_writer, m.weight));
+        let best = cluster.fenced().max_by_key(|addr| rank(addr)).cloned();
+        if let Some(addr) = best.filter(|addr| before.iter().all(|writer| rank(addr) > rank(writer))) {
+            if !self.known.facts.get(&addr).is_some_and(replication::could_write) {
+                return Err(format!("{addr}, the preferred server of hostgroup {writer}, cannot write now: nothing was changed"));
+            }
             cluster.pardon(&addr);
         }
-        self.tell_of_cluster(index, (String::new(), "failback".to_owned()), "an operator lets the heaviest server write again");
+        // A server that an operator preferred until now is preferred no more.
+        let preferred = self.clusters[index].preferred.take();
         self.decide(index, Cause::Operator, cluster::Order::Failback);
-        match *self.clusters[index].writers() == before {
-            true => Err(format!("no better server can write in hostgroup {writer}: nothing was changed")),
-            false => Ok(()),
+        if *self.clusters[index].writers() == before {
+            self.clusters[index].preferred = preferred;
+            return Err(format!("no better server can write in hostgroup {writer}: nothing was changed"));
         }
+        self.tell_of_cluster(index, (String::new(), "failback".to_owned()), "an operator let the heaviest server write again");
+        Ok(())
     }
 
     fn cluster(&self, writer: HostgroupId) -> Result<usize, String> {

@@ -157,6 +157,17 @@ fn fail_back_is_a_policy() {
 }
 
 #[test]
+fn fail_back_ends_what_an_operator_preferred() {
+    let mut fleet = with("failback=\"never\"");
+    let writer = HostgroupId(100);
+    order(&mut fleet, &Order::Prefer { writer, server: Some(addr("233")) }).unwrap();
+    assert_eq!(fleet.hostgroup(100), "233");
+    order(&mut fleet, &Order::Failback { writer }).unwrap();
+    assert_eq!(fleet.hostgroup(100), "22");
+    assert!(order(&mut fleet, &Order::Failback { writer }).is_err());
+}
+
+#[test]
 fn a_server_that_is_not_well_for_long_does_not_come_back() {
     let mut fleet = with("failback_delay_ms=10000");
     fleet.pass(5_000).see("22", galera(|view| view.primary_partition = false));

@@ -85,8 +85,16 @@ fn the_least_lagging_readers_stay() {
     let mut fleet = Fleet::new(PLAIN);
     fleet.see("a", lag(100)).see("b", lag(200));
     assert_eq!(fleet.hostgroup(5), "a b(SHUNNED_REPLICATION_LAG)");
-    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).see("b", lag(40));
+    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).see("b", lag(20));
     assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b");
+    // Both fall behind, and are asked in turn: they do not take turns.
+    fleet.see("a", lag(70)).see("b", lag(70));
+    for seconds in (70..120).step_by(2) {
+        fleet.see("b", lag(seconds + 1));
+        assert_eq!(fleet.hostgroup(5), "a b(SHUNNED_REPLICATION_LAG)");
+        fleet.see("a", lag(seconds + 2));
+        assert_eq!(fleet.hostgroup(5), "a b(SHUNNED_REPLICATION_LAG)");
+    }
     // With no floor, none stays; but a lone server always does.
     let mut fleet = Fleet::new(&format!("mysql_variables = {{ reader_floor=0 }}\n{PLAIN}"));
     fleet.see("a", lag(100)).see("b", lag(200));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::histories::{History, KINDS, Kind, NODES, Word};
-use common::{Fleet, galera};
+use common::{Fleet, galera, unreachable};
 use proptest::prelude::*;
 use topology::{ProbeError, Seen};
 
@@ -145,6 +145,23 @@ fn the_smaller_of_two_primary_components_is_out() {
         for node in NODES {
             fleet.pass(1_600).see(node, galera(|view| view.cluster_size = size));
             assert_eq!(fleet.layout(), Kind::Galera.healthy_layout(), "size {size}");
+        }
+    }
+    // Nor do those that come back to a cluster that was smaller for long.
+    for node in ["b", "c"] {
+        fleet.see(node, Seen::Galera(Err(unreachable())));
+    }
+    for _ in 0..10 {
+        fleet.pass(500).see("a", alone());
+    }
+    for (node, size) in [("b", 2), ("c", 3)] {
+        fleet.see(node, galera(|view| view.cluster_size = size)).pass(20);
+        assert_eq!(fleet.hostgroup(1), "a", "{node} is back");
+        for node in NODES {
+            fleet.see(node, galera(|view| view.cluster_size = size));
+        }
+        for _ in 0..10 {
+            fleet.pass(500).see("a", galera(|view| view.cluster_size = size));
         }
     }
 }

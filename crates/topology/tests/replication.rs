@@ -193,12 +193,28 @@ fn an_operator_ends_a_fence() {
         };
         order(&mut fleet, &the_order).unwrap();
         assert_eq!(fleet.layout(), "1: a; 2: a b(SHUNNED) c");
+        if failback {
+            assert!(order(&mut fleet, &the_order).is_err(), "the order is given again");
+            assert_eq!(fleet.layout(), "1: a; 2: a b(SHUNNED) c");
+        }
         fleet.pass(1_000).see("b", read_only(true));
         assert_eq!(fleet.layout(), "1: a; 2: a b c");
     }
     assert!(order(&mut settled(), &Order::Failback { writer: HostgroupId(1) }).is_err());
     assert!(order(&mut settled(), &Order::Failback { writer: HostgroupId(7) }).is_err());
     assert!(order(&mut settled(), &Order::Prefer { writer: HostgroupId(1), server: Some(addr("z")) }).is_err());
+}
+
+#[test]
+fn nobody_falls_back_to_a_dead_server() {
+    let mut fleet = settled();
+    fleet.pass(500);
+    down(&mut fleet, "a");
+    fleet.pass(200).see("b", read_only(false)).pass(1_000);
+    let before = fleet.layout();
+    let refused = order(&mut fleet, &Order::Failback { writer: HostgroupId(1) }).unwrap_err();
+    assert!(refused.contains("a:3306, the preferred server"), "{refused}");
+    assert_eq!((fleet.hostgroup(1), fleet.layout()), ("b".to_owned(), before));
 }
 
 #[test]
