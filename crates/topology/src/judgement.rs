@@ -68,6 +68,11 @@ pub(crate) struct Judgement {
 }
 
 impl Judgement {
+    /// It could write, and is not wanted to.
+    pub fn is_kept_out(&self) -> bool {
+        self.fitness == Fitness::Fenced && !self.is_down
+    }
+
     /// A judgement with nothing special about it.
     pub fn new(fitness: Fitness, why: impl Into<String>, seen: impl Into<String>) -> Self {
         Self {

@@ -86,6 +86,14 @@ impl Teller<'_> {
         (from.is_empty() != to.is_empty()).then(|| self.event(EventKind::Writer, None, (name(from), name(to)), why))
     }
 
+    /// Servers that came back and are kept out, of which that was not so `before`.
+    pub fn returned(&self, before: &Judgements) -> impl Iterator<Item = Event> {
+        let is_new = |addr: &ServerAddr| before.get(addr).is_some_and(|judgement| !judgement.is_kept_out());
+        let returned = self.judgements.iter().filter(move |(addr, judgement)| judgement.is_kept_out() && is_new(addr));
+        let shunned = || ServerStatus::Shunned.as_str().to_owned();
+        returned.map(move |(addr, judgement)| self.event(EventKind::Status, Some(addr), (shunned(), shunned()), &judgement.why))
+    }
+
     /// An event, with what was seen of its server.
     pub fn event(&self, kind: EventKind, server: Option<&ServerAddr>, (from, to): (String, String), why: &str) -> Event {
         let seen = server.and_then(|addr| self.judgements.get(addr)).map(|judgement| judgement.seen.clone());

@@ -342,10 +342,17 @@ impl Topology {
 
     fn decide(&mut self, index: usize, cause: Cause, order: cluster::Order) {
         let cluster = &mut self.clusters[index];
+        let before = std::mem::take(&mut cluster.judgements);
         let part = cluster.decide(self.known.world(), order);
         let group = Arc::clone(&cluster.group);
         let judgements = std::mem::take(&mut cluster.judgements);
-        self.publish(part, Teller { group: Some(&group), judgements: &judgements, cause, at_ms: self.known.now_ms });
+        let teller = Teller { group: Some(&group), judgements: &judgements, cause, at_ms: self.known.now_ms };
+        let told = self.events.len();
+        self.publish(part, teller);
+        // What was shunned as dead and is now as unwanted changes nothing in the layout; its operator should know.
+        let is_told = |addr: &ServerAddr| self.events.iter().skip(told).any(|event| event.server.as_ref() == Some(addr));
+        let returned = teller.returned(&before).filter(|event| !event.server.as_ref().is_some_and(is_told)).collect();
+        self.remember(returned);
         self.clusters[index].judgements = judgements;
     }
 

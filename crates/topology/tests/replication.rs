@@ -184,7 +184,12 @@ fn an_operator_ends_a_fence() {
         let mut fleet = settled();
         fleet.pass(500);
         down(&mut fleet, "a");
-        fleet.pass(200).see("b", read_only(false)).pass(1_000).see("a", read_only(false));
+        fleet.pass(200).see("b", read_only(false)).pass(1_000);
+        fleet.topology.take_events();
+        fleet.see("a", read_only(false)).pass(20).see("a", read_only(false));
+        let events = fleet.topology.take_events();
+        let kept_out: Vec<&str> = events.iter().filter(|e| e.server == Some(addr("a"))).map(|e| &*e.why).collect();
+        assert_eq!((kept_out.len(), kept_out[0].contains("came back writable")), (1, true), "{events:?}");
         assert_eq!(fleet.hostgroup(1), "b");
         let writer = HostgroupId(1);
         let the_order = match failback {
