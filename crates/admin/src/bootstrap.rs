@@ -112,7 +112,7 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
 }
 
 fn set_aside(disk: &Path) -> Result<(), AdminError> {
-    let failed = |error: std::io::Error| AdminError::File { file: disk.display().to_string(), reason: error.to_string() };
+    let failed = |error: std::io::Error| AdminError::file(disk, error);
     if disk.exists() {
         fs::rename(disk, disk.with_extension("db.bak")).map_err(failed)?;
     }

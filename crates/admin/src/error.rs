@@ -1,5 +1,7 @@
 //! Why the admin interface refused something.
 
+use std::path::Path;
+
 /// The ways in which a statement or a start can fail. Displays as the text after `ProxySQL Admin Error: `.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
@@ -20,6 +22,13 @@ pub enum AdminError {
         /// The system's words.
         reason: String,
     },
+}
+
+impl AdminError {
+    /// A file could not be read or written, for a reason of the system's.
+    pub(crate) fn file(path: &Path, reason: impl std::fmt::Display) -> Self {
+        Self::File { file: path.display().to_string(), reason: reason.to_string() }
+    }
 }
 
 /// How many faults an error text names.

@@ -34,7 +34,7 @@ fn write(engine: &Engine, path: &str) -> Result<u64, AdminError> {
         return refuse("the name of a file is needed");
     }
     let text = text(engine)?;
-    replace(Path::new(path), text.as_bytes()).map_err(|error| AdminError::File { file: path.to_owned(), reason: error.to_string() })?;
+    replace(Path::new(path), text.as_bytes()).map_err(|error| AdminError::file(Path::new(path), error))?;
     Ok(u64::try_from(text.len()).unwrap_or(u64::MAX))
 }
 

@@ -27,13 +27,8 @@ const MAX_TEXT: u64 = 1 << 30;
 pub fn remember(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(), AdminError> {
     let size = config.admin.config_history_size;
     rows::transaction(db, || {
-        let sum = checksum::of_everything(config);
-        let newest = format!("SELECT checksum FROM disk.{HISTORY_TABLE} ORDER BY id DESC LIMIT 1");
-        let newest: Option<String> = db.query_row(&newest, [], |row| row.get(0)).optional()?;
-        if size > 0 && newest.as_ref() != Some(&sum) {
-            let sql = format!("INSERT INTO disk.{HISTORY_TABLE} (time, user, command, checksum, config) VALUES (?1, ?2, ?3, ?4, ?5)");
-            let command: String = command.chars().take(200).collect();
-            db.execute(&sql, params![now(), user, command, sum, compress(to_text(config).as_bytes())?])?;
+        if size > 0 {
+            keep(db, config, user, command)?;
         }
         // Counted from the newest: those that are too many, and those behind too many bytes. The newest always stays.
         let sql = format!(
@@ -44,6 +39,19 @@ pub fn remember(db: &Connection, config: &Config, user: &str, command: &str) -> 
         db.execute(&sql, params![i64::try_from(size).unwrap_or(i64::MAX), i64::try_from(MAX_BYTES).unwrap_or(i64::MAX)])?;
         Ok(())
     })
+}
+
+/// Adds a configuration, unless it is the newest one.
+fn keep(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(), AdminError> {
+    let sum = checksum::of_everything(config);
+    let newest = format!("SELECT checksum FROM disk.{HISTORY_TABLE} ORDER BY id DESC LIMIT 1");
+    let newest: Option<String> = db.query_row(&newest, [], |row| row.get(0)).optional()?;
+    if newest.as_ref() != Some(&sum) {
+        let sql = format!("INSERT INTO disk.{HISTORY_TABLE} (time, user, command, checksum, config) VALUES (?1, ?2, ?3, ?4, ?5)");
+        let command: String = command.chars().take(200).collect();
+        db.execute(&sql, params![now(), user, command, sum, compress(to_text(config).as_bytes())?])?;
+    }
+    Ok(())
 }
 
 fn compress(bytes: &[u8]) -> Result<Vec<u8>, AdminError> {

@@ -25,8 +25,7 @@ pub fn upgrade(db: &Connection, file: &Path) -> Result<Vec<String>, AdminError> 
     let mut notices = Vec::new();
     if !others.is_empty() {
         let copy = file.with_extension("db.before-import");
-        let failed = |error: std::io::Error| AdminError::File { file: copy.display().to_string(), reason: error.to_string() };
-        fs::copy(file, &copy).map_err(failed)?;
+        fs::copy(file, &copy).map_err(|error| AdminError::file(&copy, error))?;
         notices.push(format!("proxysql.db: kept as it was: {}", copy.display()));
     }
     transaction(db, || {

@@ -60,14 +60,11 @@ pub struct Store {
 impl Store {
     /// Opens the files in `datadir` or makes them; `lock` is [`lock`]'s. Tables are not there yet: see [`layout`] and [`import`].
     pub fn open(datadir: &Path, lock: File) -> Result<Self, AdminError> {
-        for name in [DISK_FILE, HISTORY_FILE] {
-            make_private(&datadir.join(name))?;
-        }
         let (guard, facts) = (Arc::new(Guard::default()), Arc::new(Facts::default()));
         let admin = connection(&guard, &facts)?;
         let stats = connection(&guard, &facts)?;
-        attach(&admin, "disk", &path_text(&datadir.join(DISK_FILE)))?;
-        admin.execute_batch("PRAGMA disk.journal_mode=DELETE; PRAGMA disk.synchronous=EXTRA;")?;
+        attach_disk(&admin, datadir)?;
+        make_private(&datadir.join(HISTORY_FILE))?;
         for db in [&admin, &stats] {
             for schema in ["stats", "monitor", "information_schema", "performance_schema"] {
                 attach(db, schema, ":memory:")?;
@@ -93,32 +90,29 @@ impl Store {
     /// Closes `disk` and opens it anew: its file may have been replaced.
     pub fn reopen_disk(&self) -> Result<(), AdminError> {
         self.admin.execute_batch("DETACH DATABASE disk")?;
-        make_private(&self.datadir.join(DISK_FILE))?;
-        attach(&self.admin, "disk", &path_text(&self.datadir.join(DISK_FILE)))?;
-        self.admin.execute_batch("PRAGMA disk.journal_mode=DELETE; PRAGMA disk.synchronous=EXTRA;")?;
-        Ok(())
+        attach_disk(&self.admin, &self.datadir)
     }
 }
 
 /// Makes sure that no other process uses `datadir`, for as long as the file is open. One that is ending is waited for.
 pub fn lock(datadir: &Path) -> Result<File, AdminError> {
     let path = datadir.join(LOCK_FILE);
-    let failed = |reason: String| AdminError::File { file: path.display().to_string(), reason };
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(|e| failed(e.to_string()))?;
+    let failed = |error: std::io::Error| AdminError::file(&path, error);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed)?;
     let until = Instant::now() + BUSY;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(Duration::from_millis(50)),
-            Err(TryLockError::WouldBlock) => return Err(failed("another process uses this data directory".to_owned())),
-            Err(TryLockError::Error(e)) => return Err(failed(e.to_string())),
+            Err(TryLockError::WouldBlock) => return Err(AdminError::file(&path, "another process uses this data directory")),
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
     }
 }
 
 /// The file holds passwords and literals of statements: it is its owner's alone. SQLite gives its journals the same rights.
 fn make_private(path: &Path) -> Result<(), AdminError> {
-    let failed = |error: std::io::Error| AdminError::File { file: path.display().to_string(), reason: error.to_string() };
+    let failed = |error: std::io::Error| AdminError::file(path, error);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
         // Somebody else's file may be used as it is.
@@ -140,6 +134,15 @@ fn connection(guard: &Arc<Guard>, facts: &Arc<Facts>) -> Result<Connection, Admi
     functions::register(&db, facts)?;
     guard::install(&mut db, guard)?;
     Ok(db)
+}
+
+/// See the invariant at the top.
+fn attach_disk(db: &Connection, datadir: &Path) -> Result<(), AdminError> {
+    let file = datadir.join(DISK_FILE);
+    make_private(&file)?;
+    attach(db, "disk", &path_text(&file))?;
+    db.execute_batch("PRAGMA disk.journal_mode=DELETE; PRAGMA disk.synchronous=EXTRA;")?;
+    Ok(())
 }
 
 fn attach(db: &Connection, schema: &str, file: &str) -> Result<(), AdminError> {

@@ -1,13 +1,14 @@
 //! `lab bench`: measures direct, HAProxy and Tidegate side by side; prints a table and writes JSON.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lab::LabError;
 use lab::bench::peer::Kind;
 use lab::bench::plan::Point;
 use lab::bench::runner::News;
 use lab::bench::{Outcome, Plan, json, profile, report, run as measure};
+
+use super::output;
 
 /// Arguments of `lab bench`.
 #[derive(Debug, clap::Args)]
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
         News::Idle(idle) => println!("{}", report::idle(idle)),
     })?;
     println!("{}", report::ending(&outcome));
-    write(&args.json, &outcome)?;
+    output::write(Some(&args.json), &json::document(&outcome))?;
     complete(&outcome, &kinds)
 }
 
@@ -71,16 +72,6 @@ fn profiles(args: &Args, kinds: &[Kind]) -> Result<(), LabError> {
     for kind in kinds.iter().filter(|kind| **kind != Kind::Direct) {
         println!("{}", profile::profile(*kind, &point)?);
     }
-    Ok(())
-}
-
-fn write(path: &Path, outcome: &Outcome) -> Result<(), LabError> {
-    let failed = |source| LabError::Io { what: format!("write {}", path.display()), source };
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).map_err(failed)?;
-    }
-    fs::write(path, format!("{:#}\n", json::document(outcome))).map_err(failed)?;
-    println!("figures: {}", path.display());
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::output;
 
-/// Arguments that all of them have.
+/// Arguments that every experiment has.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct Common {
     /// A few seconds instead of all.
     #[arg(long)]
     short: bool,
@@ -21,26 +21,51 @@ pub(crate) struct Args {
     /// MySQL instead of MariaDB, where there is a choice.
     #[arg(long)]
     mysql: bool,
-    /// Only scenes whose name contains this.
-    #[arg(long)]
-    only: Option<String>,
     /// Where to write the figures.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-impl Args {
-    fn extent(&self) -> Extent {
+impl Common {
+    /// How much of it is done.
+    pub(crate) fn extent(&self) -> Extent {
         if self.short { Extent::Short } else { Extent::Full }
     }
 
-    fn flavor(&self) -> Flavor {
+    /// The servers.
+    pub(crate) fn flavor(&self) -> Flavor {
         if self.mysql { Flavor::Mysql } else { Flavor::Mariadb }
+    }
+
+    /// As many rounds as were asked for, else `usual`.
+    pub(crate) fn runs(&self, usual: usize) -> usize {
+        self.runs.unwrap_or(usual)
+    }
+
+    /// Writes the figures.
+    pub(crate) fn write(&self, document: &Value) -> Result<(), LabError> {
+        output::write(self.json.as_deref(), document)
+    }
+}
+
+/// Arguments of the experiments with Tidegate alone.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Only scenes whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+impl Args {
+    fn extent(&self) -> Extent {
+        self.common.extent()
     }
 
     /// Writes the figures, and fails when a promise was not kept.
     fn end(&self, name: &str, figures: &[Value], is_kept: bool) -> Result<(), LabError> {
-        output::write(self.json.as_deref(), &json!({ "experiment": name, "figures": figures }))?;
+        self.common.write(&json!({ "experiment": name, "figures": figures }))?;
         match is_kept {
             true => Ok(()),
             false => Err(LabError::Protocol("not everything that was promised held: see above".to_owned())),
@@ -49,8 +74,8 @@ impl Args {
 }
 
 pub(crate) fn switchover(args: &Args) -> Result<(), LabError> {
-    let runs = args.runs.unwrap_or(switchover::runs(args.extent()));
-    let series = switchover::run(args.flavor(), runs, |round, said| {
+    let runs = args.common.runs(switchover::runs(args.extent()));
+    let series = switchover::run(args.common.flavor(), runs, |round, said| {
         eprintln!("... stall {} ms, {} errors; {said}", report::ms(Some(round.tally.longest_stall_us)), round.tally.error_count());
     })?;
     println!("SWITCHOVER under load, back and forth\n{}\n{}", report::heading(), series.line());
@@ -90,7 +115,7 @@ pub(crate) fn aurora(args: &Args) -> Result<(), LabError> {
 
 pub(crate) fn stale_reads(args: &Args) -> Result<(), LabError> {
     println!("{}", stale::HEADING);
-    let measured = stale::run(args.flavor(), args.extent(), |one| println!("{}", one.line()))?;
+    let measured = stale::run(args.common.flavor(), args.extent(), |one| println!("{}", one.line()))?;
     let figures: Vec<Value> = measured.iter().map(stale::Measured::json).collect();
     args.end("stale reads", &figures, measured.iter().all(stale::Measured::is_kept))
 }

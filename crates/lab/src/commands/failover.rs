@@ -1,39 +1,26 @@
 //! `lab failover`: the writer is killed, a script promotes a replica; side by side.
 
-use std::path::PathBuf;
-
-use lab::experiments::Extent;
+use lab::LabError;
 use lab::experiments::failover::{Contender, Plan};
 use lab::experiments::report::{Series, heading, ms};
-use lab::{Flavor, LabError};
 use serde_json::json;
 
-use super::output;
+use super::experiments::Common;
 
 /// Arguments of `lab failover`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// One round of Tidegate.
-    #[arg(long)]
-    short: bool,
-    /// Rounds for each.
-    #[arg(long)]
-    runs: Option<usize>,
-    /// MySQL instead of MariaDB.
-    #[arg(long)]
-    mysql: bool,
+    #[command(flatten)]
+    common: Common,
     /// Only this one: direct, haproxy, tidegate, tidegate+replay. May be given again.
     #[arg(long, value_parser = ["direct", "haproxy", "tidegate", "tidegate+replay"])]
     only: Vec<String>,
-    /// Where to write the figures.
-    #[arg(long)]
-    json: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
-    let flavor = if args.mysql { Flavor::Mysql } else { Flavor::Mariadb };
-    let mut plan = Plan::new(flavor, if args.short { Extent::Short } else { Extent::Full });
-    plan.runs = args.runs.unwrap_or(plan.runs);
+    let flavor = args.common.flavor();
+    let mut plan = Plan::new(flavor, args.common.extent());
+    plan.runs = args.common.runs(plan.runs);
     if !args.only.is_empty() {
         plan.contenders = Contender::ALL.into_iter().filter(|contender| args.only.iter().any(|name| name == contender.name())).collect();
     }
@@ -55,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     }
     let document =
         json!({ "experiment": "failover", "flavor": flavor.name(), "series": series.iter().map(Series::json).collect::<Vec<_>>() });
-    output::write(args.json.as_deref(), &document)?;
+    args.common.write(&document)?;
     match series.iter().all(|one| one.audit().is_clean()) {
         true => Ok(()),
         false => Err(LabError::Protocol("rows were lost or doubled: see above".to_owned())),

@@ -4,6 +4,7 @@ use super::Session;
 use super::certainty::Refusal;
 use super::end::End;
 use super::leave::Kept;
+use super::replay::NO_LIMIT;
 use crate::backend::Backend;
 use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
@@ -16,9 +17,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// Longest wait for replays before the clock is looked at again.
-const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// Why a statement did not run; the session may go on.
 #[derive(Debug)]
@@ -205,7 +203,7 @@ impl Session {
                 count(&self.worker.counters.replay_waits);
                 self.entry.set_activity(Activity::Waiting, self.now_ms());
             }
-            let left = Duration::from_micros(until_us.saturating_sub(self.worker.shared.clock.now_us())).min(LONGEST_SLEEP);
+            let left = Duration::from_micros(until_us.saturating_sub(self.worker.shared.clock.now_us())).min(NO_LIMIT);
             let mut waited = pin!(tokio::time::timeout(left, changed));
             _ = self.wait(|cx| waited.as_mut().poll(cx)).await?;
         }

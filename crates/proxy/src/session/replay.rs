@@ -39,8 +39,8 @@ use wire::reply::ReplyKind;
 /// Pins of a transaction that was only opened.
 const OPENING: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::NextTransaction]);
 
-/// Longest that a witness of an answer in a replay waits at a time, where nothing limits the replay.
-const NO_LIMIT: Duration = Duration::from_secs(3600);
+/// Longest that a replay takes, or is waited for, at a time, where nothing limits it.
+pub(super) const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 impl Session {
     /// The statement is part of a transaction, or opens one by itself.
@@ -288,10 +288,14 @@ impl Session {
         self.facts.insert_id = InsertId::Session;
     }
 
+    /// More than its opening was said in the transaction, and it can be said again.
+    fn has_more_to_say(&self) -> bool {
+        self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept) && self.is_movable()
+    }
+
     /// The server is lost: what the open transaction has said is to be said again, and others let it go first.
     pub(super) fn replay_is_due(&mut self) {
-        let is_kept = self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept);
-        if is_kept && self.replaying.is_none() && self.is_movable() {
+        if self.replaying.is_none() && self.has_more_to_say() {
             self.replaying = Some(Replaying::begin(&self.pool.shared));
         }
     }
@@ -300,8 +304,7 @@ impl Session {
     /// take what it was told. If there is no server in time the next statement tries again; if it fails, that is told of it.
     pub(super) async fn replay_idle(&mut self) -> Result<(), End> {
         let is_lost = self.backend.as_ref().is_none_or(|b| b.core.server.is_cut());
-        let is_kept = self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept);
-        if !is_lost || !is_kept || !self.is_movable() {
+        if !is_lost || !self.has_more_to_say() {
             return Ok(());
         }
         self.backend = None;
