@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lab::client::{Param, Prepared};
+use lab::client::{Encoding, Param, Prepared};
 use lab::port::Port;
 use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
 use tokio::sync::oneshot;
@@ -206,6 +206,15 @@ fn nothing_is_allocated_on_the_plain_path() {
     assert_none("text, one client", |row| point_select(&mut clients[0], row));
     let mut classic = proxy.connect_as(ConnectOptions::CLASSIC);
     assert_none("text, a client that wants EOF packets", |row| point_select(&mut classic, row));
+    let mut crowd: Vec<Client> = (0..8).map(|_| proxy.connect_as(ConnectOptions::CLASSIC)).collect();
+    // A backend for each, so that nobody has to wait for one.
+    for word in ["BEGIN", "ROLLBACK"] {
+        crowd.iter_mut().for_each(|client| drop(client.run(word).unwrap()));
+    }
+    assert_none("text, clients that want EOF packets, eight at once", |row| {
+        crowd.iter_mut().for_each(|client| client.send_query(format!("SELECT word FROM words WHERE id = {}", row % 100 + 1)).unwrap());
+        crowd.iter_mut().for_each(|client| assert!(client.recv_reply(Encoding::Text).unwrap().rows().is_ok()));
+    });
     assert_none("text, two clients in turn", |row| point_select(&mut clients[(row % 2) as usize], row));
     let statements = clients.each_mut().map(|client| client.prepare("SELECT word FROM words WHERE id = ?").unwrap());
     assert_none("prepared, one client", |row| execute(&mut clients[0], &statements[0], row));

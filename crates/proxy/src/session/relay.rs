@@ -92,16 +92,14 @@ impl Session {
     /// Passes the reply on to the client; answers what it said.
     pub(super) async fn relay(&mut self, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let mut facts = ReplyFacts::default();
-        let mut out = self.worker.scratch.take();
         let mut began = false;
         if let Some(fill) = self.fill.as_mut() {
             fill.restart();
         }
         let began_ns = self.worker.meter.rules().times_backends.then(|| self.worker.shared.clock.now_ns());
         let filter = self.filter.take();
-        let result = self.relay_with(plan, filter.as_deref(), &mut facts, &mut out, &mut began).await;
+        let result = self.relay_with(plan, filter.as_deref(), &mut facts, &mut began).await;
         self.filter = filter;
-        self.worker.scratch.put(out);
         if let Some(began_ns) = began_ns {
             add(&self.worker.counters.backend_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
@@ -117,7 +115,6 @@ impl Session {
         plan: &Plan,
         filter: Option<&TrackFilter>,
         facts: &mut ReplyFacts,
-        out: &mut Vec<u8>,
         began: &mut bool,
     ) -> Result<(), Fault> {
         let from = match self.backend.as_ref() {
@@ -135,7 +132,7 @@ impl Session {
             if !*began && let Some(fault) = self.withhold(&plan.analysis) {
                 return Err(fault);
             }
-            let needs = self.forward(&mut reframe, facts, out, began).await?;
+            let needs = self.forward(&mut reframe, facts, began).await?;
             if reframe.is_done() {
                 break;
             }
@@ -175,20 +172,15 @@ impl Session {
     }
 
     /// Passes on what the backend's input holds; answers how many bytes must be there to go on.
-    async fn forward(
-        &mut self,
-        reframe: &mut Reframe<'_>,
-        facts: &mut ReplyFacts,
-        out: &mut Vec<u8>,
-        began: &mut bool,
-    ) -> Result<usize, Fault> {
+    async fn forward(&mut self, reframe: &mut Reframe<'_>, facts: &mut ReplyFacts, began: &mut bool) -> Result<usize, Fault> {
         let Some(mut input) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return Ok(0) };
-        out.clear();
-        let processed = reframe.process(input.filled_mut(), out, facts);
+        // Only while bytes are passed on: a session that waits for its server leaves it to the others.
+        let mut out = self.worker.scratch.take();
+        let processed = reframe.process(input.filled_mut(), &mut out, facts);
         let result = match processed {
             Ok(p) => {
                 let direct = input.filled().get(..p.consumed).unwrap_or_default();
-                let bytes: &[u8] = if p.direct { direct } else { out };
+                let bytes: &[u8] = if p.direct { direct } else { &out };
                 let held = self.label.as_mut().and_then(|labelled| labelled.holds());
                 *began |= !bytes.is_empty() && held.is_none();
                 if let Some(fill) = self.fill.as_mut() {
@@ -210,6 +202,7 @@ impl Session {
             }
             Err(e) => Err(self.lost(&io::Error::new(io::ErrorKind::InvalidData, e), Certainty::Unknown)),
         };
+        self.worker.scratch.put(out);
         if let Some(backend) = self.backend.as_mut() {
             backend.input = input;
         }
