@@ -539,7 +539,7 @@ impl HostgroupPool {
                 return;
             }
             let Some(waiter) = self.next_wanting(self.connecting.get()) else { return };
-            if !self.start_connect(worker, &waiter) {
+            if !self.start_connect(worker, &waiter, have) {
                 return;
             }
         }
@@ -566,22 +566,21 @@ impl HostgroupPool {
         self.servers.borrow().iter().filter(|s| s.is_online()).map(|s| s.connections()).sum()
     }
 
-    /// Starts one connect for the waiter; false when that is not allowed now.
-    fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>) -> bool {
+    /// Starts one connect for the waiter, where there are `have` connections; false when that is not allowed now.
+    fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>, have: usize) -> bool {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;
         let Some(index) = self.choose(worker, waiter.needs, |s| !s.is_backing_off(now_ms) && !s.is_full()) else {
             self.make_room(worker, waiter, now_ms);
             return false;
         };
-        let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };
         // Many who wait for few mean load that more connections serve better; a single one can wait for a moment.
-        let have = self.connections() as usize;
         let crowded = self.waiters.borrow().len() * 2 > have;
-        let delay = self.settings().connection_growth_delay_us;
+        let delay = self.settings.borrow().connection_growth_delay_us;
         if waiter.needs.takes_used() && have > 0 && !crowded && now_us.saturating_sub(waiter.since_us) < delay {
             return false;
         }
+        let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };
         let whose = if waiter.needs.takes_used() { Whose::Anybodys } else { Whose::Only(Rc::clone(waiter)) };
         self.spawn_connect(worker, &server, &waiter.lane, waiter.collation, whose, now_us)
     }

@@ -98,13 +98,11 @@ impl Session {
     /// Gets a backend for a session that has none.
     async fn obtain_fresh(&mut self) -> Result<(), Fault> {
         count(&self.worker.counters.wants);
-        let at_once = match self.pool.shared.replays.are_under_way() {
-            true => None,
-            false => self.try_acquire(),
-        };
+        let others_go_first = self.pool.shared.replays.are_under_way();
+        let at_once = if others_go_first { None } else { self.try_acquire() };
         let backend = match at_once {
             Some(backend) => backend,
-            None => self.wait_for_backend().await?,
+            None => self.wait_for_backend(others_go_first).await?,
         };
         if self.replaying.is_some() {
             self.pool.shared.replays.served(self.worker.shared.clock.now_us());
@@ -126,27 +124,29 @@ impl Session {
         Fault::Lost { certainty: Certainty::NeverSent, text: why.to_owned(), pins: self.pins.set() }
     }
 
-    /// Waits until those have gone first that say a lost transaction again, then in the queue.
-    async fn wait_for_backend(&mut self) -> Result<Backend, Fault> {
+    /// Waits until those have gone first that say a lost transaction again, if there are any, then in the queue.
+    async fn wait_for_backend(&mut self, mut others_go_first: bool) -> Result<Backend, Fault> {
         let asked_us = self.worker.shared.clock.now_us();
-        let deadline_us = self.wait_deadline_us();
+        let deadline_us = self.wait_deadline_us(asked_us);
         loop {
-            self.let_replays_go_first(deadline_us).await?;
-            if let Some(backend) = self.try_acquire() {
-                return Ok(backend);
+            if others_go_first {
+                self.let_replays_go_first(deadline_us).await?;
+                if let Some(backend) = self.try_acquire() {
+                    return Ok(backend);
+                }
             }
             let backend = self.wait_in_queue(asked_us, deadline_us).await?;
             if self.head_start_ends_us(deadline_us).is_none() {
                 return Ok(backend);
             }
             // Replays began while it waited.
+            others_go_first = true;
             self.pool.release_to(&self.worker, &self.lane, backend);
         }
     }
 
-    /// Until when (process clock, us) a session that asks now waits for a backend.
-    fn wait_deadline_us(&self) -> u64 {
-        let now_us = self.worker.shared.clock.now_us();
+    /// Until when (process clock, us) a session that asks at `now_us` waits for a backend.
+    fn wait_deadline_us(&self, now_us: u64) -> u64 {
         match (self.again_until_us, self.lane.settings().connect_timeout_server_max) {
             _ if Safety::Hold.is_off() => now_us + 100_000,
             (Some(until), _) => until,
