@@ -1,0 +1,288 @@
+//! Connections of a pool: when one more is opened, for whom, and what becomes of it.
+
+use super::{AcquireError, HostgroupPool, Outcome, Waiter};
+use crate::backend::Backend;
+use crate::choice::Needs;
+use crate::connect::{self, ConnectError};
+use crate::lane::Lane;
+use crate::mailbox::Mail;
+use crate::shared::{ServerShared, Slot};
+use crate::stats::meter;
+use crate::worker::Worker;
+use model::fleet::SignalKind;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// At most one more connect in progress for each so many connections that exist.
+const GROWTH_STEP: usize = 8;
+
+/// How long (us) a waiter waits for its own worker's backends before other workers are asked for one.
+const ASK_OTHERS_US: u64 = 10_000;
+
+/// Who a connection is opened for.
+enum Whose {
+    /// Whoever waits longest.
+    Anybodys,
+    /// One who takes no connection that others have used.
+    Only(Rc<Waiter>),
+}
+
+impl HostgroupPool {
+    /// Another server's backend serves because the chosen one has none: if the chosen one has less than its share of the
+    /// connections, it is given one more beside. So a server that came back gets its share of a load that is steady.
+    pub(super) fn make_up_for(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, chosen: usize) {
+        let (now_us, servers) = (worker.shared.clock.now_us(), self.servers());
+        let now_ms = now_us / 1000;
+        let Some(server) = servers.get(chosen) else { return };
+        if self.connecting.get() > 0 || server.is_backing_off(now_ms) || server.is_full() {
+            return;
+        }
+        let used = || servers.iter().filter(|s| s.is_online());
+        let weights: u64 = used().map(|s| s.weight(now_ms)).sum();
+        let connections: u64 = used().map(|s| u64::from(s.connections())).sum();
+        let has_its_share = u64::from(server.connections()) * weights >= server.weight(now_ms) * connections;
+        if !has_its_share {
+            self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, now_us);
+        }
+    }
+
+    /// Opens one connection more beside, where a server has fewer than `connection_warming` wants. So nobody waits for it, and
+    /// the pool is full before it is needed.
+    pub(super) fn warm(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>) {
+        let (now_us, servers) = (worker.shared.clock.now_us(), self.servers());
+        let is_cold = |server: &&Arc<ServerShared>| {
+            let is_wanted = server.is_usable(now_us / 1000) && !server.is_backing_off(now_us / 1000) && !server.is_full();
+            // What this worker would give away again as too many idle ones is not opened.
+            is_wanted && server.configured_weight() > 0 && lane.idle(server.index) < self.most_idle(worker, server)
+        };
+        let wants_more = |server: &&Arc<ServerShared>| {
+            u64::from(server.connections()) * 100 < u64::from(server.max_connections()) * u64::from(self.shared.free_connections_pct())
+        };
+        if self.connecting.get() == 0
+            && let Some(server) = servers.iter().filter(is_cold).find(wants_more)
+        {
+            self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, now_us);
+        }
+    }
+
+    /// Idle connections to a server that each lane may have on this worker: its share of `free_connections_pct`, at least one.
+    pub(super) fn most_idle(&self, worker: &Worker, server: &ServerShared) -> usize {
+        let workers = worker.shared.mailboxes.len().max(1);
+        let pct = self.shared.free_connections_pct() as usize;
+        (server.max_connections() as usize * pct / 100 / workers).max(1)
+    }
+
+    /// A usable server with room, and the right to one connection to it.
+    pub fn reserve_any(&self, worker: &Worker, lane: &Lane) -> Option<(Arc<ServerShared>, Slot)> {
+        let now_ms = worker.shared.clock.now_ms();
+        let index = self.choose(worker, Needs::default(), |s| !s.is_backing_off(now_ms) && !s.is_full())?;
+        let server = Arc::clone(self.servers.borrow().get(index)?);
+        let slot = server.reserve(&lane.quota, lane.limit())?;
+        Some((server, slot))
+    }
+
+    /// Opens connections for waiters as far as the limits allow.
+    pub fn grow(self: &Rc<Self>, worker: &Rc<Worker>) {
+        if self.shared.is_held() {
+            return;
+        }
+        loop {
+            let waiting = self.wanting();
+            // A pool that has backends grows by steps: a stall of the server must not become a burst of connects.
+            let have = self.connections() as usize;
+            let step = if have == 0 { waiting } else { 1 + have / GROWTH_STEP };
+            if self.connecting.get() >= waiting.min(step) {
+                return;
+            }
+            let Some(waiter) = self.next_wanting(self.connecting.get()) else { return };
+            if !self.start_connect(worker, &waiter, have) {
+                return;
+            }
+        }
+    }
+
+    /// How many wait for whom a connection may be opened: not those whose users have as many as they may.
+    fn wanting(&self) -> usize {
+        let waiters = self.waiters.borrow();
+        if self.has_limits.get() { waiters.iter().filter(|w| !w.waits_for_its_own()).count() } else { waiters.len() }
+    }
+
+    /// The one of them that stands behind `skip` others.
+    fn next_wanting(&self, skip: usize) -> Option<Rc<Waiter>> {
+        let waiters = self.waiters.borrow();
+        match self.has_limits.get() {
+            true => waiters.iter().filter(|w| !w.waits_for_its_own()).nth(skip).cloned(),
+            false => waiters.get(skip).cloned(),
+        }
+    }
+
+    /// Connections of the whole process to those of the hostgroup's servers that are used: what is left on others serves
+    /// nobody who waits.
+    pub(super) fn connections(&self) -> u32 {
+        self.servers.borrow().iter().filter(|s| s.is_online()).map(|s| s.connections()).sum()
+    }
+
+    /// Starts one connect for the waiter, where there are `have` connections; false when that is not allowed now.
+    fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>, have: usize) -> bool {
+        let now_us = worker.shared.clock.now_us();
+        let now_ms = now_us / 1000;
+        let Some(index) = self.choose(worker, waiter.needs, |s| !s.is_backing_off(now_ms) && !s.is_full()) else {
+            self.make_room(worker, waiter, now_ms);
+            return false;
+        };
+        // Many who wait for few mean load that more connections serve better; a single one can wait for a moment.
+        let crowded = self.waiters.borrow().len() * 2 > have;
+        let delay = self.settings.borrow().connection_growth_delay_us;
+        if waiter.needs.takes_used() && have > 0 && !crowded && now_us.saturating_sub(waiter.since_us) < delay {
+            return false;
+        }
+        let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };
+        let whose = if waiter.needs.takes_used() { Whose::Anybodys } else { Whose::Only(Rc::clone(waiter)) };
+        self.spawn_connect(worker, &server, &waiter.lane, waiter.collation, whose, now_us)
+    }
+
+    /// Starts one connect as far as the limits allow; false when they do not.
+    fn spawn_connect(
+        self: &Rc<Self>,
+        worker: &Rc<Worker>,
+        server: &Arc<ServerShared>,
+        lane: &Rc<Lane>,
+        collation: u8,
+        whose: Whose,
+        now_us: u64,
+    ) -> bool {
+        let Some(permit) = server.begin_connect(u32::try_from(self.settings().connect_concurrency).unwrap_or(u32::MAX)) else {
+            return false;
+        };
+        let Some(slot) = server.reserve(&lane.quota, lane.limit()) else { return false };
+        if !self.shared.take_connect_rate(now_us) {
+            return false;
+        }
+        self.connecting.set(self.connecting.get() + 1);
+        let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
+        tokio::task::spawn_local(async move {
+            let limit = Duration::from_millis(pool.settings().connect_timeout_server);
+            let open = tokio::time::timeout(limit, connect::open(&worker, &server, &lane.key, collation, slot));
+            let result = pool.while_used(&server, open).await;
+            drop(permit);
+            pool.connecting.set(pool.connecting.get() - 1);
+            match result {
+                Some(Ok(result)) => pool.connected(&worker, &server, &lane, &whose, result),
+                Some(Err(_)) => {
+                    let text = format!("no connection within {} ms", limit.as_millis());
+                    pool.connected(&worker, &server, &lane, &whose, Err(ConnectError::Server(text)));
+                }
+                None => pool.grow(&worker),
+            }
+        });
+        true
+    }
+
+    /// Does `work` with a server for as long as the server is used; None when that ends before.
+    async fn while_used<T>(&self, server: &ServerShared, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        loop {
+            let laid_out = self.laid_out.notified();
+            if !server.is_online() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                done = &mut work => return Some(done),
+                () = laid_out => {}
+            }
+        }
+    }
+
+    fn connected(
+        self: &Rc<Self>,
+        worker: &Rc<Worker>,
+        server: &ServerShared,
+        lane: &Lane,
+        whose: &Whose,
+        result: Result<Backend, ConnectError>,
+    ) {
+        let counters = &worker.counters;
+        meter::connected(worker, server, &lane.key, &result);
+        match result {
+            Ok(backend) => {
+                if server.connect_succeeded() > 0 {
+                    worker.shared.signal(server, SignalKind::Recovered);
+                }
+                counters.backends_opened.set(counters.backends_opened.get() + 1);
+                self.release_new(worker, whose, backend);
+            }
+            Err(ConnectError::Login(e)) => {
+                tracing::warn!("login to {} as '{}' was refused: {e}", server.key, lane.key.user.name);
+                self.fail_lane(worker, lane, || AcquireError::Refused(e.clone()));
+            }
+            Err(ConnectError::Impossible(text)) => {
+                tracing::warn!("cannot log in to {} as '{}': {text}", server.key, lane.key.user.name);
+                self.fail_lane(worker, lane, || AcquireError::Impossible(text.clone()));
+            }
+            Err(ConnectError::Server(text)) => {
+                counters.connect_errors.set(counters.connect_errors.get() + 1);
+                tracing::warn!("connect to {} failed: {text}", server.key);
+                server.connect_failed(&text, worker.shared.clock.now_ms());
+                worker.shared.signal(server, SignalKind::ConnectFailed);
+            }
+        }
+        self.grow(worker);
+    }
+
+    /// Gives a new backend to the one it was opened for; to anybody when that one waits no more.
+    fn release_new(self: &Rc<Self>, worker: &Rc<Worker>, whose: &Whose, backend: Backend) {
+        let may_have_it = !self.shared.is_held() && backend.core.server.is_usable(worker.clock.now_ms());
+        let position = match whose {
+            Whose::Only(waiter) if may_have_it => self.waiters.borrow().iter().position(|w| Rc::ptr_eq(w, waiter)),
+            Whose::Only(_) | Whose::Anybodys => None,
+        };
+        match position.and_then(|i| self.waiters.borrow_mut().remove(i)) {
+            Some(waiter) => waiter.finish(Outcome::Ready(Box::new(backend))),
+            None => self.release(worker, backend),
+        }
+    }
+
+    /// The login can never succeed for those who wait in this lane.
+    fn fail_lane(&self, worker: &Worker, lane: &Lane, error: impl Fn() -> AcquireError) {
+        let (failed, rest): (VecDeque<_>, VecDeque<_>) = self.waiters.take().into_iter().partition(|w| w.lane.key == lane.key);
+        *self.waiters.borrow_mut() = rest;
+        self.publish_oldest(worker);
+        for waiter in failed {
+            waiter.finish(Outcome::Failed(error()));
+        }
+    }
+
+    /// Every server is full (or failing): close an idle backend of another lane, or ask other workers for one.
+    fn make_room(&self, worker: &Worker, waiter: &Waiter, now_ms: u64) {
+        let servers = self.servers();
+        let full = servers.iter().filter(|s| s.is_usable(now_ms) && s.is_full() && !s.is_backing_off(now_ms));
+        for server in full {
+            let lanes = self.lanes.borrow().clone();
+            // Its own lane's idle backends stand in the way of one that wants none of them.
+            let others = lanes.iter().filter(|l| l.key != waiter.lane.key || !waiter.needs.takes_used());
+            if let Some(evicted) = others.filter_map(|l| l.take_oldest(server.index)).next() {
+                drop(evicted);
+                worker.pool_wakeup.notify_one();
+                return;
+            }
+        }
+        self.ask_others(worker, waiter);
+    }
+
+    /// Asks other workers for a backend, or for room. This worker's own come back within a moment, as long as it has any at
+    /// work.
+    pub(super) fn ask_others(&self, worker: &Worker, waiter: &Waiter) {
+        let waited_us = worker.shared.clock.now_us().saturating_sub(waiter.since_us);
+        let others = waited_us >= ASK_OTHERS_US;
+        for (to, mailbox) in worker.shared.mailboxes.iter().enumerate() {
+            if others && to != worker.index {
+                mailbox.send(Mail::Wanted { lane: waiter.lane.key.clone(), from: worker.index });
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a pool does by the clock: deadlines of those who wait, and the care for idle backends.
+
+use super::{AcquireError, HostgroupPool, Outcome, Waiter, is_alive};
+use crate::backend::Backend;
+use crate::lane::Lane;
+use crate::shared::ServerShared;
+use crate::worker::Worker;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Servers that an error names.
+const MAX_NAMED: usize = 5;
+
+impl HostgroupPool {
+    /// Called every millisecond or so while someone waits: deadlines and growth.
+    pub fn tick(self: &Rc<Self>, worker: &Rc<Worker>) {
+        let now_us = worker.shared.clock.now_us();
+        loop {
+            let late = self.waiters.borrow().iter().position(|w| w.deadline_us <= now_us);
+            let Some(waiter) = late.and_then(|i| self.waiters.borrow_mut().remove(i)) else { break };
+            worker.counters.wait_timeouts.set(worker.counters.wait_timeouts.get() + 1);
+            let waited_ms = now_us.saturating_sub(waiter.since_us) / 1000;
+            waiter.finish(Outcome::Failed(AcquireError::Timeout {
+                hostgroup: self.shared.id,
+                waited_ms,
+                reason: self.why(&waiter, now_us / 1000),
+            }));
+        }
+        while !self.shared.is_held() {
+            if !self.first_in_line(None).is_some_and(|waiter| self.serve_from_idle(worker, &waiter)) {
+                break;
+            }
+        }
+        self.help_the_limited(worker);
+        self.publish_oldest(worker);
+        self.grow(worker);
+    }
+
+    /// Those whose users have as many connections as they may wait for one of these: an idle one that will do, here or on
+    /// another worker; one that will not do is closed to make room.
+    fn help_the_limited(self: &Rc<Self>, worker: &Rc<Worker>) {
+        if !self.has_limits.get() || self.shared.is_held() {
+            return;
+        }
+        let mut helped: Vec<Rc<Waiter>> = Vec::new();
+        for waiter in self.waiters.borrow().iter().filter(|w| w.waits_for_its_own()) {
+            if !helped.iter().any(|other| other.lane.key.user.name == waiter.lane.key.user.name) {
+                helped.push(Rc::clone(waiter));
+            }
+        }
+        for waiter in helped {
+            if self.serve_from_idle(worker, &waiter) {
+                continue;
+            }
+            let lanes = self.lanes.borrow().clone();
+            let own = lanes.iter().filter(|l| l.key.user.name == waiter.lane.key.user.name);
+            let evicted = own.flat_map(|l| (0..self.servers().len()).filter_map(|server| l.take_oldest(server))).next();
+            if evicted.is_none() {
+                self.ask_others(worker, &waiter);
+            }
+        }
+    }
+
+    /// Why nobody gets a backend here.
+    fn why(&self, waiter: &Waiter, now_ms: u64) -> String {
+        if self.shared.is_held() {
+            return "the hostgroup is paused (PAUSE HOSTGROUP or a switchover)".into();
+        }
+        let servers = self.servers();
+        let usable: Vec<_> = servers.iter().filter(|s| s.is_online() && s.configured_weight() > 0).collect();
+        if servers.iter().all(|s| s.is_removed()) {
+            return "the hostgroup has no server".into();
+        }
+        if usable.is_empty() {
+            return out_of_use(&servers);
+        }
+        if let Some(server) = usable.iter().find(|s| s.is_suspect(now_ms)) {
+            return format!("{}:{} refuses writes and was not looked at since", server.key.host, server.key.port);
+        }
+        if !usable.iter().any(|s| waiter.needs.accept(s)) {
+            return "every server of the hostgroup is further behind than the statement's max_lag_ms".into();
+        }
+        if waiter.waits_for_its_own() {
+            let (limit, user) = (waiter.lane.limit(), &waiter.lane.key.user.name);
+            return format!("all {limit} connections that user '{user}' may have here (max_backend_connections_per_user) are in use");
+        }
+        if let Some((server, error)) = usable.iter().find_map(|s| s.last_error().map(|e| (s, e))) {
+            return format!("connects to {}:{} fail: {error}", server.key.host, server.key.port);
+        }
+        if usable.iter().all(|s| s.is_full()) {
+            let max: u32 = usable.iter().map(|s| s.max_connections()).sum();
+            return format!("all {max} connections (max_connections) are in use");
+        }
+        "connects are slower than the wait allows".into()
+    }
+
+    /// Once a second: closes what is too old, too many or gone, and answers those that should be pinged.
+    pub fn maintain(&self, worker: &Worker) -> Vec<Backend> {
+        let snapshot = worker.snapshot();
+        let vars = &snapshot.vars;
+        let now_ms = worker.clock.now_ms();
+        let mut ping = Vec::new();
+        for lane in self.lanes.borrow().iter() {
+            drop(lane.take_where(|b| !self.is_welcome(worker, b) || !is_alive(b)));
+            self.trim(worker, lane);
+            ping.extend(lane.take_where(|b| now_ms.saturating_sub(b.core.idle_since_ms) >= vars.ping_interval_server_msec));
+        }
+        ping
+    }
+
+    /// Keeps at most `free_connections_pct` of `max_connections` idle (this worker's share of it, at least one).
+    fn trim(&self, worker: &Worker, lane: &Lane) {
+        for server in self.servers().iter() {
+            let max = self.most_idle(worker, server);
+            while lane.idle(server.index) > max {
+                drop(lane.take_oldest(server.index));
+            }
+        }
+    }
+}
+
+/// Why none of these servers is used.
+fn out_of_use(servers: &[Arc<ServerShared>]) -> String {
+    let mut text = "no server of the hostgroup is ONLINE with a weight above 0".to_owned();
+    let mut mark = ": ";
+    for server in servers.iter().filter(|s| !s.is_removed()).take(MAX_NAMED) {
+        let placement = server.placement();
+        let why = if placement.why.is_empty() { String::new() } else { format!(" ({})", placement.why) };
+        text += &format!("{mark}{}:{} {}{why}", server.key.host, server.key.port, server.status().as_str());
+        mark = ", ";
+    }
+    text
+}
