@@ -210,7 +210,7 @@ impl Session {
             self.pool.release_to(&self.worker, &self.lane, backend);
         }
         let limit = Duration::from_millis(self.worker.snapshot().vars.connect_timeout_client);
-        match tokio::time::timeout(limit, super::login::change_user(self, &payload)).await {
+        match tokio::time::timeout(limit, super::change_user::change_user(self, &payload)).await {
             Ok(result) => result,
             Err(_) => Err(End::LoginTimeout),
         }

@@ -5,10 +5,12 @@
 //! unpinned session owns no backend and no buffer.
 
 mod acquire;
+mod begin;
 mod cached;
 mod causal;
 mod causal_token;
 mod certainty;
+mod change_user;
 mod charsets;
 mod command;
 mod commands;

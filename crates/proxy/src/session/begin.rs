@@ -1,0 +1,184 @@
+//! The state a session begins with, after a login or COM_CHANGE_USER, and the OK that the client gets.
+
+use super::Session;
+use super::acquire::Fault;
+use super::effects::TRACK_GTIDS;
+use super::end::End;
+use crate::entry::Limits;
+use crate::link::Compression;
+use crate::state::Text;
+use model::settings::SessionTrackGtids;
+use std::time::Duration;
+use wire::charset::{self, Flavor};
+use wire::compress::Method;
+use wire::flags::{Capabilities, StatusFlags};
+use wire::message::{OK, OkPacket};
+use wire::packet;
+use wire::session_state::{self, Change};
+
+/// ER_UNKNOWN_COLLATION.
+const UNKNOWN_COLLATION: u16 = 1273;
+/// How long a login waits for a backend to ask whether the schema exists.
+const SCHEMA_CHECK: Duration = Duration::from_millis(1000);
+
+impl Session {
+    /// The client's address, as accounts name it.
+    pub(super) fn host(&self) -> String {
+        self.peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string())
+    }
+
+    /// State after a login (or COM_CHANGE_USER): character set, schema, limits.
+    pub(super) fn begin(&mut self, schema: Option<&[u8]>) {
+        let snapshot = self.worker.snapshot();
+        let default = snapshot.default_schema(&self.user);
+        let schema = schema.or(Some(default.as_bytes()).filter(|s| !s.is_empty()));
+        self.state.schema = schema.map(Into::into);
+        self.entry.set_limits(Limits::from_settings(&self.lane.settings()));
+        self.set_initial_variables(self.collation);
+        self.status = self.initial_status();
+        self.filter = self.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));
+    }
+
+    /// Status flags of a session in which nothing has happened.
+    pub(super) fn initial_status(&self) -> StatusFlags {
+        let server = self.worker.shared.info.get().map_or(StatusFlags::AUTOCOMMIT, |i| i.status);
+        server & (StatusFlags::AUTOCOMMIT | StatusFlags::NO_BACKSLASH_ESCAPES)
+    }
+
+    /// The collation of a session that was reset: MariaDB goes back to the handshake's, MySQL to the server's own.
+    pub(super) fn collation_after_reset(&self) -> u16 {
+        let mysql = self.worker.shared.info.get().filter(|info| info.flavor == Flavor::MySql);
+        mysql.map_or(self.collation, |info| u16::from(info.collation))
+    }
+
+    /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
+    /// its defaults, as it would on a direct connection.
+    pub(super) fn set_initial_variables(&mut self, collation: u16) {
+        let info = self.worker.shared.info.get();
+        let flavor = info.map_or(Flavor::MySql, |i| i.flavor);
+        let servers = self.pool.servers();
+        let tracking = servers.iter().find_map(|server| server.tracking.get());
+        let known = match info {
+            Some(info) => info.login_collation(collation, tracking),
+            None => charset::collation_in(flavor, collation),
+        };
+        if let Some(collation) = known {
+            for name in ["character_set_client", "character_set_connection", "character_set_results"] {
+                self.state.variables.set(name, Some(collation.charset.as_bytes()));
+            }
+            self.state.variables.set("collation_connection", Some(collation.name.as_bytes()));
+            self.state.variables.set(crate::state::RESULTS_COLLATION, Some(collation.name.as_bytes()));
+        }
+        if let Some(level) = self.user.attributes.default_transaction_isolation.as_deref() {
+            let name = if flavor == Flavor::MariaDb { "tx_isolation" } else { "transaction_isolation" };
+            let level = level.trim().to_ascii_uppercase().replace(' ', "-");
+            self.state.variables.set(name, Some(level.as_bytes()));
+        }
+        let tells_gtids = self.worker.snapshot().vars.default_session_track_gtids == SessionTrackGtids::OwnGtid;
+        if tells_gtids && self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql) {
+            self.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
+        }
+        // Sessions that log in alike hold one copy of what they want.
+        let memory = &mut self.worker.memory.borrow_mut();
+        self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
+        if let Some(schema) = self.state.schema.take() {
+            self.state.schema = Some(memory.intern_text(schema));
+        }
+    }
+
+    /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`).
+    pub(super) async fn check_collation(&mut self) -> Result<(), End> {
+        let id = self.collation;
+        // Who says 0 names none.
+        if id == 0 || self.worker.shared.info.get().is_none_or(|info| info.collation_of(id).is_some()) {
+            return Ok(());
+        }
+        match self.worker.snapshot().vars.handle_unknown_charset {
+            0 => {
+                let text = format!("Unknown collation: '{id}'");
+                self.send_error_at(self.login_seq, UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
+                Err(End::Refused(text))
+            }
+            1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
+                let (user, host) = (&self.user.name, self.host());
+                tracing::warn!("user '{user}' from {host} asks for collation {id}, which the servers do not know: they use their default");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client.
+    pub(super) async fn check_schema(&mut self) -> Result<(), End> {
+        if let Some(schema) = self.state.schema.clone() {
+            let now = self.now_ms();
+            let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, now);
+            if !known && !self.user.fast_forward {
+                self.ask_for_schema(&schema).await?;
+            }
+        }
+        self.send_login_ok(self.login_seq).await?;
+        self.start_compression();
+        Ok(())
+    }
+
+    pub(super) async fn ask_for_schema(&mut self, schema: &Text) -> Result<(), End> {
+        // A hostgroup that is down does not keep clients from logging in: their statements wait, and say why.
+        match tokio::time::timeout(SCHEMA_CHECK, self.obtain()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(Fault::End(end))) => return Err(end),
+            Ok(Err(Fault::Error { code, sqlstate, text })) if code != 9001 => {
+                let state = String::from_utf8_lossy(&sqlstate).into_owned();
+                self.send_error_at(self.login_seq, code, &state, &text).await?;
+                return Err(End::Refused(String::from_utf8_lossy(&text).into_owned()));
+            }
+            _ => return Ok(()),
+        }
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        if backend.core.state.schema.as_ref() == Some(schema) {
+            self.give_back();
+            return Ok(());
+        }
+        match tokio::time::timeout(SCHEMA_CHECK, backend.init_db(schema, &self.worker.buffers)).await {
+            Ok(Ok(reply)) => {
+                self.give_back();
+                if let Some(e) = reply.error {
+                    let state = String::from_utf8_lossy(&e.sqlstate).into_owned();
+                    self.send_error_at(self.login_seq, e.code, &state, &e.message).await?;
+                    return Err(End::Refused(e.to_string()));
+                }
+                let now = self.now_ms();
+                self.worker.memory.borrow_mut().learn_schema(&self.user.name, schema, now);
+            }
+            // Lost, or silent: no reason to turn a client away.
+            Ok(Err(_)) | Err(_) => self.backend = None,
+        }
+        Ok(())
+    }
+
+    pub(super) async fn send_login_ok(&mut self, seq: u8) -> Result<(), End> {
+        let mut told = Vec::new();
+        if let Some((schema, _)) = self.state.schema.as_ref().zip(self.filter.as_ref().filter(|f| f.schema)) {
+            session_state::put_change(&mut told, &Change::Schema(schema));
+        }
+        let status = self.current_status();
+        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &told };
+        let mut payload = Vec::new();
+        ok.write(&mut payload, OK, self.caps);
+        let mut out = Vec::new();
+        let mut seq = seq;
+        packet::put_packet(&mut out, &mut seq, &payload);
+        self.write_front(&out).await
+    }
+
+    fn start_compression(&mut self) {
+        let method = if self.caps.contains(Capabilities::COMPRESS) {
+            Method::Zlib { level: 6 }
+        } else if self.caps.contains(Capabilities::ZSTD_COMPRESSION) {
+            Method::Zstd { level: i32::from(self.zstd_level.clamp(1, 22)) }
+        } else {
+            return;
+        };
+        self.front.compress(Compression::new(method, true));
+    }
+}

@@ -1,0 +1,135 @@
+//! COM_CHANGE_USER: another login in the same connection.
+
+use super::Session;
+use super::end::End;
+use super::login::{MAX_LOGIN_PACKET, count_session, learn, malformed, scramble, stored, tls_is_required};
+use crate::counters::count;
+use model::snapshot::User;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::WireError;
+use wire::auth::server::{Account, ServerAuth, Step, Stored};
+use wire::auth::{Channel, Plugin};
+use wire::handshake::{AuthSwitchRequest, ChangeUser};
+use wire::packet::{self, HEADER};
+
+/// COM_CHANGE_USER: the whole login but greeting and TLS. The old user's state is gone whatever comes.
+pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), End> {
+    let change = ChangeUser::parse(payload, session.caps).map_err(malformed)?;
+    let worker = Rc::clone(&session.worker);
+    let user = worker.snapshot().frontend_user(change.user).cloned();
+    let channel = if session.front.stream().is_secure() { Channel::Secure } else { Channel::Plain };
+    let default = Plugin::from_name(worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
+    let mut auth = ServerAuth::new(session.scramble, default, channel);
+    let seq = session.prove_again(&mut auth, user.as_deref(), &change).await?;
+    let Some((user, seq)) = user.zip(seq) else {
+        let text = format!("Access denied for user '{}'@'{}'", String::from_utf8_lossy(change.user), session.host());
+        return Err(session.refuse_change(1045, "28000", text).await);
+    };
+    session.login_seq = seq;
+    if user.use_ssl && session.front.stream().tls().is_none() {
+        let text = tls_is_required(&user, &session.host());
+        return Err(session.refuse_change(1045, "28000", text).await);
+    }
+    if user.name != session.user.name {
+        if let Err(text) = count_session(&worker, &user) {
+            return Err(session.refuse_change(1226, "42000", text).await);
+        }
+        // From here on the entry's user is the new one: whoever is in the entry is counted, and no longer at the session's end.
+        worker.shared.user(&session.user.name).connections.fetch_sub(1, Ordering::AcqRel);
+    }
+    *session.entry.user.borrow_mut() = Some(Arc::clone(&user));
+    worker.shared.note_session(session.entry.id, Some(&user.name));
+    session.pool = worker.pool(user.default_hostgroup);
+    session.user = user;
+    session.collation = change.collation.unwrap_or(session.collation);
+    session.state.schema = None;
+    session.drop_session_state();
+    session.choose_lane();
+    session.forget_ignore_space();
+    session.begin(Some(change.schema).filter(|s| !s.is_empty()));
+    session.check_collation().await?;
+    if let Some(schema) = session.state.schema.clone() {
+        session.ask_for_schema(&schema).await?;
+    }
+    session.send_login_ok(seq).await
+}
+
+impl Session {
+    /// Sends the error that ends a COM_CHANGE_USER, and the session with it.
+    async fn refuse_change(&mut self, code: u16, sqlstate: &str, text: String) -> End {
+        let counters = &self.worker.counters;
+        count(if code == 1045 { &counters.denied_password } else { &counters.denied_max_user_connections });
+        match self.send_error_at(self.login_seq, code, sqlstate, text.as_bytes()).await {
+            Ok(()) => End::Refused(text),
+            Err(end) => end,
+        }
+    }
+
+    /// The exchange of COM_CHANGE_USER; the sequence id that comes next, or None when the password is wrong.
+    async fn prove_again(&mut self, auth: &mut ServerAuth, user: Option<&User>, change: &ChangeUser<'_>) -> Result<Option<u8>, End> {
+        let worker = Rc::clone(&self.worker);
+        let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
+        let decoy = scramble();
+        let account =
+            Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
+        let mut seq = 1;
+        let mut step = auth.start(&account, change.plugin, change.auth_response).map_err(malformed)?;
+        loop {
+            self.login_seq = seq;
+            let payload = match step {
+                Step::Denied => return Ok(None),
+                Step::Check(check) => {
+                    step = tokio::task::spawn_blocking(move || check.run()).await.unwrap_or(Step::Denied);
+                    continue;
+                }
+                Step::Done(verified) => {
+                    if let Some(user) = user {
+                        learn(&worker.shared.user(&user.name), &verified);
+                    }
+                    if let Some(packet) = verified.before_ok {
+                        self.send_login_packet(&packet, &mut seq).await?;
+                    }
+                    return Ok(Some(seq));
+                }
+                Step::Send(payload) => payload,
+                Step::Switch(plugin) => {
+                    let data = [&self.scramble[..], &[0]].concat();
+                    let mut payload = Vec::new();
+                    AuthSwitchRequest { plugin: plugin.name().as_bytes(), data: &data }.write(&mut payload);
+                    payload
+                }
+            };
+            self.send_login_packet(&payload, &mut seq).await?;
+            let (answer, next) = self.receive_login_packet().await?;
+            seq = next;
+            step = auth.feed(&account, &answer).map_err(malformed)?;
+        }
+    }
+
+    async fn send_login_packet(&mut self, payload: &[u8], seq: &mut u8) -> Result<(), End> {
+        let mut out = Vec::new();
+        packet::put_packet(&mut out, seq, payload);
+        self.write_front(&out).await
+    }
+
+    /// A packet behind the command at the front of the input, and the sequence id that follows it.
+    async fn receive_login_packet(&mut self) -> Result<(Vec<u8>, u8), End> {
+        loop {
+            let bytes = self.input.filled();
+            let skip = packet::header(bytes).map_or(0, |(len, _)| HEADER + len);
+            if let Some((len, seq)) = bytes.get(skip..).and_then(packet::header) {
+                if len > MAX_LOGIN_PACKET {
+                    return Err(malformed(WireError::Malformed("login packet is too long")));
+                }
+                if let Some(payload) = bytes.get(skip + HEADER..skip + HEADER + len) {
+                    let payload = payload.to_vec();
+                    self.input.consume_behind(skip, HEADER + len);
+                    return Ok((payload, seq.wrapping_add(1)));
+                }
+            }
+            self.read_more(self.input.len() + HEADER).await?;
+        }
+    }
+}
