@@ -10,9 +10,11 @@ use std::thread;
 use common::{LIMIT, Peer, World};
 use lab::client::{Encoding, Param};
 use lab::wait;
+use wire::Capabilities;
 
 each_flavor!(
     current_schema,
+    no_schema,
     login_collation,
     set_names,
     autocommit,
@@ -32,6 +34,7 @@ each_flavor!(
     prepared_statements,
     text_prepared_statements,
     reset_connection,
+    wait_timeout_of_an_interactive_client,
     change_user,
     rows_stay_with_their_session,
     waiting_ends_with_an_error,
@@ -95,6 +98,26 @@ fn current_schema(world: &World) {
     }
     a.exec(&format!("DROP DATABASE {other}"));
     each_keeps(&mut a, &mut b, "SELECT DATABASE()", "NULL", &world.schema);
+}
+
+/// Sessions with and without a schema take turns on one connection, which goes back and forth without being opened anew.
+fn no_schema(world: &World) {
+    let mut a = world.connect();
+    let mut b = world.connect_with(&world.options_for("app", "app-pass"));
+    let length = b.get("SELECT @@group_concat_max_len");
+    a.exec_all(&["SET SESSION group_concat_max_len = 2222", "CREATE TABLE t(n INT)", "INSERT INTO t VALUES(1)"]);
+    let one = a.prepare("SELECT n FROM t").unwrap();
+    b.exec("SET @mine = 'b'");
+    for _ in 0..3 {
+        assert_eq!(a.row("SELECT DATABASE(), @@group_concat_max_len, @mine"), format!("{} 2222 NULL", world.schema));
+        assert_eq!(a.execute(&one, &[]).unwrap().scalar().unwrap().as_deref(), Some("1"));
+        assert_eq!(b.row("SELECT DATABASE(), @@group_concat_max_len, @mine"), format!("NULL {length} b"));
+        assert_eq!(b.fails("SELECT n FROM t"), 1046);
+    }
+    if let Some(proxy) = &world.proxy {
+        let sql = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name = 'Server_Connections_created'";
+        assert_eq!(proxy.admin().unwrap().scalar(sql).unwrap().as_deref(), Some("1"));
+    }
 }
 
 /// What a connection of its own to the server answers that logged in with `utf8mb4_general_ci`. MariaDB takes that for
@@ -419,6 +442,20 @@ fn reset_connection(world: &World) {
     assert_eq!(a.row(SHOWN), fresh);
     assert_eq!(a.fails("SELECT * FROM tmp"), 1146);
     assert_eq!(b.row(SHOWN), fresh);
+}
+
+/// `interactive_timeout` rules the session of a client with CLIENT_INTERACTIVE, whoever used the connection before.
+fn wait_timeout_of_an_interactive_client(world: &World) {
+    let options = world.options().with(Capabilities::INTERACTIVE);
+    world.server.sql("SET GLOBAL interactive_timeout = 4321").unwrap();
+    let mut first = world.connect_with(&options);
+    first.exec("CREATE TEMPORARY TABLE tmp(n INT)");
+    assert_eq!(first.get("SELECT @@wait_timeout"), "4321");
+    drop(first);
+    let mut second = world.connect_with(&options);
+    assert_eq!(second.get("SELECT @@wait_timeout"), "4321");
+    assert_eq!(second.fails("SELECT * FROM tmp"), 1146);
+    assert_ne!(world.connect().get("SELECT @@wait_timeout"), "4321");
 }
 
 fn change_user(world: &World) {

@@ -501,6 +501,35 @@ fn tls_to_the_backend() {
     }
 }
 
+/// A connection is logged in again, by COM_CHANGE_USER, where only that makes it as new: with every way to prove a password.
+#[test]
+fn logging_in_again() {
+    let users = [
+        (Flavor::Mariadb, "app", "app-pass"),
+        (Flavor::Mariadb, "ed", "ed-pass"),
+        (Flavor::Mariadb, "empty", ""),
+        (Flavor::Mysql, "app", "app-pass"),
+        (Flavor::Mysql, "sha256", "sha256-pass"),
+    ];
+    for (flavor, user, password) in users {
+        for (use_ssl, compression) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            if !proxied_only() {
+                return;
+            }
+            let server = server(flavor);
+            let columns = [("use_ssl", use_ssl.into()), ("compression", compression.into()), ("max_connections", 1.into())];
+            let proxy = Tidegate::builder().server_with(0, server.host(), server.port(), &columns).user(user, password, 0).start().unwrap();
+            let mut without = Client::connect(&proxy.options(user, password)).unwrap();
+            let mut with = Client::connect(&proxy.options(user, password).database("test")).unwrap();
+            for _ in 0..3 {
+                assert_eq!(with.scalar("SELECT DATABASE()").unwrap().as_deref(), Some("test"));
+                assert_eq!(without.scalar("SELECT DATABASE()").unwrap(), None);
+            }
+            assert_eq!(connections_opened(&proxy), 1, "{flavor:?} {user} use_ssl={use_ssl} compression={compression}");
+        }
+    }
+}
+
 #[test]
 fn tls_from_the_client() {
     configured(
@@ -730,4 +759,34 @@ fn many_sessions() {
             assert_eq!(done.load(Ordering::Relaxed), 200);
         },
     );
+}
+
+/// An idle connection is used again, not taken for one that the server has closed: however it was made.
+#[test]
+fn idle_connections_are_used_again() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = server(flavor);
+        let socket = server.socket().display().to_string();
+        for (host, use_ssl, compression) in
+            [(server.host(), 0, 0), (server.host(), 1, 0), (server.host(), 0, 1), (server.host(), 1, 1), (&*socket, 0, 0)]
+        {
+            if !proxied_only() {
+                return;
+            }
+            let port = if host == socket { 0 } else { server.port() };
+            let columns = [("use_ssl", use_ssl.into()), ("compression", compression.into())];
+            let proxy = Tidegate::builder().server_with(0, host, port, &columns).app_user().variable("threads", 1).start().unwrap();
+            let mut client = works(&proxy.options("app", "app-pass"));
+            for _ in 0..20 {
+                assert_eq!(client.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+            }
+            assert_eq!(connections_opened(&proxy), 1, "{flavor:?} {host} use_ssl={use_ssl} compression={compression}");
+        }
+    }
+}
+
+/// How many connections to servers the proxy has opened so far.
+fn connections_opened(proxy: &Tidegate) -> u64 {
+    let sql = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name = 'Server_Connections_created'";
+    proxy.admin().unwrap().scalar(sql).unwrap().unwrap().parse().unwrap()
 }

@@ -1,6 +1,7 @@
 //! One connection to a server, and what we know it to hold.
 
 use crate::buffer::{Buffer, BufferPool};
+use crate::connect::Proven;
 use crate::lane::LaneKey;
 use crate::link::{DetachedLink, Link};
 use crate::shared::{ServerInfo, ServerShared, Slot};
@@ -67,11 +68,24 @@ pub struct Core {
     pub status: StatusFlags,
     /// Statements prepared on it.
     pub statements: StatementCache,
+    /// What it logged in with.
+    pub proven: Option<Box<Proven>>,
     /// Process clock (ms) when it was opened and when it was last given back.
     pub opened_ms: u64,
     /// Process clock (ms) when it was last given back.
     pub idle_since_ms: u64,
     _slot: Slot,
+}
+
+impl Core {
+    /// The server forgot all state: as after a login.
+    pub fn forget(&mut self) {
+        self.state = State::default();
+        self.statements.clear();
+        self.last_insert_id = Some(0);
+        self.has_warnings = false;
+        self.tells_gtids = false;
+    }
 }
 
 /// A backend on its way to another worker.
@@ -160,6 +174,7 @@ impl Backend {
             killed: false,
             status,
             statements,
+            proven: None,
             opened_ms: now_ms,
             idle_since_ms: now_ms,
             _slot: slot,

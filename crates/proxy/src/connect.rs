@@ -8,17 +8,18 @@ use crate::shared::{ServerInfo, ServerShared, ServerTracking, Slot, TrackDefault
 use crate::stream::{Socket, Stream};
 use crate::worker::Worker;
 use model::snapshot::{Address, Password};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
-use wire::auth::Channel;
-use wire::auth::client::{ClientAuth, ClientSecret, ClientStep};
+use wire::auth::client::{ClientAuth, ClientSecret, ClientStep, FirstAnswer};
+use wire::auth::{Channel, Plugin};
 use wire::charset::{self, Flavor};
 use wire::compress::Method;
 use wire::flags::Capabilities;
-use wire::handshake::{Greeting, HandshakeResponse, SslRequest, put_attribute};
+use wire::handshake::{ChangeUser, Greeting, HandshakeResponse, SslRequest, put_attribute};
 use wire::packet;
 
 /// Why a connection could not be opened.
@@ -30,6 +31,15 @@ pub enum ConnectError {
     Login(ServerError),
     /// The configuration does not allow this login.
     Impossible(String),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(text) | Self::Impossible(text) => f.write_str(text),
+            Self::Login(error) => error.fmt(f),
+        }
+    }
 }
 
 impl From<io::Error> for ConnectError {
@@ -78,6 +88,19 @@ struct Login {
 }
 
 impl Login {
+    fn exchange(&mut self) -> Exchange<'_> {
+        Exchange { link: &mut self.link, input: &mut self.input, seq: &mut self.seq }
+    }
+}
+
+/// The packets of a login.
+struct Exchange<'a> {
+    link: &'a mut Link,
+    input: &'a mut Buffer,
+    seq: &'a mut u8,
+}
+
+impl Exchange<'_> {
     async fn receive(&mut self, pool: &BufferPool) -> io::Result<Vec<u8>> {
         loop {
             if let Some((len, seq)) = packet::header(self.input.filled()) {
@@ -87,12 +110,13 @@ impl Login {
                 if let Some(payload) = self.input.filled().get(packet::HEADER..packet::HEADER + len) {
                     let payload = payload.to_vec();
                     self.input.consume(packet::HEADER + len);
-                    self.seq = seq.wrapping_add(1);
+                    *self.seq = seq.wrapping_add(1);
+                    self.link.answer();
                     return Ok(payload);
                 }
                 self.input.reserve(packet::HEADER + len, pool);
             }
-            if self.link.read(&mut self.input, pool).await? == 0 {
+            if self.link.read(self.input, pool).await? == 0 {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection during the login"));
             }
         }
@@ -100,7 +124,7 @@ impl Login {
 
     async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
         let mut out = Vec::with_capacity(payload.len() + packet::HEADER);
-        packet::put_packet(&mut out, &mut self.seq, payload);
+        packet::put_packet(&mut out, self.seq, payload);
         self.link.write_all(&out).await
     }
 }
@@ -144,7 +168,7 @@ pub async fn open_raw(
 async fn greet(worker: &Worker, server: &ServerShared) -> Result<Greeted, ConnectError> {
     let link = Link::new(Stream::new(connect_socket(worker, server).await?));
     let mut login = Login { link, input: Buffer::default(), seq: 0 };
-    let payload = login.receive(&worker.buffers).await?;
+    let payload = login.exchange().receive(&worker.buffers).await?;
     if payload.first() == Some(&wire::message::ERR) {
         let error = ServerError::read(&payload, Capabilities::default());
         return Err(ConnectError::Server(error.to_string()));
@@ -253,11 +277,27 @@ async fn log_in(
         caps.insert(Capabilities::SSL);
         let mut payload = Vec::new();
         SslRequest { capabilities: caps, max_packet: MAX_PACKET, collation }.write(&mut payload);
-        login.send(&payload).await?;
+        login.exchange().send(&payload).await?;
         let connection = tls::client(&worker.shared.client_tls, &server.config(), &lane.user.name).map_err(ConnectError::Impossible)?;
         login.link.stream_mut().connect_tls(connection).await.map_err(|e| ConnectError::Server(format!("TLS: {e}")))?;
     }
-    authenticate(worker, lane, &greeting, caps, collation, schema, &mut login).await?;
+    let response = |first: &FirstAnswer| {
+        let (attributes, mut payload) = (attributes(), Vec::new());
+        HandshakeResponse {
+            capabilities: caps,
+            max_packet: MAX_PACKET,
+            collation,
+            user: lane.user.name.as_bytes(),
+            auth_response: &first.response,
+            schema,
+            plugin: Some(first.plugin.name().as_bytes()),
+            attributes: &attributes,
+            zstd_level: 0,
+        }
+        .write(&mut payload);
+        payload
+    };
+    let proven = prove(worker, lane, (&greeting.plugin, &greeting.scramble), caps, response, login.exchange()).await?;
     if caps.contains(Capabilities::COMPRESS) {
         login.link.compress(Compression::new(Method::Zlib { level: 6 }, false));
     }
@@ -274,6 +314,8 @@ async fn log_in(
         worker.shared.clock.now_ms(),
     );
     backend.input = input;
+    let (plugin, scramble) = proven;
+    backend.core.proven = Some(Box::new(Proven { plugin, scramble, collation }));
     set_charset_state(&mut backend, collation);
     Ok(backend)
 }
@@ -300,15 +342,22 @@ fn set_charset_state(backend: &mut Backend, collation: u8) {
     }
 }
 
-async fn authenticate(
+/// What a login proved the password with; another one in the same connection begins with it.
+pub struct Proven {
+    plugin: Plugin,
+    scramble: Box<[u8]>,
+    collation: u8,
+}
+
+/// Proves the password; `first` makes the first packet.
+async fn prove(
     worker: &Worker,
     lane: &LaneKey,
-    greeting: &Greeting,
+    (plugin, scramble): (&[u8], &[u8]),
     caps: Capabilities,
-    collation: u8,
-    schema: Option<&[u8]>,
-    login: &mut Login,
-) -> Result<(), ConnectError> {
+    first: impl FnOnce(&FirstAnswer) -> Vec<u8>,
+    mut login: Exchange<'_>,
+) -> Result<(Plugin, Box<[u8]>), ConnectError> {
     let learnt = worker.shared.user(&lane.user.name).secrets();
     let snapshot = worker.snapshot();
     let credentials = snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
@@ -325,34 +374,68 @@ async fn authenticate(
     };
     let channel = if login.link.stream().is_secure() { Channel::Secure } else { Channel::Plain };
     let mut auth = ClientAuth::new(secret, channel);
-    let first = auth.begin(&greeting.plugin, &greeting.scramble)?;
-    let mut attributes = Vec::new();
-    put_attribute(&mut attributes, b"_client_name", b"tidegate");
-    put_attribute(&mut attributes, b"program_name", b"tidegate");
-    put_attribute(&mut attributes, b"_client_version", env!("CARGO_PKG_VERSION").as_bytes());
-    let mut payload = Vec::new();
-    HandshakeResponse {
-        capabilities: caps,
-        max_packet: MAX_PACKET,
-        collation,
-        user: lane.user.name.as_bytes(),
-        auth_response: &first.response,
-        schema,
-        plugin: Some(first.plugin.name().as_bytes()),
-        attributes: &attributes,
-        zstd_level: 0,
-    }
-    .write(&mut payload);
-    login.send(&payload).await?;
+    let answer = auth.begin(plugin, scramble)?;
+    login.send(&first(&answer)).await?;
     loop {
         let packet = login.receive(&worker.buffers).await?;
         match auth.feed(&packet)? {
             ClientStep::Send(answer) => login.send(&answer).await?,
             ClientStep::Wait => {}
-            ClientStep::Accepted => return Ok(()),
+            ClientStep::Accepted => {
+                let (plugin, scramble) = auth.last();
+                return Ok((plugin, scramble.into()));
+            }
             ClientStep::Refused => return Err(refusal(ServerError::read(&packet, caps))),
         }
     }
+}
+
+/// Connection attributes of the proxy's own.
+fn attributes() -> Vec<u8> {
+    let mut attributes = Vec::new();
+    put_attribute(&mut attributes, b"_client_name", b"tidegate");
+    put_attribute(&mut attributes, b"program_name", b"tidegate");
+    put_attribute(&mut attributes, b"_client_version", env!("CARGO_PKG_VERSION").as_bytes());
+    attributes
+}
+
+/// COM_CHANGE_USER to the same user: the connection is as after its login, without a schema.
+///
+/// # Errors
+/// The connection is of no use any more. A server that refuses this once is not asked again.
+pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+    let Backend { link, input, core } = backend;
+    let (mut seq, caps) = (0, core.caps);
+    link.start_command();
+    let Some(proven) = core.proven.take() else { return Err(ConnectError::Impossible("it did not log in itself".into())) };
+    let command = |first: &FirstAnswer| {
+        let (attributes, mut payload) = (attributes(), Vec::new());
+        ChangeUser {
+            user: core.lane.user.name.as_bytes(),
+            auth_response: &first.response,
+            schema: b"",
+            collation: Some(u16::from(proven.collation)),
+            plugin: Some(first.plugin.name().as_bytes()),
+            attributes: &attributes,
+        }
+        .write(&mut payload, caps);
+        payload
+    };
+    let last = (proven.plugin.name().as_bytes(), &*proven.scramble);
+    let exchange = Exchange { link, input, seq: &mut seq };
+    let (plugin, scramble) = match prove(worker, &core.lane, last, caps, command, exchange).await {
+        Ok(proven) => proven,
+        Err(e) => {
+            if matches!(e, ConnectError::Login(_) | ConnectError::Impossible(_)) {
+                core.server.refused_change_user();
+            }
+            return Err(e);
+        }
+    };
+    core.proven = Some(Box::new(Proven { plugin, scramble, ..*proven }));
+    core.forget();
+    set_charset_state(backend, proven.collation);
+    prepare(worker, backend).await
 }
 
 /// Errors of a login that concern the server as a whole, not the user.

@@ -102,6 +102,8 @@ counters! {
     wait_timeouts,
     /// Backends given to another worker.
     handed_over,
+    /// Idle connections that were found closed, or out of step, when they were looked at.
+    found_closed,
     /// Backends lost while a statement ran on them.
     backends_lost,
     /// Transactions rolled back because their server lost its role and the time to finish was over.

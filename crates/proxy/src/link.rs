@@ -194,6 +194,13 @@ impl Link {
         self.compression.is_none()
     }
 
+    /// What is sent next answers what was received: compressed sequence ids go on from there.
+    pub fn answer(&mut self) {
+        if let Some(c) = self.compression.as_mut() {
+            c.compressor.set_seq(c.decompressor.next_seq());
+        }
+    }
+
     /// A new command begins: compressed sequence ids start again at 0.
     pub fn start_command(&mut self) {
         if let Some(c) = self.compression.as_mut() {

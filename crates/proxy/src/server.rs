@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// In the place of a status: the server serves the hostgroup no more.
@@ -71,6 +71,8 @@ pub struct ServerShared {
     pub signals: LastSignals,
     /// Session tracking on this server, once the first connection has asked.
     pub tracking: OnceLock<ServerTracking>,
+    /// A COM_CHANGE_USER of the proxy's own was refused.
+    refuses_change_user: AtomicBool,
 }
 
 /// The right to hold one connection to a server; gives itself back.
@@ -133,6 +135,7 @@ impl ServerShared {
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
             tracking: OnceLock::new(),
+            refuses_change_user: AtomicBool::new(false),
         };
         new.place(placement, terms, PlacedBy::Configuration, now_ms);
         new
@@ -300,6 +303,16 @@ impl ServerShared {
     /// Connections that are being made.
     pub fn connecting(&self) -> u32 {
         self.connecting.load(Ordering::Acquire)
+    }
+
+    /// Whether its connections may be reset by COM_CHANGE_USER.
+    pub fn takes_change_user(&self) -> bool {
+        !self.refuses_change_user.load(Ordering::Relaxed)
+    }
+
+    /// It refused one: what fails once fails always, and is an entry in the server's log each time.
+    pub fn refused_change_user(&self) {
+        self.refuses_change_user.store(true, Ordering::Relaxed);
     }
 
     /// True when `max_connections` is reached.

@@ -123,19 +123,21 @@ impl DetachedStream {
     }
 }
 
-/// Lets rustls, which reads and writes through `std::io`, use a readiness-driven socket.
-struct NonBlocking<'a>(&'a Socket);
+/// Lets rustls, which reads through `std::io`, read a readiness-driven socket: "would block" is what [`Poll::Pending`] is. As
+/// with [`Socket::poll_read`], a short read leaves the socket known to be empty.
+struct Polled<'a, 'b>(&'a mut Socket, &'a mut Context<'b>);
 
-impl Read for NonBlocking<'_> {
+impl Read for Polled<'_, '_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self.0 {
-            Socket::Tcp(s) => s.try_read(buf),
-            Socket::Unix(s) => s.try_read(buf),
-            #[cfg(feature = "sim")]
-            Socket::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+        match self.0.poll_read(self.1, buf) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
+
+/// The same for what it writes; whoever waits for room asks the socket.
+struct NonBlocking<'a>(&'a Socket);
 
 impl Write for NonBlocking<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
@@ -229,17 +231,22 @@ impl Stream {
             if !tls.is_handshaking() {
                 return Ok(());
             }
-            let socket = &self.socket;
+            let socket = &mut self.socket;
             poll_fn(|cx| fill_tls(socket, tls, cx)).await?;
         }
     }
 
-    /// True when bytes (or the end of the stream) are known to wait, without a system call.
+    /// True when bytes (or the end of the stream) are known to wait, without a system call. Under TLS they are taken in as far
+    /// as they are the protocol's own, such as a session ticket: those are nothing to read.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.tls.as_mut().is_some_and(|tls| !tls.wants_read()) {
-            return Poll::Ready(());
+        let Some(tls) = self.tls.as_mut() else { return self.socket.poll_read_ready(cx).map(|_| ()) };
+        while tls.wants_read() {
+            if !matches!(ready!(fill_tls(&mut self.socket, tls, cx)), Ok(n) if n > 0) {
+                // The next read says how it ended.
+                break;
+            }
         }
-        self.socket.poll_read_ready(cx).map(|_| ())
+        Poll::Ready(())
     }
 
     /// Reads into `buffer`'s space; 0 is the end of the stream.
@@ -260,7 +267,7 @@ impl Stream {
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
                 Err(e) => return Poll::Ready(Err(e)),
             }
-            if ready!(fill_tls(&self.socket, tls, cx))? == 0 {
+            if ready!(fill_tls(&mut self.socket, tls, cx))? == 0 {
                 return Poll::Ready(Ok(0));
             }
         }
@@ -310,21 +317,18 @@ impl Stream {
 }
 
 /// Reads TLS records from the socket into rustls; 0 is the end of the stream.
-fn fill_tls(socket: &Socket, tls: &mut rustls::Connection, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-    loop {
-        ready!(socket.poll_read_ready(cx))?;
-        match tls.read_tls(&mut NonBlocking(socket)) {
-            Ok(n) => {
-                if let Err(e) = tls.process_new_packets() {
-                    // The peer should learn which alert ended the connection.
-                    let _ = tls.write_tls(&mut NonBlocking(socket));
-                    return Poll::Ready(Err(invalid(e)));
-                }
-                return Poll::Ready(Ok(n));
+fn fill_tls(socket: &mut Socket, tls: &mut rustls::Connection, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    match tls.read_tls(&mut Polled(socket, cx)) {
+        Ok(n) => {
+            if let Err(e) = tls.process_new_packets() {
+                // The peer should learn which alert ended the connection.
+                let _ = tls.write_tls(&mut NonBlocking(socket));
+                return Poll::Ready(Err(invalid(e)));
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(e) => return Poll::Ready(Err(e)),
+            Poll::Ready(Ok(n))
         }
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        Err(e) => Poll::Ready(Err(e)),
     }
 }
 

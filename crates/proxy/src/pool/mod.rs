@@ -10,6 +10,7 @@ mod upkeep;
 
 use crate::backend::{Backend, ServerError};
 use crate::choice::{self, Needs, Rules};
+use crate::counters::count;
 use crate::lane::{Lane, LaneKey};
 use crate::mailbox::Mail;
 use crate::queue::NOBODY;
@@ -415,7 +416,7 @@ impl HostgroupPool {
             let index = (first + step) % servers.len();
             let usable = servers.get(index).is_some_and(|s| s.is_usable(now_ms) && needs.accept(s));
             while let Some(mut backend) = if usable { lane.take(index, want) } else { None } {
-                if is_alive(&mut backend) {
+                if is_alive(worker, &mut backend) {
                     if step > 0 {
                         self.make_up_for(worker, lane, first);
                     } else if self.shared.is_warmed() {
@@ -454,7 +455,11 @@ impl HostgroupPool {
 }
 
 /// An idle backend should be silent: readable means closed (or out of step). Costs no system call.
-fn is_alive(backend: &mut Backend) -> bool {
+fn is_alive(worker: &Worker, backend: &mut Backend) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
-    backend.link.poll_readable(&mut cx).is_pending()
+    let is_silent = backend.link.poll_readable(&mut cx).is_pending();
+    if !is_silent {
+        count(&worker.counters.found_closed);
+    }
+    is_silent
 }

@@ -347,27 +347,36 @@ fn number_in(row: &[u8]) -> Option<u64> {
     std::str::from_utf8(wire::codec::Reader::new(row).lenenc_bytes().ok()?).ok()?.parse().ok()
 }
 
-/// Makes a backend as good as new, without a new login. The schema stays, character sets are unknown after.
+/// Makes a backend as good as new, without a new connection. The schema stays, unless `change_user`.
 pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) -> Result<(), ResetError> {
-    if backend.core.is_labelled {
+    let core = &backend.core;
+    // MariaDB forgets what only the handshake gives: IGNORE_SPACE in sql_mode, the wait_timeout of an interactive client.
+    let of_the_handshake = core.caps.intersects(Capabilities::IGNORE_SPACE | Capabilities::INTERACTIVE);
+    if core.is_labelled || of_the_handshake && core.info.flavor == Flavor::MariaDb {
         return Err(ResetError::Unsupported);
     }
     // Servers have COM_RESET_CONNECTION since about when they have session tracking (MySQL 5.7, MariaDB 10.2).
-    // MariaDB takes IGNORE_SPACE out of sql_mode, which only a login puts in.
-    let loses_mode = backend.core.info.flavor == Flavor::MariaDb && backend.core.caps.contains(Capabilities::IGNORE_SPACE);
-    let login_only = change_user || loses_mode;
-    if login_only || !backend.core.caps.contains(Capabilities::SESSION_TRACK) {
+    let logs_in_again = change_user || !core.caps.contains(Capabilities::SESSION_TRACK);
+    if logs_in_again && !core.server.takes_change_user() {
         return Err(ResetError::Unsupported);
     }
     let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
     let work = async {
+        if logs_in_again {
+            return connect::log_in_again(worker, backend).await.map_err(|e| {
+                tracing::warn!("COM_CHANGE_USER: {} gets a new connection instead: {e}", backend.core.server.key);
+                ResetError::Failed
+            });
+        }
         backend.send(Command::ResetConnection, &[]).await.map_err(|_| ResetError::Failed)?;
         let reply = backend.collect(ReplyKind::Simple, false, &worker.buffers).await.map_err(|_| ResetError::Failed)?;
         if reply.error.is_some() {
             return Err(ResetError::Unsupported);
         }
         let core = &mut backend.core;
-        core.state = State { schema: core.state.schema.take(), ..State::default() };
+        let schema = core.state.schema.take();
+        core.forget();
+        core.state.schema = schema;
         for name in ["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION]
         {
             core.state.variables.set(name, Some(b"?"));
@@ -376,10 +385,6 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
             // MariaDB keeps the schema, but not its character set: it is entered anew.
             core.state.variables.set("collation_database", Some(b"?"));
         }
-        core.statements.clear();
-        core.last_insert_id = Some(0);
-        core.has_warnings = false;
-        core.tells_gtids = false;
         connect::prepare(worker, backend).await.map_err(|_| ResetError::Failed)
     };
     tokio::time::timeout(limit, work).await.unwrap_or(Err(ResetError::Failed))

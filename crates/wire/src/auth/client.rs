@@ -105,6 +105,11 @@ impl<'a> ClientAuth<'a> {
         Ok(FirstAnswer { plugin: self.plugin, response })
     }
 
+    /// The plugin and the scramble that were answered last: a COM_CHANGE_USER in the same connection begins with them.
+    pub fn last(&self) -> (Plugin, &[u8]) {
+        (self.plugin, &self.scramble)
+    }
+
     /// Takes the next payload from the server.
     pub fn feed(&mut self, payload: &[u8]) -> Result<ClientStep> {
         match payload.first() {

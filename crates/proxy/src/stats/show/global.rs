@@ -368,6 +368,12 @@ pub const GLOBAL: &[Number] = &[
     ),
     both("", ("tidegate_handed_over_total", Counter, "Connections that changed workers"), None, counted!(handed_over)),
     both(
+        "tidegate_idle_connections_lost",
+        ("tidegate_idle_connections_lost_total", Counter, "Idle connections to servers that were found closed"),
+        None,
+        counted!(found_closed),
+    ),
+    both(
         "",
         ("tidegate_query_digests_dropped_total", Counter, "Digests pushed out of a full table, as far as they were read"),
         None,
