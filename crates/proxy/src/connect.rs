@@ -302,12 +302,14 @@ async fn log_in(
         login.link.compress(Compression::new(Method::Zlib { level: 6 }, false));
     }
     let _ = worker.shared.info.set(info.clone());
+    let info = Arc::new(info);
+    server.info.store(Some(Arc::clone(&info)));
     let Login { link, input, .. } = login;
     let mut backend = Backend::new(
         link,
         lane.clone(),
         Arc::clone(server),
-        Arc::new(info),
+        info,
         caps,
         greeting.connection_id,
         slot,

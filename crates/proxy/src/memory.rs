@@ -4,6 +4,7 @@
 
 use crate::state::{Text, Variables};
 use crate::stmt_cache::StatementKey;
+use model::HostgroupId;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -37,14 +38,34 @@ pub struct PrepareReply {
     pub at_ms: u64,
 }
 
+/// Whose word is remembered: what one server says to one user need not be what another says to another.
+pub struct Place<'a> {
+    /// The hostgroup.
+    pub hostgroup: HostgroupId,
+    /// The server's number in it; None for all of them, which are of one version.
+    pub server: Option<usize>,
+    /// The version.
+    pub version: &'a str,
+    /// The user.
+    pub user: &'a str,
+}
+
+impl Place<'_> {
+    fn with(&self, text: &[u8]) -> Box<[u8]> {
+        let server = self.server.map_or(u64::MAX, |server| server as u64);
+        let numbers = [&self.hostgroup.0.to_le_bytes()[..], &server.to_le_bytes()].concat();
+        [&numbers, self.version.as_bytes(), &[0], self.user.as_bytes(), &[0], text].concat().into()
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Memory {
     sets: Map<Box<[u8]>, Arc<SetEffect>>,
-    prepared: Map<Arc<StatementKey>, PrepareReply>,
+    prepared: Map<(Box<[u8]>, Arc<StatementKey>), PrepareReply>,
     prepared_bytes: usize,
     schemas: Map<(Box<str>, Box<[u8]>), u64>,
-    accepted: Map<Box<str>, ()>,
+    accepted: Map<Box<[u8]>, u64>,
     interned: Vec<Variables>,
     interned_texts: Vec<Text>,
     proxy_addrs: Vec<(Option<SocketAddr>, ProxyAddr)>,
@@ -65,7 +86,9 @@ const MAX_SCHEMAS: usize = 10_000;
 /// How long a (user, schema) pair counts as valid at login, ms.
 const SCHEMA_AGE_MS: u64 = 10_000;
 /// Synchronising SETs remembered as accepted.
-const MAX_ACCEPTED: usize = 1024;
+const MAX_ACCEPTED: usize = 4096;
+/// How long a server's word on a synchronising SET counts, ms: privileges and time zones come and go.
+const ACCEPTED_AGE_MS: u64 = 30_000;
 
 /// Unknown collations that are told of.
 const MAX_COLLATIONS: usize = 64;
@@ -73,54 +96,62 @@ const MAX_COLLATIONS: usize = 64;
 const MAX_INTERNED: usize = 64;
 
 impl Memory {
-    /// The effect of this SET statement, if it was learnt.
-    pub fn set_effect(&self, sql: &[u8]) -> Option<Arc<SetEffect>> {
-        self.sets.get(sql).cloned()
+    /// The effect of this SET statement, if it was learnt there.
+    pub fn set_effect(&self, place: &Place<'_>, sql: &[u8]) -> Option<Arc<SetEffect>> {
+        self.sets.get(&place.with(sql)).cloned()
     }
 
     /// Remembers the effect of a SET statement.
-    pub fn learn_set(&mut self, sql: &[u8], effect: SetEffect) {
+    pub fn learn_set(&mut self, place: &Place<'_>, sql: &[u8], effect: SetEffect) {
         if sql.len() > MAX_SET_LEN {
             return;
         }
         if self.sets.len() >= MAX_SETS {
             self.sets.clear();
         }
-        self.sets.insert(sql.into(), Arc::new(effect));
+        self.sets.insert(place.with(sql), Arc::new(effect));
     }
 
-    /// Has a server accepted this synchronising SET before?
-    pub fn is_accepted(&self, sql: &str) -> bool {
-        self.accepted.contains_key(sql)
+    /// Has this server accepted this synchronising SET of this user a moment ago?
+    pub fn is_accepted(&self, place: &Place<'_>, sql: &str, now_ms: u64) -> bool {
+        self.accepted.get(&place.with(sql.as_bytes())).is_some_and(|at| now_ms.saturating_sub(*at) <= ACCEPTED_AGE_MS)
     }
 
     /// A server accepted this synchronising SET.
-    pub fn accept(&mut self, sql: &str) {
+    pub fn accept(&mut self, place: &Place<'_>, sql: &str, now_ms: u64) {
         if self.accepted.len() >= MAX_ACCEPTED {
             self.accepted.clear();
         }
-        self.accepted.insert(sql.into(), ());
+        self.accepted.insert(place.with(sql.as_bytes()), now_ms);
     }
 
-    /// The server's answer to the same COM_STMT_PREPARE, when it is fresh.
-    pub fn prepared(&self, key: &StatementKey, ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<&PrepareReply> {
-        self.prepared.get(key).filter(|p| p.ddl_epoch == ddl_epoch && now_ms.saturating_sub(p.at_ms) <= max_age_ms)
+    /// The servers' answer to the same COM_STMT_PREPARE, when it is fresh.
+    pub fn prepared(
+        &self,
+        place: &Place<'_>,
+        key: &Arc<StatementKey>,
+        ddl_epoch: u64,
+        now_ms: u64,
+        max_age_ms: u64,
+    ) -> Option<&PrepareReply> {
+        let known = self.prepared.get(&(place.with(b""), Arc::clone(key)))?;
+        Some(known).filter(|p| p.ddl_epoch == ddl_epoch && now_ms.saturating_sub(p.at_ms) <= max_age_ms)
     }
 
     /// Remembers an answer to COM_STMT_PREPARE; at most `max` of them.
-    pub fn learn_prepared(&mut self, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
+    pub fn learn_prepared(&mut self, place: &Place<'_>, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
         let size = reply.packets.len() + key.text.len();
         if self.prepared.len() >= max || self.prepared_bytes + size > MAX_PREPARED_BYTES {
             self.prepared.clear();
             self.prepared_bytes = 0;
         }
         self.prepared_bytes += size;
-        self.prepared.insert(key, reply);
+        self.prepared.insert((place.with(b""), key), reply);
     }
 
     /// The metadata of a statement changed.
-    pub fn forget_prepared(&mut self, key: &StatementKey) {
-        self.prepared.remove(key);
+    pub fn forget_prepared(&mut self, place: &Place<'_>, key: &Arc<StatementKey>) {
+        self.prepared.remove(&(place.with(b""), Arc::clone(key)));
     }
 
     /// Was this schema open to this user a moment ago?

@@ -36,7 +36,7 @@ pub enum PinReason {
     LongData,
     /// SQL_CALC_FOUND_ROWS; ends with the next result, of FOUND_ROWS() itself too; SHOW WARNINGS is none.
     FoundRows,
-    /// A SET, role or other session state that could not be followed; ends with a reset.
+    /// A SET, stored code or dynamic SQL that changed session state in a way that could not be followed; ends with a reset.
     SessionState,
     /// The connection is a replica's: its binlog stream passes through.
     Replication,
@@ -48,11 +48,13 @@ pub enum PinReason {
     Rule,
     /// autocommit=0 where `autocommit_false_is_transaction` is on; ends with autocommit=1.
     AutocommitOff,
+    /// SET ROLE; ends with the session: no reset brings a user's own roles back.
+    Role,
 }
 
 impl PinReason {
     /// All reasons, in the order of their bits.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Transaction,
         Self::Savepoint,
         Self::NextTransaction,
@@ -72,6 +74,7 @@ impl PinReason {
         Self::AutoIncrementDelay,
         Self::Rule,
         Self::AutocommitOff,
+        Self::Role,
     ];
 
     /// The name shown to operators.
@@ -96,6 +99,7 @@ impl PinReason {
             Self::AutoIncrementDelay => "auto_increment_delay",
             Self::Rule => "rule",
             Self::AutocommitOff => "autocommit_off",
+            Self::Role => "role",
         }
     }
 
@@ -151,7 +155,8 @@ impl fmt::Debug for PinSet {
 struct Names {
     tables: Vec<String>,
     locks: Vec<String>,
-    statements: Vec<String>,
+    /// Names, and whether their texts are known to leave nothing behind.
+    statements: Vec<(String, bool)>,
     handlers: u32,
     /// A lock (or table, ...) whose name was not a literal: only a release of all ends the pin.
     unknown_locks: u32,
@@ -257,19 +262,23 @@ impl Pins {
         self.end(PinReason::UserLock);
     }
 
-    /// PREPARE name FROM ...
-    pub fn statement_prepared(&mut self, name: String, now_ms: u64, digest: u64) {
+    /// PREPARE name FROM ...; `is_traceless` when its text is known to leave nothing behind that a session would have to know of.
+    pub fn statement_prepared(&mut self, name: String, is_traceless: bool, now_ms: u64, digest: u64) {
         let statements = &mut self.names().statements;
-        if !statements.contains(&name) {
-            statements.push(name);
-        }
+        statements.retain(|(known, _)| *known != name);
+        statements.push((name, is_traceless));
         self.begin(PinReason::TextPrepare, now_ms, digest);
+    }
+
+    /// Whether this statement is there and its text known to leave nothing behind.
+    pub fn is_traceless(&self, name: &str) -> bool {
+        self.names.as_ref().is_some_and(|names| names.statements.iter().any(|(known, traceless)| known == name && *traceless))
     }
 
     /// DEALLOCATE PREPARE name.
     pub fn statement_deallocated(&mut self, name: &str) {
         let statements = &mut self.names().statements;
-        statements.retain(|s| s != name);
+        statements.retain(|(known, _)| known != name);
         if statements.is_empty() {
             self.end(PinReason::TextPrepare);
         }

@@ -8,10 +8,10 @@ use crate::hostgroup::Terms;
 use crate::quota::Quota;
 use crate::ramp;
 use crate::safety::Safety;
-use crate::shared::ServerTracking;
+use crate::shared::{ServerInfo, ServerTracking};
 use crate::signals::LastSignals;
 use crate::stats::servers::ServerCounts;
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
@@ -71,6 +71,8 @@ pub struct ServerShared {
     pub signals: LastSignals,
     /// Session tracking on this server, once the first connection has asked.
     pub tracking: OnceLock<ServerTracking>,
+    /// What it said of itself at the last login.
+    pub info: ArcSwapOption<ServerInfo>,
     /// A COM_CHANGE_USER of the proxy's own was refused.
     refuses_change_user: AtomicBool,
 }
@@ -135,6 +137,7 @@ impl ServerShared {
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
             tracking: OnceLock::new(),
+            info: ArcSwapOption::empty(),
             refuses_change_user: AtomicBool::new(false),
         };
         new.place(placement, terms, PlacedBy::Configuration, now_ms);

@@ -92,7 +92,7 @@ impl<'a> Scan<'a> {
                 self.value(&token);
             }
             TokenKind::Punct(byte) => self.punct(byte, &token),
-            TokenKind::QuotedName => self.quoted_name(&token),
+            TokenKind::QuotedName => kw = self.quoted_name(&token),
             TokenKind::UserVariable => self.user_variable(&token),
             TokenKind::SystemVariable => self.system_variable(&token),
             TokenKind::PrefixedString => {
@@ -227,7 +227,7 @@ impl<'a> Scan<'a> {
     #[inline]
     fn call_facts(&self) -> Facts {
         match self.last {
-            TokenKind::Word if !self.qualified => match self.last_kw {
+            TokenKind::Word | TokenKind::QuotedName if !self.qualified => match self.last_kw {
                 Kw::None => self.unknown_call(),
                 Kw::LastInsertId => self.last_insert_id(),
                 Kw::FoundRows => Facts::FOUND_ROWS,
@@ -274,13 +274,14 @@ impl<'a> Scan<'a> {
     }
 
     #[inline]
-    fn quoted_name(&mut self, token: &Token) {
+    fn quoted_name(&mut self, token: &Token) -> Kw {
         self.begin_other();
         self.enter_name(self.last == TokenKind::Punct(b'.'));
         let head = head_at(self.sql, token.start, token.len());
         let text = token.text(self.sql);
         self.key.word(head, text, token.spaced, false);
         self.facts |= inner_name_facts(text);
+        called_by_quoted_name(text)
     }
 
     #[inline(never)]
@@ -345,6 +346,15 @@ fn session_track(name: &[u8]) -> Facts {
     const PREFIX: &[u8] = b"session_track";
     let hit = name.len() >= PREFIX.len() && name[..PREFIX.len()].eq_ignore_ascii_case(PREFIX);
     if hit { Facts::SESSION_TRACK } else { Facts::NONE }
+}
+
+/// A function of the server's that the proxy must know of may be called by its name in quotes.
+pub(crate) fn called_by_quoted_name(quoted: &[u8]) -> Kw {
+    let kw = quoted.get(1..quoted.len().saturating_sub(1)).map_or(Kw::None, lookup);
+    match kw {
+        Kw::LastInsertId | Kw::FoundRows | Kw::RowCount | Kw::GetLock | Kw::ReleaseLock | Kw::ReleaseAllLocks | Kw::ConnectionId => kw,
+        _ => Kw::None,
+    }
 }
 
 fn inner_name_facts(quoted: &[u8]) -> Facts {

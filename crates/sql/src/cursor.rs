@@ -74,6 +74,15 @@ impl<'a> Cursor<'a> {
         hit
     }
 
+    /// Eats a word that is no keyword of the proxy's; `word` in lower case.
+    pub(crate) fn eat_word(&mut self, word: &[u8]) -> bool {
+        let hit = self.token.kind == TokenKind::Word && self.text().eq_ignore_ascii_case(word);
+        if hit {
+            self.bump();
+        }
+        hit
+    }
+
     /// Eats all of `words`, or nothing.
     pub(crate) fn eat_all(&mut self, words: &[Kw]) -> bool {
         let mut ahead = self.clone();

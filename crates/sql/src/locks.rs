@@ -1,5 +1,6 @@
 //! `GET_LOCK` and `RELEASE_LOCK` calls in a statement.
 
+use crate::analyze::called_by_quoted_name;
 use crate::cursor::{Cursor, lower, unquote_string};
 use crate::keywords::Kw;
 use crate::token::{LexMode, TokenKind};
@@ -20,7 +21,7 @@ pub fn lock_names(sql: &[u8], mode: LexMode) -> Vec<LockCall> {
     let mut calls = Vec::new();
     let mut cursor = Cursor::new(sql, mode);
     while !cursor.at_end() {
-        let kw = cursor.kw();
+        let kw = if cursor.kind() == TokenKind::QuotedName { called_by_quoted_name(cursor.text()) } else { cursor.kw() };
         cursor.bump();
         if !matches!(kw, Kw::GetLock | Kw::ReleaseLock | Kw::ReleaseAllLocks) || !cursor.token().is(b'(') {
             continue;

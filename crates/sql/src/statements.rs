@@ -1,6 +1,6 @@
 //! Small parsers: `USE`, `KILL`, transaction control, temporary tables, prepared statement names.
 
-use crate::cursor::{Cursor, lower};
+use crate::cursor::{Cursor, lower, unquote_string};
 use crate::keywords::Kw;
 use crate::token::{LexMode, TokenKind};
 
@@ -98,7 +98,7 @@ pub fn temporary_tables(sql: &[u8], mode: LexMode) -> Vec<String> {
     let mut cursor = Cursor::new(sql, mode);
     if cursor.eat(Kw::Create) {
         cursor.eat_all(&[Kw::Or, Kw::Replace]);
-        let fits = cursor.eat(Kw::Temporary) && cursor.eat(Kw::Table);
+        let fits = cursor.eat(Kw::Temporary) && (cursor.eat(Kw::Table) || cursor.eat_word(b"sequence"));
         cursor.eat_all(&[Kw::If, Kw::Not, Kw::Exists]);
         return if fits { table_name(&mut cursor).into_iter().collect() } else { Vec::new() };
     }
@@ -106,7 +106,7 @@ pub fn temporary_tables(sql: &[u8], mode: LexMode) -> Vec<String> {
         return Vec::new();
     }
     cursor.eat(Kw::Temporary);
-    if !cursor.eat_any(&[Kw::Table, Kw::Tables]) {
+    if !cursor.eat_any(&[Kw::Table, Kw::Tables]) && !cursor.eat_word(b"sequence") {
         return Vec::new();
     }
     cursor.eat_all(&[Kw::If, Kw::Exists]);
@@ -144,4 +144,25 @@ pub fn prepared_name(sql: &[u8], mode: LexMode) -> Option<String> {
         return None;
     }
     lower(&cursor.name()?)
+}
+
+/// The statement in `PREPARE name FROM 'statement'` and `EXECUTE IMMEDIATE 'statement'`; `None` where it is no literal.
+pub fn dynamic_text(sql: &[u8], mode: LexMode) -> Option<Vec<u8>> {
+    let mut cursor = Cursor::new(sql, mode);
+    if cursor.eat(Kw::Prepare) {
+        cursor.name()?;
+        if !cursor.eat(Kw::From) {
+            return None;
+        }
+    } else if !cursor.eat_all(&[Kw::Execute, Kw::Immediate]) {
+        return None;
+    }
+    if cursor.kind() != TokenKind::String {
+        return None;
+    }
+    let text = unquote_string(cursor.text(), mode);
+    cursor.bump();
+    // Two literals beside each other are one.
+    let is_whole = cursor.at_statement_end() || cursor.eat_word(b"using");
+    is_whole.then_some(text)
 }

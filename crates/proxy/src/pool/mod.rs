@@ -14,7 +14,7 @@ use crate::counters::count;
 use crate::lane::{Lane, LaneKey};
 use crate::mailbox::Mail;
 use crate::queue::NOBODY;
-use crate::shared::{HostgroupShared, ServerShared};
+use crate::shared::{HostgroupShared, ServerInfo, ServerShared};
 use crate::state::State;
 use crate::worker::Worker;
 use model::HostgroupId;
@@ -212,6 +212,15 @@ impl HostgroupPool {
     /// Its servers by number, removed ones too.
     pub fn servers(&self) -> Rc<Vec<Arc<ServerShared>>> {
         Rc::clone(&self.servers.borrow())
+    }
+
+    /// What the servers that are used say of themselves, where they are all of one version; those that nobody has logged in to
+    /// yet do not count.
+    pub fn one_version(&self) -> Option<Arc<ServerInfo>> {
+        let servers = self.servers.borrow();
+        let mut known = servers.iter().filter(|server| server.is_online()).filter_map(|server| server.info.load_full());
+        let first = known.next()?;
+        known.all(|info| info.version == first.version).then_some(first)
     }
 
     /// The lane for these sessions.

@@ -4,8 +4,10 @@ use super::Session;
 use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
+use super::settle::outlives_reset;
 use crate::logs::audit::AuditEvent;
 use crate::mailbox::KillKind;
+use crate::pins::PinReason;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
@@ -143,11 +145,18 @@ impl Session {
 
     /// COM_RESET_CONNECTION: as after the login, but for the schema.
     async fn reset_connection(&mut self) -> Result<(), End> {
+        let (pins, now) = (self.pins.set(), self.now_ms());
         self.drop_session_state();
-        if let Some(mut backend) = self.backend.take() {
-            match super::settle::reset(&self.worker, &mut backend, false).await {
-                Ok(()) => self.pool.release_to(&self.worker, &self.lane, backend),
-                Err(_) => drop(backend),
+        if let Some(mut backend) = self.backend.take()
+            && !outlives_reset(pins)
+            && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
+        {
+            if pins.contains(PinReason::Role) {
+                // Neither server takes a role back with it.
+                self.pins.begin(PinReason::Role, now, 0);
+                self.backend = Some(backend);
+            } else {
+                self.pool.release_to(&self.worker, &self.lane, backend);
             }
         }
         self.forget_ignore_space();
@@ -202,10 +211,12 @@ impl Session {
     async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
         let payload = self.payload(command).to_vec();
         // The old user's backend is cleaned whatever comes: the session never sees it again.
+        let pins = self.pins.set();
         self.pins.clear();
         self.drop_label(false);
         if let Some(mut backend) = self.backend.take()
-            && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
+            && !outlives_reset(pins)
+            && super::settle::reset(&self.worker, &mut backend, pins.contains(PinReason::Role)).await.is_ok()
         {
             self.pool.release_to(&self.worker, &self.lane, backend);
         }

@@ -237,8 +237,8 @@ impl Session {
         let did = reply.error.is_none() && !(reply.variables.is_empty() && untold.is_empty());
         if did && plain && analysis.kind == Kind::Set && reply.warnings == 0 && self.state_is_ordinary() {
             let effect = sql::parse_set(sql, self.lex).and_then(|all| self.repeatable_effect(&all, reply, untold));
-            if let Some(effect) = effect {
-                self.worker.memory.borrow_mut().learn_set(sql, effect);
+            if let Some((effect, info)) = effect.zip(self.pool.one_version()) {
+                self.worker.memory.borrow_mut().learn_set(&self.place(&info), sql, effect);
             }
         }
     }
@@ -406,14 +406,18 @@ impl Session {
             Kind::DropTable => self.pins.tables_dropped(&sql::temporary_tables(sql, self.lex)),
             Kind::Set if !failed => self.note_set(sql, analysis, reply),
             Kind::CreateTemporaryTable if !failed && !Safety::TemporaryTablePin.is_off() => {
-                for name in sql::temporary_tables(sql, self.lex) {
+                let names = sql::temporary_tables(sql, self.lex);
+                if names.is_empty() {
+                    self.pin(PinReason::SessionState, analysis);
+                }
+                for name in names {
                     self.pins.table_created(name, now, digest);
                 }
             }
             Kind::LockTables | Kind::FlushReadLock if !failed => self.pins.begin(PinReason::LockTables, now, digest),
             Kind::UnlockTables if !failed => self.pins.end(PinReason::LockTables),
             Kind::Prepare if !failed => match sql::prepared_name(sql, self.lex) {
-                Some(name) => self.pins.statement_prepared(name, now, digest),
+                Some(name) => self.pins.statement_prepared(name, self.is_traceless(sql), now, digest),
                 None => self.pin(PinReason::SessionState, analysis),
             },
             Kind::Deallocate if !failed || reply.error == Some(UNKNOWN_STATEMENT) => {
@@ -423,7 +427,8 @@ impl Session {
             }
             Kind::Savepoint if !failed && !self.status.contains(StatusFlags::AUTOCOMMIT) => self.pin(PinReason::Savepoint, analysis),
             Kind::SetTransaction if !failed => self.pin(PinReason::NextTransaction, analysis),
-            Kind::SetRole if !failed => self.pin(PinReason::SessionState, analysis),
+            Kind::SetRole if !failed => self.pin(PinReason::Role, analysis),
+            Kind::Execute => self.note_dynamic(sql, analysis, reply),
             Kind::Xa => self.note_xa(sql, analysis, failed),
             Kind::Handler if !failed => match handler_verb(sql) {
                 HandlerVerb::Open => self.pins.handler_opened(now, digest),
@@ -526,11 +531,43 @@ impl Session {
         }
     }
 
-    /// The server says that state changed, and nothing above explains it: stored code did it.
+    /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes.
+    fn note_dynamic(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        let is_traceless = match sql::prepared_name(sql, self.lex) {
+            Some(name) => self.pins.is_traceless(&name) || reply.error == Some(UNKNOWN_STATEMENT),
+            None => self.is_traceless(sql),
+        };
+        if !is_traceless {
+            self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
+            self.pin(PinReason::SessionState, analysis);
+        }
+    }
+
+    /// Is the text that this PREPARE or EXECUTE IMMEDIATE gives known, and one that leaves nothing behind?
+    fn is_traceless(&self, sql: &[u8]) -> bool {
+        let Some(text) = sql::dynamic_text(sql, self.lex) else { return false };
+        let analysis = sql::analyze(&text, self.lex);
+        let tracing = Facts::USER_VARIABLE_ASSIGN
+            | Facts::GET_LOCK
+            | Facts::RELEASE_LOCK
+            | Facts::CALC_FOUND_ROWS
+            | Facts::MULTI
+            | Facts::LAST_INSERT_ID_SET
+            | Facts::UNKNOWN_FUNCTION;
+        let known = matches!(analysis.kind, Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain);
+        known && !analysis.facts.intersects(tracing)
+    }
+
+    /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
     fn note_unexplained(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         let stored_code =
             matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
-        if reply.state_change && stored_code && reply.schema.is_none() && reply.variables.is_empty() {
+        let changes_nothing_itself = !analysis.facts.contains(Facts::MULTI)
+            && matches!(
+                analysis.kind,
+                Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Show | Kind::Explain
+            );
+        if reply.state_change && (stored_code || changes_nothing_itself) {
             self.pin(PinReason::SessionState, analysis);
         }
     }

@@ -159,9 +159,9 @@ impl Session {
         self.note_executed(command, id, plan, reply);
         let status = reply.status.unwrap_or_default();
         if status.contains(StatusFlags::METADATA_CHANGED)
-            && let Some(statement) = self.statements.get(id)
+            && let Some((statement, info)) = self.statements.get(id).zip(self.pool.one_version())
         {
-            self.worker.memory.borrow_mut().forget_prepared(&statement.key);
+            self.worker.memory.borrow_mut().forget_prepared(&self.place(&info), &statement.key);
         }
         let mut spoiled = false;
         if let Some(statement) = self.statements.get_mut(id) {

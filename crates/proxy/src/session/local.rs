@@ -9,6 +9,8 @@ use super::facts::Diagnostics;
 use super::respond::Made;
 use super::tableless::words;
 use crate::mailbox::{KillKind, Mail};
+use crate::memory::Place;
+use crate::shared::ServerInfo;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use wire::codec::{Reader, put_lenenc_bytes};
@@ -44,7 +46,8 @@ impl Session {
         if !plain || !self.state_is_ordinary() {
             return Ok(false);
         }
-        let effect = self.worker.memory.borrow().set_effect(self.sql_text(command, start));
+        let Some(info) = self.pool.one_version() else { return Ok(false) };
+        let effect = self.worker.memory.borrow().set_effect(&self.place(&info), self.sql_text(command, start));
         let Some(effect) = effect else { return Ok(false) };
         if effect.changes.iter().any(|(name, _)| charsets::is_one(name)) && self.has_text_variables() {
             return Ok(false);
@@ -71,6 +74,11 @@ impl Session {
         ok.write(&mut payload, OK, self.caps);
         self.send_payload(&payload).await?;
         Ok(true)
+    }
+
+    /// Where what servers say to this session holds, all of them being of this version.
+    pub(super) fn place<'a>(&'a self, info: &'a ServerInfo) -> Place<'a> {
+        Place { hostgroup: self.pool.shared.id, server: None, version: &info.version, user: &self.user.name }
     }
 
     /// Settings under which the same SET text might mean something else.

@@ -32,6 +32,9 @@ const MAX_STATEMENTS: usize = 16382;
 /// Bytes of statement text kept prepared on one backend.
 const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
+/// Settings that decide how a statement's text is read, and what its columns look like.
+const MODE: [&str; 5] = ["sql_mode", "character_set_client", "collation_connection", "character_set_results", RESULTS_COLLATION];
+
 impl Session {
     /// Serves COM_STMT_PREPARE.
     pub(super) async fn prepare(&mut self, command: Incoming) -> Result<(), End> {
@@ -85,10 +88,10 @@ impl Session {
         text.into()
     }
 
-    /// Settings that decide how a statement's text is read, and what its columns look like.
+    /// The session's [`MODE`].
     pub(super) fn mode(&self) -> Text {
         let mut mode = Vec::new();
-        for name in ["sql_mode", "character_set_client", "collation_connection", "character_set_results", RESULTS_COLLATION] {
+        for name in MODE {
             mode.extend_from_slice(self.state.variables.get(name).map(|v| &**v).unwrap_or_default());
             mode.push(0);
         }
@@ -98,11 +101,12 @@ impl Session {
     }
 
     /// A server's fresh answer to the same PREPARE.
-    fn remembered(&self, key: &StatementKey) -> Option<(Vec<u8>, Capabilities, u16)> {
+    fn remembered(&self, key: &Arc<StatementKey>) -> Option<(Vec<u8>, Capabilities, u16)> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        let info = self.pool.one_version()?;
         let memory = self.worker.memory.borrow();
         let max_age = self.worker.snapshot().vars.prepared_metadata_max_age;
-        let known = memory.prepared(key, epoch, self.now_ms(), max_age)?;
+        let known = memory.prepared(&self.place(&info), key, epoch, self.now_ms(), max_age)?;
         Some((known.packets.clone(), known.caps, known.params))
     }
 
@@ -177,7 +181,9 @@ impl Session {
             at_ms: self.worker.clock.now_ms(),
         };
         let max = usize::try_from(self.worker.snapshot().vars.max_stmts_cache).unwrap_or(usize::MAX);
-        self.worker.memory.borrow_mut().learn_prepared(prepared, reply, max);
+        if let Some(info) = self.pool.one_version() {
+            self.worker.memory.borrow_mut().learn_prepared(&self.place(&info), prepared, reply, max);
+        }
     }
 
     async fn shrink_statements(&mut self) -> Result<(), Fault> {
@@ -278,22 +284,12 @@ impl Session {
         if let Some(found) = self.found_on_backend(id) {
             return Ok(found);
         }
-        let mode = self.mode();
-        if let Some(statement) = self.statements.get_mut(id).filter(|statement| *statement.key.mode != *mode) {
-            // Prepared anew under today's settings, it is another statement.
-            statement.key = Arc::new(StatementKey { mode: mode.clone(), ..(*statement.key).clone() });
-            let key = StatementKey { mode, ..(*statement.on_backend).clone() };
-            self.execute_as(id, key);
-            if let Some(found) = self.found_on_backend(id) {
-                return Ok(found);
-            }
-        }
         let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.on_backend)) else {
             return Err(self.unknown_statement(id, "mysqld_stmt_execute"));
         };
         // Prepared before the state is in force, it would be another statement.
         self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await?;
-        let reply = self.prepare_in_schema(&key).await?;
+        let reply = self.prepare_as_then(&key, ahead).await?;
         match (reply.error.clone(), prepare_ok(&reply)) {
             (Some(e), _) => {
                 if let Some(backend) = self.backend.as_mut() {
@@ -335,6 +331,31 @@ impl Session {
     fn knows_better(&self, analysis: &Analysis, fact: Option<sql::Fact>) -> bool {
         let own = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
         fact.is_none() && asks_now(analysis.kind) && analysis.facts.intersects(own)
+    }
+
+    /// A statement keeps the settings it was prepared under, whatever the session has set since: they decide how its text is read.
+    /// What brings the session's own back goes `ahead` of the execution.
+    async fn prepare_as_then(&mut self, key: &Arc<StatementKey>, ahead: &mut Ahead) -> Result<Collected, Fault> {
+        if *key.mode == *self.mode() {
+            return self.prepare_in_schema(key).await;
+        }
+        let now = self.state.variables.clone();
+        for (name, value) in MODE.iter().zip(key.mode.split(|byte| *byte == 0)) {
+            self.state.variables.set(name, Some(value).filter(|value| !value.is_empty()));
+        }
+        let readied = self.sync_state(ahead).await;
+        let sent = match readied {
+            Ok(()) => self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await,
+            Err(fault) => Err(fault),
+        };
+        let reply = match sent {
+            Ok(()) => self.prepare_in_schema(key).await,
+            Err(fault) => Err(fault),
+        };
+        self.state.variables = now;
+        let reply = reply?;
+        self.sync_state(ahead).await?;
+        Ok(reply)
     }
 
     /// A statement keeps the schema it was prepared in, whatever the session uses since.

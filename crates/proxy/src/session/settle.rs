@@ -390,15 +390,21 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
     tokio::time::timeout(limit, work).await.unwrap_or(Err(ResetError::Failed))
 }
 
+/// Whether a backend with these pins is closed rather than reset: what passes through is unknown, and MariaDB loses a prepared XA
+/// transaction with a reset, though not with a connection.
+pub fn outlives_reset(pins: PinSet) -> bool {
+    pins.contains(PinReason::Replication) || pins.contains(PinReason::Xa)
+}
+
 /// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.
 pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, pins: PinSet, running: bool) {
     if running && worker.snapshot().vars.kill_backend_connection_when_disconnect {
         return end_connection(worker, pool, backend).await;
     }
-    if running || pins.contains(PinReason::Replication) || backend.core.is_labelled {
+    if running || outlives_reset(pins) || backend.core.is_labelled {
         return drop(backend);
     }
-    if Safety::ResetOnRelease.is_off() || reset(&worker, &mut backend, false).await.is_ok() {
+    if Safety::ResetOnRelease.is_off() || reset(&worker, &mut backend, pins.contains(PinReason::Role)).await.is_ok() {
         pool.release(&worker, backend);
     }
 }

@@ -11,9 +11,11 @@ use super::leave::WISHES;
 use super::settle::{self, ResetError};
 use crate::backend::{Tracking, put_query};
 use crate::counters::count;
+use crate::memory::Place;
 use crate::safety::Safety;
 use crate::state::{self, Diff, diff};
 use sql::{Analysis, Facts, Kind};
+use std::sync::Arc;
 use wire::flags::Capabilities;
 
 /// What is to be sent ahead of the statement in the same write.
@@ -69,7 +71,10 @@ impl Session {
         if self.facts.insert_id == InsertId::Backend {
             return false;
         }
+        let triggers = matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace)
+            && self.worker.snapshot().vars.last_insert_id_in_triggers;
         analysis.facts.contains(Facts::LAST_INSERT_ID)
+            || triggers
             || settle::decides_insert_id(analysis)
             || !self.state.variables.is_empty() && self.state.variables.get("sql_auto_is_null").is_some()
     }
@@ -85,7 +90,7 @@ impl Session {
         }
     }
 
-    async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
+    pub(super) async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
         for last in [false, false, true] {
             let Some(backend) = self.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
             match diff(&self.state, &backend.core.state) {
@@ -150,8 +155,12 @@ impl Session {
     }
 
     async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
-        let known = sure && self.worker.memory.borrow().is_accepted(set);
+        let now = self.now_ms();
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let core = &backend.core;
+        let (server, info) = ((core.server.key.hostgroup, core.server.index), Arc::clone(&core.info));
+        let place = Place { hostgroup: server.0, server: Some(server.1), version: &info.version, user: &core.lane.user.name };
+        let known = sure && self.worker.memory.borrow().is_accepted(&place, set, now);
         if known {
             ahead.push(set, backend.core.caps);
         } else {
@@ -163,7 +172,7 @@ impl Session {
                         return Err(Fault::server(e));
                     }
                     backend.core.has_warnings |= reply.ok.warnings > 0;
-                    self.worker.memory.borrow_mut().accept(set);
+                    self.worker.memory.borrow_mut().accept(&place, set, now);
                 }
                 Err(e) => return Err(self.lost_before(&e)),
             }
