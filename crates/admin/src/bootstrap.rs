@@ -12,7 +12,7 @@ use model::config::text::to_text;
 use model::control::DataPlane;
 use model::fleet::Operator;
 use model::stats::StatsSource;
-use model::{Config, Snapshot};
+use model::{Config, Scope, Snapshot};
 use rusqlite::{OptionalExtension, params};
 
 use crate::commands::history;
@@ -26,6 +26,9 @@ use crate::process::Process;
 use crate::store::rows::{read, transaction, write};
 use crate::store::{self, DISK_FILE, Store, import, layout};
 use crate::watch;
+
+/// How many remarks on the configuration the log has at the start.
+const LOGGED: usize = 20;
 
 /// Which source holds when there are two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -245,6 +248,13 @@ impl Bootstrap {
     ) -> Result<(EngineHandle, JoinHandle<()>), AdminError> {
         if let Err(error) = history::remember(&self.store.admin, &self.config, "", "start") {
             tracing::warn!("the configuration at the start was not put into its history: {error}");
+        }
+        let found = crate::remarks::all(&self.config, &self.snapshot, &*plane, Scope::Dead);
+        for remark in found.iter().take(LOGGED) {
+            tracing::warn!("{remark}");
+        }
+        if found.len() > LOGGED {
+            tracing::warn!("{} more remarks on the configuration: CONFIG CHECK and SHOW WARNINGS", found.len() - LOGGED);
         }
         let (handle, jobs) = channel(self.config.clone());
         let handle = handle.with_audit(plane.clone());

@@ -130,7 +130,7 @@ fn single(column: &str, value: impl Into<String>) -> Reply {
 
 /// Done, with a word about it.
 fn done(affected: u64, info: impl Into<String>) -> Reply {
-    Reply::Ok { affected, info: info.into() }
+    Reply::Ok { affected, insert_id: 0, info: info.into(), warnings: Vec::new() }
 }
 
 fn refuse<T>(text: impl Into<String>) -> Result<T, AdminError> {
