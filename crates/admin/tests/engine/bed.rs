@@ -204,7 +204,7 @@ pub fn options(datadir: &Path, file: &str, precedence: Precedence) -> EngineOpti
     let path = datadir.join("proxysql.cnf");
     std::fs::write(&path, file).unwrap();
     let (config, _) = model::load(&path).unwrap();
-    EngineOptions { datadir: datadir.to_owned(), config_file: Some(path), file: config, precedence }
+    EngineOptions { datadir: datadir.to_owned(), config_file: Some(path), file: config, precedence, faults: None }
 }
 
 impl Bed {
