@@ -14,6 +14,7 @@ pub mod layers;
 mod process;
 pub mod show;
 mod variables;
+mod views;
 
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine, sql};
@@ -90,6 +91,7 @@ const TABLES: &[&[Command]] = &[
     clients::COMMANDS,
     explain::COMMANDS,
     failover::COMMANDS,
+    views::COMMANDS,
 ];
 
 /// The command that a statement is.

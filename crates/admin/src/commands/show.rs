@@ -131,7 +131,7 @@ fn table_status(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 }
 
 /// The table that is named at `index`, as `t`, `s.t` or with quotes, and the index behind it.
-fn qualified(statement: &Statement, index: usize) -> (Option<String>, String, usize) {
+pub(super) fn qualified(statement: &Statement, index: usize) -> (Option<String>, String, usize) {
     let first = statement.word(index);
     if statement.word(index + 1) == "." {
         return (Some(first.to_owned()), statement.word(index + 2).to_owned(), index + 3);
