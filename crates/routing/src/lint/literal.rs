@@ -83,7 +83,7 @@ fn stand_in(class: &Class) -> Option<u8> {
     }
 }
 
-/// The number or string in a text, with the sign before it, that the text's digest does not have.
+/// The number or string in a text, with the sign or word before it, that the text's digest does not have.
 fn literal(run: &[u8]) -> Option<&[u8]> {
     // Within a quoted name or a comment anything may stand.
     if run.contains(&b'`') || run.windows(2).any(|pair| pair == b"/*" || pair == b"*/") {
@@ -100,7 +100,8 @@ fn literal(run: &[u8]) -> Option<&[u8]> {
             byte if is_quote(byte) && has_sign => run.len().min(at + 2),
             _ => return None,
         };
-        Some(&run[if has_sign { before } else { at }..end])
+        let word = || run[..before].iter().rposition(u8::is_ascii_whitespace).map_or(0, |blank| blank + 1);
+        Some(&run[if has_sign { before } else { word() }..end])
     });
     // The digest of all of it decides: it knows what is a literal.
     let bare = |text: &[u8]| text.iter().filter(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase).collect::<Vec<u8>>();
