@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use model::config::Row;
 use model::config::text::to_text;
 use model::control::DataPlane;
 use model::fleet::Operator;
 use model::stats::StatsSource;
-use model::{Config, Snapshot};
+use model::{Config, ConfigError, Scope, Snapshot};
 use rusqlite::{OptionalExtension, params};
 
 use crate::commands::history;
-use crate::commands::layers::{everything, merge};
+use crate::commands::layers::{self, everything, merge};
 use crate::commands::show::collation_rows;
 use crate::engine::{Engine, first_runtime, now};
 use crate::error::AdminError;
@@ -26,6 +27,9 @@ use crate::process::Process;
 use crate::store::rows::{read, transaction, write};
 use crate::store::{self, DISK_FILE, Store, import, layout};
 use crate::watch;
+
+/// How many remarks on the configuration the log has at the start.
+const LOGGED: usize = 20;
 
 /// Which source holds when there are two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,6 +56,8 @@ pub struct EngineOptions {
     pub file: Config,
     /// Which holds.
     pub precedence: Precedence,
+    /// Finds what only the data plane knows to be wrong: patterns.
+    pub faults: Option<fn(&Snapshot) -> Vec<ConfigError>>,
 }
 
 /// A configuration that may run, and the databases that it is in.
@@ -88,19 +94,19 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     let is_first = !disk.exists();
     let edited = !is_first && modified_after(options.config_file.as_deref(), &disk);
     let store = Store::open(&options.datadir, lock)?;
-    notices.extend(import::upgrade(&store.admin, &disk)?);
-    layout::create_config(&store.admin, "main")?;
-    layout::create_history(&store.admin)?;
-    for db in [&store.admin, &store.stats] {
-        db.execute_batch("CREATE TABLE information_schema.dual (dummy VARCHAR); INSERT INTO information_schema.dual VALUES ('X')")?;
-    }
     let from_file = is_first || options.precedence == Precedence::Declarative;
-    let config = match from_file {
-        true => of_file(&store, &options)?,
-        false => of_database(&store, &options, &mut notices)?,
+    if !from_file && options.precedence == Precedence::Database && import::is_due(&store.admin)? {
+        // Before anything in it changes.
+        refuse_faulty(&store, &options, &disk)?;
+    }
+    let taken = take(&store, &options, &disk, from_file, &mut notices);
+    let (config, snapshot) = match taken {
+        Err(error) if !from_file => {
+            refuse_faulty(&store, &options, &disk)?;
+            return Err(error);
+        }
+        taken => taken?,
     };
-    let snapshot = Arc::new(Snapshot::compile(&config).map_err(AdminError::Config)?);
-    crate::commands::layers::check_admin(&config)?;
     if from_file || options.precedence == Precedence::Reload {
         save(&store, &config, &options)?;
     } else {
@@ -109,6 +115,51 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     fill_collations(&store)?;
     name_instance(&store, &config.globals.uuid)?;
     Ok(Bootstrap { config: Arc::new(config), snapshot, notices, store, options, operator: None })
+}
+
+/// Makes the tables that are missing, and finds the configuration that holds.
+fn take(
+    store: &Store,
+    options: &EngineOptions,
+    disk: &Path,
+    from_file: bool,
+    notices: &mut Vec<String>,
+) -> Result<(Config, Arc<Snapshot>), AdminError> {
+    notices.extend(import::upgrade(&store.admin, disk)?);
+    layout::create_config(&store.admin, "main")?;
+    layout::create_history(&store.admin)?;
+    for db in [&store.admin, &store.stats] {
+        db.execute_batch("CREATE TABLE information_schema.dual (dummy VARCHAR); INSERT INTO information_schema.dual VALUES ('X')")?;
+    }
+    let config = match from_file {
+        true => of_file(store, options)?,
+        false => of_database(store, options, notices)?,
+    };
+    let snapshot = Arc::new(Snapshot::compile(&config).map_err(AdminError::Config)?);
+    layers::check_admin(&config)?;
+    let find = options.faults.filter(|_| !from_file);
+    match find.map(|find| find(&snapshot)).unwrap_or_default() {
+        errors if errors.is_empty() => Ok((config, snapshot)),
+        errors => Err(AdminError::Config(errors)),
+    }
+}
+
+/// Refuses a database with faults, and names all of them. What they hide, patterns and references, is looked for in the rest.
+fn refuse_faulty(store: &Store, options: &EngineOptions, disk: &Path) -> Result<(), AdminError> {
+    let (config, mut errors) = import::look_through(&store.admin).map_err(|error| AdminError::file(disk, error))?;
+    errors.extend(Snapshot::compile(&config).err().unwrap_or_default());
+    // The rules that are not to blame so far compile by themselves.
+    let is_to_blame = |row: &&Row| errors.iter().any(|error| error.at.as_ref() == Some(&row.at));
+    let rules: Vec<Row> = config.rows("mysql_query_rules").iter().filter(|row| !is_to_blame(row)).cloned().collect();
+    let rules = Config { mysql: config.mysql.clone(), tables: [("mysql_query_rules", rules)].into(), ..Config::default() };
+    let patterns = options.faults.zip(Snapshot::compile(&rules).ok()).map(|(find, snapshot)| find(&snapshot));
+    errors.extend(patterns.unwrap_or_default());
+    let mut faults: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    faults.extend(layers::check_admin(&config).err().map(|error| error.to_string()));
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(AdminError::Database(disk.display().to_string(), faults)),
+    }
 }
 
 fn set_aside(disk: &Path) -> Result<(), AdminError> {
@@ -245,6 +296,13 @@ impl Bootstrap {
     ) -> Result<(EngineHandle, JoinHandle<()>), AdminError> {
         if let Err(error) = history::remember(&self.store.admin, &self.config, "", "start") {
             tracing::warn!("the configuration at the start was not put into its history: {error}");
+        }
+        let found = crate::remarks::all(&self.config, &self.snapshot, &*plane, Scope::Dead);
+        for remark in found.iter().take(LOGGED) {
+            tracing::warn!("{remark}");
+        }
+        if found.len() > LOGGED {
+            tracing::warn!("{} more remarks on the configuration: CONFIG CHECK and SHOW WARNINGS", found.len() - LOGGED);
         }
         let (handle, jobs) = channel(self.config.clone());
         let handle = handle.with_audit(plane.clone());

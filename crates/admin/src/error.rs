@@ -11,6 +11,9 @@ pub enum AdminError {
     /// A configuration was refused: how many faults, and the first few of them.
     #[error("{}", faults(.0))]
     Config(Vec<model::ConfigError>),
+    /// A database was refused: its name, and every fault of it.
+    #[error("{}", of_database(.0, .1))]
+    Database(String, Vec<String>),
     /// The command cannot be carried out.
     #[error("{0}")]
     Refused(String),
@@ -40,6 +43,15 @@ fn faults(errors: &[model::ConfigError]) -> String {
         0 | 1 => named.join(""),
         n if n <= NAMED_FAULTS => format!("{n} faults: {}", named.join("; ")),
         n => format!("{n} faults, of which the first {NAMED_FAULTS}: {}", named.join("; ")),
+    }
+}
+
+/// Each fault on a line of its own, with the file's name.
+fn of_database(file: &str, faults: &[String]) -> String {
+    let lines: Vec<String> = faults.iter().map(|fault| format!("{file}: {fault}")).collect();
+    match lines.len() {
+        1 => lines.join(""),
+        n => format!("{n} faults:\n{}", lines.join("\n")),
     }
 }
 

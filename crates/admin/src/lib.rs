@@ -21,6 +21,7 @@ mod live;
 pub mod metrics;
 pub mod outside;
 mod process;
+pub mod remarks;
 mod reply;
 pub mod scheduler;
 mod store;

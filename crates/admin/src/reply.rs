@@ -1,5 +1,7 @@
 //! What a session says to the engine and what it is told.
 
+use std::sync::Arc;
+
 /// What a session may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -20,6 +22,8 @@ pub struct SessionInfo {
     pub connection_id: u32,
     /// The schema it chose, if any.
     pub schema: Option<String>,
+    /// Warnings of the last statement that was none about warnings.
+    pub warnings: Arc<[String]>,
 }
 
 /// The answer to one statement. All values are text, as ProxySQL sends them.
@@ -36,8 +40,12 @@ pub enum Reply {
     Ok {
         /// Rows that were changed.
         affected: u64,
+        /// The id that was given to a row of a table that numbers its rows; else 0.
+        insert_id: u64,
         /// Text for people, often empty.
         info: String,
+        /// What SHOW WARNINGS lists afterwards.
+        warnings: Vec<String>,
     },
     /// It was refused, and nothing changed.
     Err {
@@ -53,7 +61,7 @@ pub enum Reply {
 impl Reply {
     /// Done, and nothing to say.
     pub fn done() -> Self {
-        Self::Ok { affected: 0, info: String::new() }
+        Self::Ok { affected: 0, insert_id: 0, info: String::new(), warnings: Vec::new() }
     }
 
     /// An error as the admin interface sends it: 1045 / 28000, as ProxySQL does for everything.

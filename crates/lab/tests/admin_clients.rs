@@ -68,6 +68,19 @@ const CLI: &[(&[&str], &str, &[&str])] = &[
     (&[], "DELIMITER //\nSELECT 'other'//\n", &["other"]),
     (&[], "status\n", &["Connection id:", "Current user:", "Server version:", "Protocol version:\t10", "Uptime:"]),
     (&["main"], "SELECT database();\nuse stats\nshow tables;\n", &["main", "stats_mysql_global"]),
+    (
+        &[
+            "-e",
+            "INSERT INTO mysql_query_rules (rule_id, active, username, apply) VALUES (5, 1, 'ghost', 1); LOAD MYSQL QUERY RULES TO RUNTIME; SHOW WARNINGS; \
+             SHOW COUNT(*) WARNINGS; SELECT @@warning_count AS n; SELECT 1; SHOW COUNT(*) WARNINGS; DELETE FROM mysql_query_rules; LOAD MYSQL QUERY RULES TO RUNTIME",
+        ],
+        "",
+        &[
+            "Warning\t1105\tmysql_query_rules, rule_id=5, column username: 'ghost' is no user of clients",
+            "@@session.warning_count\n1\n",
+            "n\n1\n1\n1\n@@session.warning_count\n0\n",
+        ],
+    ),
     (&["-X", "-e", "SELECT 1 AS one"], "", &["<field name=\"one\">1</field>"]),
     (&["-q", "-e", "SHOW VARIABLES LIKE 'mysql-threads'"], "", &["mysql-threads\t1"]),
     (&["--ssl", "--skip-ssl-verify-server-cert", "-e", "SELECT 'over TLS'"], "", &["over TLS"]),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::error::ConfigError;
 use crate::fleet::Placement;
+use crate::remark::{Remark, Scope};
 use crate::snapshot::Snapshot;
 use crate::stats::{StatsSource, Value};
 
@@ -88,6 +89,11 @@ pub trait DataPlane: StatsSource {
 
     /// The configuration in force.
     fn snapshot(&self) -> Arc<Snapshot>;
+
+    /// What is suspicious about the rules of a configuration, as far as `scope` goes.
+    fn remarks(&self, _snapshot: &Snapshot, _scope: Scope) -> Vec<Remark> {
+        Vec::new()
+    }
 
     /// Every server of every hostgroup as it is used now; those that serve no more and still have connections are
     /// OFFLINE_HARD.

@@ -70,7 +70,11 @@ impl ConfigError {
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.at, self.subject.split_once('.')) {
-            (Some(Origin::Row(label)), Some((_, column))) => write!(f, "{label}, column {column}: ")?,
+            (Some(Origin::Row(label)), Some((_, column))) => {
+                // The label names the rule.
+                let column = column.split_once(" of rule ").map_or(column, |(column, _)| column);
+                write!(f, "{label}, column {column}: ")?;
+            }
             (Some(Origin::Row(label)), None) => write!(f, "{label}: ")?,
             (Some(at), _) => write!(f, "{at}: ")?,
             (None, _) => {}

@@ -158,15 +158,6 @@ fn rules_have_their_defaults() {
 }
 
 #[test]
-fn users_without_servers_are_told() {
-    let text = "mysql_servers=({address=\"a\" hostgroup=1})\n\
-        mysql_users=({username=\"u\" default_hostgroup=1} {username=\"v\" default_hostgroup=2} \
-        {username=\"w\" active=0 default_hostgroup=3})";
-    let (_, notices) = loaded(text);
-    assert_eq!(notices, ["proxysql.cnf:2:63: mysql_users.default_hostgroup: hostgroup 2 of user 'v' has no servers"]);
-}
-
-#[test]
 fn every_table_can_be_given_empty() {
     for table in model::config::TABLES {
         loaded(&format!("{} = ( )", table.file_name));

@@ -16,6 +16,7 @@ use model::ConfigError;
 use model::HostgroupId;
 use model::control::{AdminEvent, DataPlane, Flush, RouteQuestion, RouteStep};
 use model::fleet::{Placement, UnderWay};
+use model::remark::{Remark, Scope};
 use model::snapshot::{ServerStatus, Snapshot};
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
 use std::path::PathBuf;
@@ -146,6 +147,13 @@ impl DataPlane for Control {
 
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.shared.in_force.load().snapshot)
+    }
+
+    fn remarks(&self, snapshot: &Snapshot, scope: Scope) -> Vec<Remark> {
+        match scope {
+            Scope::Dead => routing::dead(snapshot),
+            Scope::All => routing::lint(snapshot),
+        }
     }
 
     fn placements(&self) -> Vec<Placement> {

@@ -31,7 +31,7 @@ pub use dialect::Engine;
 pub use directives::obey;
 pub use explain::{ExplainedRule, Explanation};
 pub use firewall::{Firewall, Verdict};
-pub use lint::{Lint, lint};
+pub use lint::{dead, lint};
 pub use memo::Memo;
 pub use request::{Digest, KnownDigest, Request};
 pub use route::{Decider, Route};

@@ -4,11 +4,13 @@
 mod common;
 
 use common::{rules, snapshot};
-use routing::lint;
+use model::Remark;
+use routing::{dead, lint};
 
 /// `rule column: text` of each remark.
 fn remarks(text: &str) -> Vec<String> {
-    lint(&snapshot(text)).iter().map(|lint| format!("{} {}: {}", lint.rule_id, lint.column, lint.text)).collect()
+    let short = |remark: &Remark| remark.to_string().replacen("mysql_query_rules, rule_id=", "", 1).replacen(", column ", " ", 1);
+    lint(&snapshot(text)).iter().map(short).collect()
 }
 
 const USER: &str = "mysql_users = ( { username=\"app\" default_hostgroup=1 } )\n";
@@ -22,31 +24,56 @@ fn columns_without_effect() {
     );
 }
 
+const LATER: &str = "1 flagIN: never tried: flag 3 is first set by rule 2, and evaluation goes on with higher rules only \
+     (mysql-query_processor_iterations is 0); give this rule a higher rule_id than that";
+
+fn unset(rule: u32) -> String {
+    format!("{rule} flagIN: never tried: no rule that is reached sets flag 3; set flagOUT=3 in one before it, or flagIN=0 here")
+}
+
+fn ends(rule: u32, column: &str) -> String {
+    let text = "the chain ends here, and what this rule says holds; give a rule that is to follow this flagIN, or set apply=1";
+    format!("{rule} {column}: no higher rule has flagIN=3: {text}")
+}
+
 #[test]
-fn flags_that_nobody_sets() {
-    let cases: [(&str, &[&str]); 6] = [
-        ("rule_id=1 flagOUT=3\nrule_id=2 flagIN=3", &[]),
-        ("rule_id=1 next_query_flagIN=3\nrule_id=2 flagIN=3", &[]),
-        ("rule_id=1 mirror_flagOUT=3\nrule_id=2 flagIN=3", &[]),
-        ("rule_id=1 flagIN=3", &["1 flagIN: never tried: no rule that is reached sets flag 3"]),
-        (
-            "rule_id=1 flagIN=3\nrule_id=2 flagOUT=3",
-            &[
-                "1 flagIN: never tried: flag 3 is first set by rule 2, and evaluation goes on with higher rules only (mysql-query_processor_iterations is 0)",
-            ],
-        ),
-        ("rule_id=1 flagOUT=3 apply=1\nrule_id=2 flagIN=3", &["2 flagIN: never tried: no rule that is reached sets flag 3"]),
+fn flags_that_nobody_sets_or_reads() {
+    let weighted = r#"attributes="{\"flagOUTs\":[{\"id\":3,\"weight\":1}]}""#;
+    let nobody = |rule: u32, column: &str, whose: &str| {
+        format!("{rule} {column}: no rule has flagIN=3: {whose}; give the rules that are to follow this flagIN")
+    };
+    let further = "the session's further statements match no rule";
+    let cases: Vec<(String, Vec<String>)> = vec![
+        ("rule_id=1 flagOUT=3\nrule_id=2 flagIN=3".into(), vec![]),
+        (format!("rule_id=1 {weighted}\nrule_id=2 flagIN=3"), vec![]),
+        ("rule_id=1 next_query_flagIN=3\nrule_id=2 flagIN=3".into(), vec![]),
+        ("rule_id=1 mirror_flagOUT=3\nrule_id=2 flagIN=3".into(), vec![]),
+        ("rule_id=1 flagIN=3".into(), vec![unset(1)]),
+        ("rule_id=1 flagIN=3\nrule_id=2 flagOUT=3".into(), vec![LATER.into(), ends(2, "flagOUT")]),
+        ("rule_id=1 flagOUT=3 apply=1\nrule_id=2 flagIN=3".into(), vec![unset(2)]),
+        ("rule_id=1 flagOUT=3".into(), vec![ends(1, "flagOUT")]),
+        ("rule_id=1 flagOUT=3 apply=1".into(), vec![]),
+        ("rule_id=1 flagOUT=0".into(), vec![]),
+        (format!("rule_id=1 {weighted}"), vec![ends(1, "attributes")]),
+        ("rule_id=1 next_query_flagIN=3".into(), vec![nobody(1, "next_query_flagIN", further)]),
+        ("rule_id=1 next_query_flagIN=0".into(), vec![]),
+        ("rule_id=1 mirror_flagOUT=3".into(), vec![nobody(1, "mirror_flagOUT", "the copy matches no rule")]),
     ];
     for (rows, expected) in cases {
-        assert_eq!(remarks(&rules(rows)), expected, "{rows}");
+        assert_eq!(remarks(&rules(&rows)), expected, "{rows}");
     }
     let again = format!("mysql_variables = {{ query_processor_iterations=1 }} {}", rules("rule_id=1 flagIN=3\nrule_id=2 flagOUT=3"));
     assert_eq!(remarks(&again), Vec::<String>::new());
+    let fast = "mysql_query_rules_fast_routing = ({ username=\"\", schemaname=\"s\", flagIN=3, destination_hostgroup=1 })";
+    assert_eq!(remarks(&format!("{} {fast}", rules("rule_id=1 flagOUT=3"))), Vec::<String>::new());
 }
 
 #[test]
 fn rules_in_the_shadow() {
-    let shadow = |rule: u32, by: u32| vec![format!("{rule} apply: never reached: rule {by} applies to everything that this rule matches")];
+    let shadow = |rule: u32, by: u32| {
+        let then = "give this rule a lower rule_id than that, or delete it";
+        vec![format!("{rule} apply: never reached: rule {by} applies to everything that this rule matches; {then}")]
+    };
     let cases = [
         ("rule_id=1 apply=1\nrule_id=2 username=\"a\"", shadow(2, 1)),
         ("rule_id=1 match_digest=\".*\" apply=1\nrule_id=2 username=\"a\"", shadow(2, 1)),
@@ -57,11 +84,72 @@ fn rules_in_the_shadow() {
         ("rule_id=1 username=\"a\" apply=1\nrule_id=2 username=\"b\"", vec![]),
         ("rule_id=1 username=\"a\"\nrule_id=2 username=\"a\"", vec![]),
         ("rule_id=1 username=\"a\" apply=1\nrule_id=2", vec![]),
-        ("rule_id=1 flagIN=3 apply=1\nrule_id=2 flagOUT=3\nrule_id=3 flagIN=3", vec!["1 flagIN: never tried: flag 3 is first set by rule 2, and evaluation goes on with higher rules only (mysql-query_processor_iterations is 0)".to_owned()]),
+        ("rule_id=1 apply=1\nrule_id=2 flagIN=0 flagOUT=3\nrule_id=3 flagIN=3", shadow(2, 1)),
+        ("rule_id=1 flagIN=3 apply=1\nrule_id=2 flagOUT=3\nrule_id=3 flagIN=3", vec![LATER.to_owned()]),
     ];
     for (rows, expected) in cases {
         assert_eq!(remarks(&rules(rows)), expected, "{rows}");
     }
+}
+
+/// A digest has `?` for literals. What is told is certain; what is not certain is not told.
+#[test]
+fn digests_without_their_literals() {
+    let asked = [
+        ("^SELECT a FROM t WHERE id=1", "=1"),
+        ("WHERE id = 1$", "= 1"),
+        ("WHERE id\\s*=\\s*[0-9]+", "=1"),
+        ("WHERE id = \\d+ AND", "= 1"),
+        ("^SELECT a FROM t LIMIT 10", "LIMIT 10"),
+        ("IN \\(1", "(1"),
+        ("name='bob'", "='b"),
+        ("WHERE name = 'bob' LIMIT", "= 'b"),
+        ("(id=1)", "=1"),
+    ];
+    for (pattern, piece) in asked {
+        let escaped = pattern.replace('\\', "\\\\");
+        let told = remarks(&rules(&format!("rule_id=1 match_digest=\"{escaped}\"")));
+        let piece = piece.escape_debug();
+        assert_eq!(told.len(), 1, "{pattern}: {told:?}");
+        let wanted =
+            format!("1 match_digest: asks for '{piece}', and digests have ? where statements have numbers and strings: it never matches;");
+        assert!(told[0].starts_with(&wanted), "{pattern}: {told:?}");
+    }
+    let silent = [
+        "WHERE id=\\?",
+        "WHERE id=?",
+        "FROM sbtest1",
+        "FROM t1 WHERE a.b2=\\?",
+        "FROM `t 1`",
+        "FROM t(1|2)",
+        "WHERE id=(1|\\?)",
+        "WHERE (id=1)?",
+        "/\\* id=1 \\*/",
+        "^SELECT .{0,10} FROM",
+        "1",
+        "^1",
+        "=1st",
+        "don't",
+    ];
+    for pattern in silent {
+        let escaped = pattern.replace('\\', "\\\\");
+        let told = remarks(&rules(&format!("rule_id=1 match_digest=\"{escaped}\"")));
+        assert_eq!(told, Vec::<String>::new(), "{pattern}");
+    }
+    let negated = remarks(&rules("rule_id=1 match_digest=\"id=1\" negate_match_pattern=1"));
+    assert!(negated[0].contains("being negated always holds"), "{negated:?}");
+    let kept = format!("mysql_variables = {{ query_digests_keep_comment=true }} {}", rules("rule_id=1 match_digest=\"id=1\""));
+    assert_eq!(remarks(&kept), Vec::<String>::new());
+    assert_eq!(remarks(&rules("rule_id=1 match_pattern=\"id=1\"")), Vec::<String>::new());
+}
+
+/// Every LOAD asks, so it must not take longer than the number of rules does.
+#[test]
+fn a_hundred_thousand_rules_are_looked_through() {
+    let rows: String =
+        (1..=100_000).map(|id| format!("rule_id={id} username=\"u{id}\" match_digest=\"^SELECT {id}\" flagOUT=3 apply=1\n")).collect();
+    let snapshot = snapshot(&rules(&rows));
+    assert_eq!(dead(&snapshot).len(), 100_000);
 }
 
 #[test]

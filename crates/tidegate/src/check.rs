@@ -1,7 +1,8 @@
 //! `tidegate check FILE`: is a configuration usable, and does it do what its author thinks?
 
 use anyhow::{Result, bail};
-use model::Snapshot;
+use model::remark::Places;
+use model::{ConfigError, Snapshot};
 use routing::{Options, RuleSet};
 use std::path::Path;
 
@@ -15,21 +16,31 @@ pub fn check(file: &Path) -> Result<()> {
         Ok(snapshot) => snapshot,
         Err(errors) => return refuse(file, &errors),
     };
-    if let Err(errors) = RuleSet::compile(&snapshot.rules, Options::from_variables(&snapshot.vars)) {
+    let errors = patterns(&snapshot);
+    if !errors.is_empty() {
         return refuse(file, &errors);
     }
     for notice in &notices {
         println!("note: {notice}");
     }
-    let lints = routing::lint(&snapshot);
-    for lint in &lints {
-        println!("warning: {}: mysql_query_rules, rule_id={}, column {}: {}", file.display(), lint.rule_id, lint.column, lint.text);
+    let mut remarks = model::config::remarks::references(&config, &snapshot);
+    remarks.extend(routing::lint(&snapshot));
+    remarks.extend(admin::remarks::scripts(&config));
+    let places = Places::of(&config);
+    for remark in &remarks {
+        let at = places.find(remark).map_or_else(|| file.display().to_string(), |origin| origin.to_string());
+        println!("warning: {at}: {remark}");
     }
-    println!("{}: usable, {} note(s), {} warning(s)", file.display(), notices.len(), lints.len());
+    println!("{}: usable, {} note(s), {} warning(s)", file.display(), notices.len(), remarks.len());
     Ok(())
 }
 
-fn refuse(file: &Path, errors: &[model::ConfigError]) -> Result<()> {
+/// Patterns of rules that cannot be used.
+pub fn patterns(snapshot: &Snapshot) -> Vec<ConfigError> {
+    RuleSet::compile(&snapshot.rules, Options::from_variables(&snapshot.vars)).err().unwrap_or_default()
+}
+
+fn refuse(file: &Path, errors: &[ConfigError]) -> Result<()> {
     for error in errors {
         println!("error: {error}");
     }

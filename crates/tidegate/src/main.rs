@@ -52,7 +52,7 @@ fn run(cli: &Cli) -> Result<()> {
     raise_descriptor_limit();
     let _pidfile = PidFile::write(&file.globals.pidfile, &datadir)?;
     let precedence = precedence(cli);
-    let options = EngineOptions { datadir: datadir.clone(), config_file, file, precedence };
+    let options = EngineOptions { datadir: datadir.clone(), config_file, file, precedence, faults: Some(check::patterns) };
     let found = bootstrap(options).context("configuration")?;
     for notice in &found.notices {
         tracing::warn!("{notice}");

@@ -1,8 +1,11 @@
 //! What drivers and tools send before their user says a word: answered so that they go on.
 
+use std::fs;
+
 use super::{Answer, Command, done, for_all, open, rows as reply};
 use crate::engine::{Ask, Engine};
-use crate::reply::Reply;
+use crate::process::Process;
+use crate::reply::{Reply, SessionInfo};
 
 /// Statements that are answered OK and do nothing. There are no transactions: each statement stands alone, as in ProxySQL.
 pub(super) const COMMANDS: &[Command] = &[
@@ -19,9 +22,18 @@ pub(super) const COMMANDS: &[Command] = &[
     for_all(open("SELECT $$", |_, _| {
         Ok(Reply::Err { code: 1054, sqlstate: "42S22", text: "Unknown column '$$' in 'field list'".to_owned() })
     })),
-    for_all(open("SHOW WARNINGS", |_, _| Ok(reply(&["Level", "Code", "Message"], Vec::new())))),
+    for_all(open("SHOW WARNINGS", |_, ask| {
+        let line = |text: &String| ["Warning", WARNING, text].iter().map(|value| Some((*value).to_owned())).collect();
+        Ok(reply(&["Level", "Code", "Message"], ask.session.warnings.iter().map(line).collect()))
+    })),
     for_all(open("SHOW ERRORS", |_, _| Ok(reply(&["Level", "Code", "Message"], Vec::new())))),
-    for_all(open("SHOW COUNT", |_, _| Ok(reply(&["@@session.warning_count"], vec![vec![Some("0".to_owned())]])))),
+    for_all(open("SHOW COUNT", |_, ask| {
+        let (column, count) = match ask.statement.rest(2).to_ascii_uppercase().contains("ERRORS") {
+            true => ("@@session.error_count", 0),
+            false => ("@@session.warning_count", ask.session.warnings.len()),
+        };
+        Ok(reply(&[column], vec![vec![Some(count.to_string())]]))
+    })),
     for_all(open("SHOW ENGINES", |_, _| {
         let line = ["SQLite", "DEFAULT", "The admin interface's tables", "NO", "NO", "NO"];
         let line = line.iter().map(|value| Some((*value).to_owned())).collect();
@@ -46,6 +58,9 @@ fn nothing(_: &mut Engine, _: &Ask<'_>) -> Answer {
     Ok(Reply::done())
 }
 
+/// MySQL's number for what has none of its own (ER_UNKNOWN_ERROR).
+const WARNING: &str = "1105";
+
 /// System variables that clients ask for; names in lower case. Values are those of a server with default settings.
 const VARIABLES: &[(&str, &str)] = &[
     ("auto_increment_increment", "1"),
@@ -65,13 +80,19 @@ const VARIABLES: &[(&str, &str)] = &[
     ("error_count", "0"),
     ("event_scheduler", "OFF"),
     ("foreign_key_checks", "1"),
+    ("explicit_defaults_for_timestamp", "1"),
+    ("group_concat_max_len", "1024"),
     ("have_openssl", "YES"),
+    ("have_query_cache", "NO"),
     ("have_ssl", "YES"),
     ("identity", "0"),
     ("init_connect", ""),
+    ("innodb_lock_wait_timeout", "50"),
     ("innodb_read_only", "0"),
     ("interactive_timeout", "28800"),
     ("last_insert_id", "0"),
+    ("lc_messages", "en_US"),
+    ("lc_time_names", "en_US"),
     ("license", "Apache-2.0"),
     ("log_bin", "0"),
     ("lower_case_file_system", "OFF"),
@@ -109,15 +130,39 @@ const VARIABLES: &[(&str, &str)] = &[
     ("version_compile_machine", "x86_64"),
     ("version_compile_os", "Linux"),
     ("wait_timeout", "28800"),
-    ("warning_count", "0"),
 ];
 
+/// The MySQL whose ways SQLAlchemy, Django and their like may expect, as far as SQLite has them.
+const LIKE_MYSQL: &str = "8.4.0";
+
+/// What VERSION() and `@@version` say: in the form that drivers read, and with our own. That alone is `@@admin-version`.
+pub fn version(process: &dyn Process) -> String {
+    format!("{LIKE_MYSQL}-Tidegate-{}", process.version())
+}
+
 /// What `@@name` and SHOW VARIABLES LIKE answer beside the proxy's own variables.
-pub fn variables(engine: &Engine) -> Vec<(String, String)> {
+pub fn variables(engine: &Engine, session: &SessionInfo) -> Vec<(String, String)> {
     let read_only = if engine.is_read_only() { "1" } else { "0" };
-    let more = [("version", engine.process.version()), ("read_only", read_only.to_owned()), ("super_read_only", read_only.to_owned())];
+    let more = [
+        ("version", version(&*engine.process)),
+        ("read_only", read_only.to_owned()),
+        ("super_read_only", read_only.to_owned()),
+        ("hostname", fs::read_to_string(HOSTNAME).unwrap_or_default().trim().to_owned()),
+        ("port", port(&engine.runtime().admin.mysql_ifaces)),
+        ("warning_count", session.warnings.len().to_string()),
+    ];
     let fixed = VARIABLES.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     fixed.chain(more.into_iter().map(|(name, value)| (name.to_owned(), value))).collect()
+}
+
+/// Where Linux keeps the machine's name.
+const HOSTNAME: &str = "/proc/sys/kernel/hostname";
+
+/// The port of the first address of `admin-mysql_ifaces`; 0 for a socket.
+fn port(ifaces: &str) -> String {
+    let first = ifaces.split(';').next().unwrap_or_default();
+    let port = first.rsplit_once(':').and_then(|(_, port)| port.trim().parse::<u16>().ok());
+    port.unwrap_or_default().to_string()
 }
 
 /// Whether a session may set this variable, which changes nothing.

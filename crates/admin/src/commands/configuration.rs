@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use model::Scope;
 use model::config::diff::{Difference, Sheet, diff};
 
 use super::layers::{MODULES, Module, everything, load};
@@ -9,6 +10,7 @@ use super::{Answer, Command, done, exact, history, open, refuse, rows as reply};
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine};
 use crate::error::AdminError;
+use crate::remarks;
 use crate::store::rows;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -40,13 +42,13 @@ fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     })?;
     let is_new = !diff(&Sheet::of(&config), &Sheet::of(&runtime)).is_empty();
     let modules: Vec<&'static Module> = MODULES.iter().collect();
-    let info = match is_new {
+    let reply = match is_new {
         true => engine.adopt(config, &modules, ask)?,
-        false => "nothing differs from what is in force".to_owned(),
+        false => done(0, "nothing differs from what is in force"),
     };
     let (db, runtime) = (&engine.store.admin, engine.runtime());
     rows::transaction(db, || rows::write(db, "disk", &everything(), &runtime))?;
-    Ok(done(0, info))
+    Ok(reply)
 }
 
 /// The file that is named, else the configuration file.
@@ -58,11 +60,12 @@ fn file(engine: &Engine, named: &str) -> Result<PathBuf, AdminError> {
     }
 }
 
-/// `CONFIG CHECK`: what CONFIG APPLY would refuse.
+/// `CONFIG CHECK`: what CONFIG APPLY would refuse, and what `tidegate check` would remark on.
 fn check(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let config = rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())?;
-    engine.check(&config)?;
-    Ok(done(0, "memory can be loaded"))
+    let snapshot = engine.check(&config)?;
+    let found = remarks::all(&config, &snapshot, &*engine.plane, Scope::All);
+    Ok(remarks::told(vec!["memory can be loaded".to_owned()], &found))
 }
 
 /// `CONFIG DIFF [left] [right]`: memory against runtime where nothing else is said.

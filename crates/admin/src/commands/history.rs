@@ -12,7 +12,7 @@ use model::config::text::to_text;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::layers::{MODULES, Module, everything};
-use super::{Answer, checksum, done, refuse, rows as reply};
+use super::{Answer, checksum, refuse, rows as reply};
 use crate::engine::{Ask, Engine, now};
 use crate::error::AdminError;
 use crate::store::layout::HISTORY_TABLE;
@@ -109,8 +109,8 @@ pub(super) fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     engine.check(&config)?;
     let modules: Vec<&'static Module> = MODULES.iter().collect();
     let kept = config.clone();
-    let info = engine.adopt(config, &modules, ask)?;
+    let reply = engine.adopt(config, &modules, ask)?;
     let db = &engine.store.admin;
     rows::transaction(db, || rows::write(db, "main", &everything(), &kept))?;
-    Ok(done(0, info))
+    Ok(reply)
 }

@@ -134,7 +134,7 @@ fn carry_out(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 pub(super) fn load(engine: &mut Engine, modules: &[&'static Module], ask: &Ask<'_>) -> Answer {
     let parts: Vec<Part> = modules.iter().map(|module| module.part).collect();
     let config = rows::read(&engine.store.admin, "main", &parts, &engine.runtime())?;
-    Ok(done(0, engine.adopt(config, modules, ask)?))
+    engine.adopt(config, modules, ask)
 }
 
 /// What stands for the name in `LOAD MYSQL USER name TO RUNTIME`, in quotes or bare.
@@ -172,7 +172,7 @@ fn load_user(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let others = runtime.rows("mysql_users").iter().filter(|row| !is_it(row));
     let rows = others.chain(memory.rows("mysql_users").iter().filter(is_it)).cloned().collect();
     config.tables.insert("mysql_users", rows);
-    Ok(done(0, engine.adopt(config, &[module], ask)?))
+    engine.adopt(config, &[module], ask)
 }
 
 /// Memory to disk. What could not be loaded is not saved: the proxy would not start with it.

@@ -14,6 +14,7 @@ pub mod layers;
 mod process;
 pub mod show;
 mod variables;
+mod views;
 
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine, sql};
@@ -90,6 +91,7 @@ const TABLES: &[&[Command]] = &[
     clients::COMMANDS,
     explain::COMMANDS,
     failover::COMMANDS,
+    views::COMMANDS,
 ];
 
 /// The command that a statement is.
@@ -130,7 +132,7 @@ fn single(column: &str, value: impl Into<String>) -> Reply {
 
 /// Done, with a word about it.
 fn done(affected: u64, info: impl Into<String>) -> Reply {
-    Reply::Ok { affected, info: info.into() }
+    Reply::Ok { affected, insert_id: 0, info: info.into(), warnings: Vec::new() }
 }
 
 fn refuse<T>(text: impl Into<String>) -> Result<T, AdminError> {

@@ -102,10 +102,16 @@ impl Filter {
 fn tables(engine: &mut Engine, ask: &Ask<'_>, index: usize, is_full: bool) -> Answer {
     let filter = Filter::read(ask.statement, index, "tables")?;
     let schema = filter.schema(ask)?;
-    let (more, kind) = if is_full { (", Table_type", ", 'BASE TABLE' AS Table_type") } else { ("", "") };
+    let more = if is_full { ", Table_type" } else { "" };
+    // TEMP views are what CREATE VIEW made where `main` could not hold them.
+    let temporary = match (ask.who, schema) {
+        (Role::Admin, "main") => "UNION ALL SELECT name, type FROM temp.sqlite_master WHERE type = 'view'",
+        _ => "",
+    };
     let text = format!(
-        "SELECT tables{more} FROM (SELECT name AS tables{kind} FROM {schema}.sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite|_%' ESCAPE '|') \
-         WHERE {} ORDER BY tables",
+        "SELECT tables{more} FROM (SELECT name AS tables, IIF(type = 'view', 'VIEW', 'BASE TABLE') AS Table_type FROM \
+         (SELECT name, type FROM {schema}.sqlite_master {temporary}) \
+         WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite|_%' ESCAPE '|') WHERE {} ORDER BY tables",
         filter.condition
     );
     run(engine, ask, &text)
@@ -125,7 +131,7 @@ fn table_status(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 }
 
 /// The table that is named at `index`, as `t`, `s.t` or with quotes, and the index behind it.
-fn qualified(statement: &Statement, index: usize) -> (Option<String>, String, usize) {
+pub(super) fn qualified(statement: &Statement, index: usize) -> (Option<String>, String, usize) {
     let first = statement.word(index);
     if statement.word(index + 1) == "." {
         return (Some(first.to_owned()), statement.word(index + 2).to_owned(), index + 3);
@@ -143,7 +149,8 @@ fn qualified(statement: &Statement, index: usize) -> (Option<String>, String, us
 
 /// Where a table is looked for: the schema that is named, else all that the session sees.
 fn places(schema: Option<&str>, who: Role) -> Vec<&'static str> {
-    schemas(who).filter(|known| schema.is_none_or(|schema| schema.eq_ignore_ascii_case(known))).collect()
+    let temporary = (who == Role::Admin).then_some("temp");
+    temporary.into_iter().chain(schemas(who)).filter(|known| schema.is_none_or(|schema| schema.eq_ignore_ascii_case(known))).collect()
 }
 
 fn create_table(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
@@ -158,8 +165,9 @@ fn create_table(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     missing(&name)
 }
 
-fn missing<T>(name: &str) -> Result<T, AdminError> {
-    Err(AdminError::Sql(format!("no such table: {name}")))
+/// With MySQL's own number, which libraries look for when they ask whether a table is there.
+fn missing(name: &str) -> Answer {
+    Ok(Reply::Err { code: 1146, sqlstate: "42S02", text: format!("ProxySQL Admin Error: no such table: {name}") })
 }
 
 fn fields(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {
@@ -234,7 +242,7 @@ fn own_variables(engine: &mut Engine, ask: &Ask<'_>, pattern: &str) -> Answer {
 fn variables(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {
     let filter = Filter::read(ask.statement, index, "Variable_name")?;
     let server: Vec<String> =
-        clients::variables(engine).iter().map(|(name, value)| format!("({}, {})", literal(name), literal(value))).collect();
+        clients::variables(engine, ask.session).iter().map(|(name, value)| format!("({}, {})", literal(name), literal(value))).collect();
     let server = format!("SELECT column1 AS Variable_name, column2 AS Value FROM (VALUES {})", server.join(", "));
     let own = format!("SELECT {NAMES} FROM main.global_variables");
     let source = match (ask.who, filter.condition.as_str()) {

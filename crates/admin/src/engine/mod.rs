@@ -23,6 +23,7 @@ use crate::handle::{Job, Jobs, Wake};
 use crate::history::History;
 use crate::live::{Live, Runtime};
 use crate::process::{Process, Stop};
+use crate::remarks;
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::store::Store;
 use orders::{Orders, Work};
@@ -88,6 +89,7 @@ impl Engine {
         let settings = live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone();
         let history = History::new(&settings.admin, now_ms());
         store.guard.make_way_for(jobs.administrators.clone());
+        store.facts.name_version(commands::clients::version(&*process));
         let (after, orders) = (After::Nothing, Orders::default());
         Self { store, live, plane, process, config_file, read_only: None, after, operator: None, orders, jobs, history, clock }
     }
@@ -197,9 +199,9 @@ impl Engine {
         self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
-    /// What `@@name` and VERSION() answer from now on.
-    pub fn describe_variables(&self, who: Role) -> Result<(), AdminError> {
-        let mut variables = commands::clients::variables(self);
+    /// What `@@name` answers from now on.
+    pub fn describe_variables(&self, who: Role, session: &SessionInfo) -> Result<(), AdminError> {
+        let mut variables = commands::clients::variables(self, session);
         if who == Role::Admin {
             for module in ["mysql", "admin"] {
                 let own = crate::store::rows::variables(&self.store.admin, "main", module)?;
@@ -209,7 +211,7 @@ impl Engine {
         }
         let counters = self.live.read_stats("stats_mysql_global", model::stats::Reading::Keep).unwrap_or_default();
         variables.extend(counters.iter().filter_map(|row| Some((text(row.first()?).to_ascii_lowercase(), text(row.get(1)?)))));
-        self.store.facts.describe(self.process.version(), variables);
+        self.store.facts.describe(variables);
         Ok(())
     }
 
@@ -221,10 +223,12 @@ impl Engine {
         Ok(snapshot)
     }
 
-    /// Puts `config` in force, of which `modules` were loaded. On an error nothing has changed. Answers what its operator
+    /// Puts `config` in force, of which `modules` were loaded. On an error nothing has changed. The answer says what its operator
     /// should know.
-    pub fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<String, AdminError> {
+    pub fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<Reply, AdminError> {
         let snapshot = self.check(&config)?;
+        let loaded: Vec<&str> = modules.iter().flat_map(|module| module.part.tables).copied().collect();
+        let found = remarks::after_load(&config, &snapshot, &*self.plane, &loaded);
         let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
         if is_for_admin {
             let opened = self.plane.log_tls_keys(&config.admin.ssl_keylog_file);
@@ -245,14 +249,11 @@ impl Engine {
             layers::count(&mut runtime, modules, now());
         }
         self.jobs.publish(config.clone());
-        if modules.iter().any(|module| matches!(module.words, "MYSQL USERS" | "MYSQL SERVERS")) {
-            notes.extend(model::config::references::users_without_servers(&config));
-        }
         if let Err(error) = commands::history::remember(&self.store.admin, &config, &ask.session.user, &ask.statement.text) {
             tracing::warn!("the configuration in force was not put into its history: {error}");
             notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
         }
-        Ok(notes.join("; "))
+        Ok(remarks::told(notes, &found))
     }
 }
 

@@ -1,14 +1,18 @@
 //! Runs a session's own SQL: within its rights, for a bounded time, with a bounded answer.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use model::config::ddl;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
 
 use super::Engine;
+use super::statement::{Token, tokens};
 use crate::error::AdminError;
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::store::Level;
+use crate::store::rows::description;
 
 /// How long one statement may run: all sessions wait for it.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -24,9 +28,10 @@ pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Resu
         Role::Admin if engine.is_read_only() => Level::ReadOnly,
         Role::Admin => Level::Admin,
     };
+    let sql = &*as_sqlite(sql);
     let has_variables = sql.contains("@@");
     if has_variables {
-        engine.describe_variables(who)?;
+        engine.describe_variables(who, session)?;
     }
     let db = engine.connection(who);
     engine.live.begin_statement();
@@ -66,7 +71,11 @@ fn query(db: &Connection, sql: &str) -> rusqlite::Result<Reply> {
     if statement.column_count() == 0 {
         let affected = statement.execute([])?;
         let affected = if statement.readonly() { 0 } else { u64::try_from(affected).unwrap_or(u64::MAX) };
-        return Ok(Reply::Ok { affected, info: String::new() });
+        let insert_id = match affected > 0 && fills_numbered_table(sql) {
+            true => u64::try_from(db.last_insert_rowid()).unwrap_or_default(),
+            false => 0,
+        };
+        return Ok(Reply::Ok { affected, insert_id, info: String::new(), warnings: Vec::new() });
     }
     let columns = statement.column_names().map(without_variables).collect::<Vec<_>>();
     let (mut rows, mut size) = (Vec::new(), 0);
@@ -94,6 +103,43 @@ fn text(value: ValueRef<'_>) -> Option<Vec<u8>> {
 /// A number as SQLite shows it: always with a point.
 fn real(number: f64) -> String {
     format!("{number:?}")
+}
+
+/// What libraries write in MySQL's words and SQLite has in others, or needs not: statements stand alone here.
+fn as_sqlite(sql: &str) -> Cow<'_, str> {
+    let mut first = tokens(sql);
+    let is = |token: Option<&Token>, word: &str| token.is_some_and(|token| !token.is_quoted && token.text.eq_ignore_ascii_case(word));
+    let (verb, second) = (first.next(), first.next());
+    if is(verb.as_ref(), "insert") && is(second.as_ref(), "ignore") {
+        let rest = second.and_then(|token| sql.get(token.end..)).unwrap_or_default();
+        return Cow::Owned(format!("INSERT OR IGNORE{rest}"));
+    }
+    // The last words are looked at first: most statements are read no further.
+    let ends_so = sql.len().checked_sub("update".len()).and_then(|at| sql.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case("update"));
+    if is(verb.as_ref(), "select") && ends_so {
+        let all: Vec<Token> = tokens(sql).collect();
+        if let [.., before, last] = all.as_slice()
+            && is(Some(before), "for")
+            && is(Some(last), "update")
+        {
+            return Cow::Borrowed(sql.get(..before.start).unwrap_or(sql));
+        }
+    }
+    Cow::Borrowed(sql)
+}
+
+/// Whether a statement inserts into a table whose rows are given numbers.
+fn fills_numbered_table(sql: &str) -> bool {
+    let words: Vec<String> = tokens(sql).take(8).map(|token| token.text.to_ascii_lowercase()).collect();
+    let is_insert = words.first().is_some_and(|verb| verb == "insert" || verb == "replace");
+    let after = words.iter().position(|word| word == "into").map_or(&[][..], |at| &words[at + 1..]);
+    let name = match after {
+        [_, dot, name, ..] if dot == "." => name,
+        [schema, name, ..] if schema.ends_with('.') => name,
+        [name, ..] => name.rsplit('.').next().unwrap_or(name),
+        [] => return false,
+    };
+    is_insert && description(name).is_some_and(ddl::numbers_itself)
 }
 
 /// `@@name` is no expression to SQLite: a function stands in for it.
@@ -156,6 +202,29 @@ fn without_variables(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_mysql() {
+        for (sql, sqlite) in [
+            ("insert ignore into t values (1)", "INSERT OR IGNORE into t values (1)"),
+            ("SELECT * FROM t WHERE a = 'FOR UPDATE' for update", "SELECT * FROM t WHERE a = 'FOR UPDATE' "),
+            ("SELECT 'for update'", "SELECT 'for update'"),
+            ("SELECT a AS \"update\" FROM t", "SELECT a AS \"update\" FROM t"),
+            ("SELECT 1", "SELECT 1"),
+            ("é", "é"),
+        ] {
+            assert_eq!(as_sqlite(sql), sqlite);
+        }
+        for (sql, fills) in [
+            ("INSERT INTO mysql_query_rules (active) VALUES (1)", true),
+            ("REPLACE INTO main.`scheduler` VALUES (1)", true),
+            ("INSERT OR IGNORE INTO scheduler VALUES (1)", true),
+            ("INSERT INTO mysql_servers VALUES (1)", false),
+            ("UPDATE scheduler SET id = 1", false),
+        ] {
+            assert_eq!(fills_numbered_table(sql), fills, "{sql}");
+        }
+    }
 
     #[test]
     fn variables_become_calls_and_names_stay() {

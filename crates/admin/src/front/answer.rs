@@ -63,8 +63,10 @@ impl Follows {
 /// Puts a reply; the caller flushes.
 pub async fn put_reply(packets: &mut Packets, caps: Capabilities, reply: &Reply, form: Form, follows: Follows) -> io::Result<()> {
     match reply {
-        Reply::Ok { affected, info } => {
-            let ok = OkPacket { affected_rows: *affected, status: follows.status(), info: info.as_bytes(), ..OkPacket::default() };
+        Reply::Ok { affected, insert_id, info, warnings } => {
+            let (status, warnings) = (follows.status(), u16::try_from(warnings.len()).unwrap_or(u16::MAX));
+            let (affected_rows, last_insert_id, info) = (*affected, *insert_id, info.as_bytes());
+            let ok = OkPacket { affected_rows, last_insert_id, status, warnings, info, ..OkPacket::default() };
             put_ok(packets, caps, OK, &ok).await
         }
         Reply::Err { code, sqlstate, text } => put_err(packets, caps, *code, sqlstate, text).await,

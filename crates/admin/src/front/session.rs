@@ -60,7 +60,8 @@ pub async fn serve(login: Login, id: u32, seat: Held, shared: Arc<Shared>) -> En
     if known.role != Role::Admin && shared.seats.count() > settings.max_connections {
         return login.refuse(1040, "08004", "Too many connections".to_owned()).await;
     }
-    let info = SessionInfo { user: known.user, peer: login.host.clone(), connection_id: id, schema: known.schema };
+    let info =
+        SessionInfo { user: known.user, peer: login.host.clone(), connection_id: id, schema: known.schema, ..SessionInfo::default() };
     login.trace.enters(info.schema.as_deref());
     let mut session = Session { login, shared, seat, info, role: known.role, statements: Statements::default() };
     let end = session.run().await.unwrap_or_else(|end| end);
@@ -155,10 +156,17 @@ impl Session {
     /// Executes one statement and puts its answer; false when it failed, which ends a series.
     async fn run_sql(&mut self, sql: Vec<u8>, form: Form, follows: Follows) -> Result<bool, End> {
         let schema = split::used_schema(&sql);
+        let keeps_warnings = split::keeps_warnings(&sql);
         let reply = self.shared.engine.execute(self.role, &self.info, sql).await;
         let failed = matches!(reply, Reply::Err { .. });
         if schema.is_some() && !failed {
             self.info.schema = schema;
+        }
+        if !keeps_warnings {
+            self.info.warnings = match &reply {
+                Reply::Ok { warnings, .. } => warnings.as_slice().into(),
+                Reply::Rows { .. } | Reply::Err { .. } => Arc::default(),
+            };
         }
         answer::put_reply(&mut self.login.packets, self.login.caps, &reply, form, follows).await?;
         Ok(!failed)
@@ -191,11 +199,13 @@ impl Session {
         let proving = timeout(LOGIN_TIMEOUT, self.login.change(payload, &settings));
         let Known { user, role, schema } = proving.await.map_err(|_| End::LoginTimeout)??;
         (self.info.user, self.info.schema, self.role) = (user, schema, role);
+        self.info.warnings = Arc::default();
         self.statements = Statements::default();
         self.done().await
     }
 
     async fn reset(&mut self) -> Result<(), End> {
+        self.info.warnings = Arc::default();
         self.statements = Statements::default();
         self.done().await
     }

@@ -67,6 +67,16 @@ pub fn used_schema(sql: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
+/// Whether a statement is about what was before it: it leaves the warnings of the last one as they are.
+pub fn keeps_warnings(sql: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(Piece::Blank(end)) = (at < sql.len()).then(|| piece(sql, at)) {
+        at = end;
+    }
+    let begins = |words: &[u8]| sql.get(at..at + words.len()).is_some_and(|found| found.eq_ignore_ascii_case(words));
+    begins(b"SHOW ") || begins(b"SELECT @@")
+}
+
 fn is_trigger(sql: &[u8]) -> bool {
     let mut words = sql.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
     let is = |word: Option<&[u8]>, names: &[&[u8]]| word.is_some_and(|w| names.iter().any(|n| w.eq_ignore_ascii_case(n)));
@@ -146,6 +156,20 @@ mod tests {
     fn use_names_a_schema() {
         for (sql, schema) in [("USE main", Some("main")), (" use `disk` ; ", Some("disk")), ("useful", None), ("u", None)] {
             assert_eq!(used_schema(sql.as_bytes()).as_deref(), schema, "{sql}");
+        }
+    }
+
+    #[test]
+    fn statements_about_warnings_keep_them() {
+        for (sql, keeps) in [
+            ("SHOW WARNINGS", true),
+            (" /* c */ show count(*) warnings", true),
+            ("select @@warning_count", true),
+            ("SELECT 1", false),
+            ("", false),
+            ("SHOWN", false),
+        ] {
+            assert_eq!(keeps_warnings(sql.as_bytes()), keeps, "{sql}");
         }
     }
 

@@ -64,6 +64,7 @@ const VIEWS: &[(&str, &str, &str, View)] = &[
         "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_SCHEMA TABLE_NAME CONSTRAINT_TYPE",
         View::Empty,
     ),
+    ("information_schema", "CHECK_CONSTRAINTS", "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME CHECK_CLAUSE", View::Empty),
     (
         "information_schema",
         "STATISTICS",

@@ -26,9 +26,14 @@ impl Facts {
         self.with(|known| known.session = session.clone());
     }
 
-    /// What VERSION() says, and `@@name` by name in lower case.
-    pub fn describe(&self, version: String, variables: Vec<(String, String)>) {
-        self.with(|known| (known.version, known.variables) = (version, variables));
+    /// What VERSION() says.
+    pub fn name_version(&self, version: String) {
+        self.with(|known| known.version = version);
+    }
+
+    /// What `@@name` says, by name in lower case.
+    pub fn describe(&self, variables: Vec<(String, String)>) {
+        self.with(|known| known.variables = variables);
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {

@@ -6,22 +6,79 @@
 use std::fs;
 use std::path::Path;
 
-use model::config::{TABLES, Table, ddl};
+use model::ConfigError;
+use model::config::{Column, ColumnDefault, Config, Field, Row, TABLES, Table, check_keys, ddl, operator_tables};
+use model::settings::{AdminVariables, MysqlVariables};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::layout::stored_ddl;
-use super::rows::transaction;
+use super::rows::{self, transaction};
 use crate::error::AdminError;
 
-/// Brings the tables of `disk`, which is `file`, up to this version; a copy of it as it was is kept beside it. Answers what its
-/// operator should know, one line each.
-pub fn upgrade(db: &Connection, file: &Path) -> Result<Vec<String>, AdminError> {
+/// Whether `disk` has tables of another version.
+pub fn is_due(db: &Connection) -> Result<bool, AdminError> {
+    Ok(!others(db)?.is_empty())
+}
+
+/// Tables of `disk` that are not as this version describes them.
+fn others(db: &Connection) -> Result<Vec<&'static Table>, AdminError> {
     let mut others = Vec::new();
     for table in TABLES {
         let is_other = stored_ddl(db, "disk", table.name)?.is_some_and(|old| old != ddl::create_table(table, table.name));
         others.extend(is_other.then_some(table));
     }
+    Ok(others)
+}
+
+/// What `disk` says, whatever version wrote it, less the rows that cannot be used; and every fault of those. Changes nothing.
+pub fn look_through(db: &Connection) -> Result<(Config, Vec<ConfigError>), AdminError> {
+    let (mut config, mut errors) = (Config::default(), Vec::new());
+    for table in operator_tables() {
+        if stored_ddl(db, "disk", table.name)?.is_some() {
+            let rows = rows_of(db, table, &mut errors)?;
+            config.tables.insert(table.name, rows);
+        }
+    }
+    if stored_ddl(db, "disk", "global_variables")?.is_some() {
+        for module in [MysqlVariables::MODULE, AdminVariables::MODULE] {
+            rows::read_known_variables(db, "disk", module, &mut config, &mut errors)?;
+        }
+    }
+    Ok((config, errors))
+}
+
+/// The rows of a table by the columns that are known.
+fn rows_of(db: &Connection, table: &'static Table, errors: &mut Vec<ConfigError>) -> Result<Vec<Row>, AdminError> {
+    let mut found = db.prepare(&format!("SELECT * FROM disk.{}", table.name))?;
+    let names: Vec<Option<usize>> = found.column_names().map(|name| table.column_index(name)).collect();
+    let places: Vec<Option<usize>> = (0..table.columns.len()).map(|index| names.iter().position(|name| *name == Some(index))).collect();
+    let (mut all, mut found) = (Vec::new(), found.query([])?);
+    while let Some(row) = found.next()? {
+        let given = table.columns.iter().zip(&places).map(|(column, place)| match place {
+            Some(at) => row.get_ref(*at).map(rows::field),
+            None => Ok(left_out(column)),
+        });
+        let fields = given.collect::<rusqlite::Result<Vec<Field>>>()?;
+        all.extend(Row::from_fields(table, &fields, errors));
+    }
+    check_keys(table, &all, errors);
+    Ok(all)
+}
+
+/// The value of a column that a table of another version lacks.
+fn left_out(column: &Column) -> Field {
+    match column.default {
+        ColumnDefault::Required | ColumnDefault::Null => Field::Null,
+        ColumnDefault::Integer(number) => Field::Integer(number),
+        ColumnDefault::Text(text) => Field::Bytes(text.as_bytes().to_vec()),
+    }
+}
+
+/// Brings the tables of `disk`, which is `file`, up to this version; a copy of it as it was is kept beside it. Answers what its
+/// operator should know, one line each.
+pub fn upgrade(db: &Connection, file: &Path) -> Result<Vec<String>, AdminError> {
+    let others = others(db)?;
     let mut notices = Vec::new();
     if !others.is_empty() {
         let copy = file.with_extension("db.before-import");

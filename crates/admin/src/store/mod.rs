@@ -69,8 +69,11 @@ impl Store {
             for schema in ["stats", "monitor", "information_schema", "performance_schema"] {
                 attach(db, schema, ":memory:")?;
             }
-            attach(db, "stats_history", &path_text(&datadir.join(HISTORY_FILE)))?;
-            db.execute_batch("PRAGMA stats_history.journal_mode=WAL; PRAGMA stats_history.synchronous=NORMAL;")?;
+            let history = datadir.join(HISTORY_FILE);
+            let named = |error: AdminError| AdminError::file(&history, error);
+            attach(db, "stats_history", &path_text(&history)).map_err(named)?;
+            let pragmas = "PRAGMA stats_history.journal_mode=WAL; PRAGMA stats_history.synchronous=NORMAL;";
+            db.execute_batch(pragmas).map_err(|error| named(error.into()))?;
         }
         Ok(Self { admin, stats, guard, facts, datadir: datadir.to_owned(), _lock: lock })
     }
@@ -140,9 +143,9 @@ fn connection(guard: &Arc<Guard>, facts: &Arc<Facts>) -> Result<Connection, Admi
 fn attach_disk(db: &Connection, datadir: &Path) -> Result<(), AdminError> {
     let file = datadir.join(DISK_FILE);
     make_private(&file)?;
-    attach(db, "disk", &path_text(&file))?;
-    db.execute_batch("PRAGMA disk.journal_mode=DELETE; PRAGMA disk.synchronous=EXTRA;")?;
-    Ok(())
+    let named = |error: AdminError| AdminError::file(&file, error);
+    attach(db, "disk", &path_text(&file)).map_err(named)?;
+    db.execute_batch("PRAGMA disk.journal_mode=DELETE; PRAGMA disk.synchronous=EXTRA;").map_err(|error| named(error.into()))
 }
 
 fn attach(db: &Connection, schema: &str, file: &str) -> Result<(), AdminError> {

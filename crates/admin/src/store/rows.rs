@@ -68,10 +68,13 @@ fn read_variables(
     config: &mut Config,
     errors: &mut Vec<ConfigError>,
 ) -> Result<(), AdminError> {
-    for (name, value) in variables(db, schema, module)? {
-        if name.eq_ignore_ascii_case("admin-version") {
-            continue;
-        }
+    let stored = variables(db, schema, module)?;
+    take_variables(stored.into_iter().filter(|(name, _)| !name.eq_ignore_ascii_case("admin-version")), module, config, errors);
+    Ok(())
+}
+
+fn take_variables(stored: impl Iterator<Item = (String, Vec<u8>)>, module: &str, config: &mut Config, errors: &mut Vec<ConfigError>) {
+    for (name, value) in stored {
         let text = String::from_utf8_lossy(&value);
         let outcome = match module {
             MysqlVariables::MODULE => config.mysql.set(&name, &text),
@@ -82,6 +85,18 @@ fn read_variables(
             errors.push(ConfigError::new(at, "", ErrorKind::Setting(error)));
         }
     }
+}
+
+/// The same for a database of any version: names that are not known, or not ours to set, are passed over.
+pub(super) fn read_known_variables(
+    db: &Connection,
+    schema: &str,
+    module: &str,
+    config: &mut Config,
+    errors: &mut Vec<ConfigError>,
+) -> Result<(), AdminError> {
+    let is_known = |name: &str| model::Setting::by_full_name(name).is_some_and(|setting| !text::is_read_only(setting));
+    take_variables(variables(db, schema, module)?.into_iter().filter(|(name, _)| is_known(name)), module, config, errors);
     Ok(())
 }
 
@@ -170,7 +185,7 @@ pub fn columns(table: &Table) -> String {
     table.columns.iter().map(|column| ddl::quoted(column.name)).collect::<Vec<_>>().join(", ")
 }
 
-fn field(value: ValueRef<'_>) -> Field {
+pub(super) fn field(value: ValueRef<'_>) -> Field {
     match value {
         ValueRef::Null => Field::Null,
         ValueRef::Integer(number) => Field::Integer(number),

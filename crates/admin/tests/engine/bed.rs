@@ -204,7 +204,7 @@ pub fn options(datadir: &Path, file: &str, precedence: Precedence) -> EngineOpti
     let path = datadir.join("proxysql.cnf");
     std::fs::write(&path, file).unwrap();
     let (config, _) = model::load(&path).unwrap();
-    EngineOptions { datadir: datadir.to_owned(), config_file: Some(path), file: config, precedence }
+    EngineOptions { datadir: datadir.to_owned(), config_file: Some(path), file: config, precedence, faults: None }
 }
 
 impl Bed {
@@ -237,7 +237,7 @@ impl Bed {
     }
 
     pub fn reply(&self, who: Role, sql: &str) -> Reply {
-        let session = SessionInfo { user: "admin".to_owned(), peer: "127.0.0.1".to_owned(), connection_id: 9, schema: None };
+        let session = SessionInfo { user: "admin".to_owned(), peer: "127.0.0.1".to_owned(), connection_id: 9, ..SessionInfo::default() };
         self.runtime.block_on(self.handle.execute(who, &session, sql.as_bytes().to_vec()))
     }
 

@@ -1,6 +1,6 @@
 //! What drivers and tools send before their user does.
 
-use admin::Role;
+use admin::{Reply, Role};
 
 use crate::bed::Bed;
 
@@ -37,6 +37,8 @@ const OK: &[&str] = &[
 
 /// Statements with one row, and that row.
 const ROW: &[(&str, &str)] = &[
+    // Before anything asks for a variable.
+    ("SELECT VERSION()", concat!("8.4.0-Tidegate-", env!("CARGO_PKG_VERSION"))),
     ("select @@version_comment limit 1", "(ProxySQL Admin Module)"),
     ("SELECT DATABASE()", "main"),
     ("select DATABASE(), USER() limit 1", "main|admin@127.0.0.1"),
@@ -103,6 +105,15 @@ fn they_go_on() {
     assert!(bed.rows("SHOW FULL TABLES FROM `main` LIKE 'mysql_users'") == ["mysql_users|BASE TABLE"]);
     assert_eq!(bed.columns("SELECT @@session.sql_mode, @@version_comment AS c"), ["@@session.sql_mode", "c"]);
     assert!(bed.refused("SELECT @@nonsense").contains("Unknown system variable 'nonsense'"));
+    let insert_id = |sql| match bed.reply(Role::Admin, sql) {
+        Reply::Ok { insert_id, .. } => insert_id,
+        other => panic!("{sql}: {other:?}"),
+    };
+    assert_eq!(insert_id("INSERT INTO mysql_query_rules (rule_id, active) VALUES (41, 1)"), 41);
+    assert_eq!(insert_id("INSERT INTO mysql_query_rules (active) VALUES (1)"), 42);
+    assert_eq!(insert_id("INSERT IGNORE INTO mysql_query_rules (rule_id) VALUES (42)"), 0);
+    assert_eq!(insert_id("INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES (3, 'x')"), 0);
+    assert_eq!(bed.rows("SELECT rule_id FROM mysql_query_rules WHERE rule_id > 41 FOR UPDATE"), ["42"]);
     for sql in ["BEGIN", "SET NAMES utf8", "USE stats"] {
         assert!(matches!(bed.reply(Role::Stats, sql), admin::Reply::Ok { .. }), "{sql}");
     }

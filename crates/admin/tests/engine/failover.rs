@@ -74,7 +74,7 @@ fn without_an_operator_the_error_says_what_is_missing() {
 #[test]
 fn others_are_served_while_an_order_is_under_way_and_few_are() {
     let (bed, _hands, end) = bed();
-    let session = SessionInfo { user: "admin".to_owned(), peer: "127.0.0.1".to_owned(), connection_id: 1, schema: None };
+    let session = SessionInfo { user: "admin".to_owned(), peer: "127.0.0.1".to_owned(), connection_id: 1, ..SessionInfo::default() };
     let drains: Vec<_> = (0..5)
         .map(|n| {
             let (handle, session) = (bed.handle.clone(), session.clone());

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use admin::{Reply, Role};
+
 use crate::bed::{Bed, FILE};
 
 /// Until a query has rows.
@@ -77,14 +79,54 @@ fn a_hostgroup_of_two_clusters_is_refused() {
     bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
 }
 
+const LOST: &str = "mysql_users, username=lost, column default_hostgroup: hostgroup 77 has no servers: statements that no rule sends \
+     elsewhere wait for one, then fail with error 9001; add one to mysql_servers, or name another hostgroup";
+
 #[test]
 fn users_without_servers_are_named() {
     let bed = Bed::new();
     assert!(FILE.contains("default_hostgroup=1"));
     assert_eq!(bed.ok("LOAD MYSQL USERS TO RUNTIME"), "");
     bed.ok("INSERT INTO mysql_users (username, password, default_hostgroup) VALUES ('lost', 'x', 77)");
-    assert_eq!(bed.ok("LOAD MYSQL USERS TO RUNTIME"), "mysql_users, username=lost: default_hostgroup 77 has no servers");
+    assert_eq!(bed.ok("LOAD MYSQL USERS TO RUNTIME"), LOST);
+    assert_eq!(bed.ok("LOAD MYSQL SERVERS TO RUNTIME"), LOST);
     assert_eq!(bed.ok("LOAD MYSQL VARIABLES TO RUNTIME"), "");
+}
+
+/// The first few in the OK, all of them for SHOW WARNINGS.
+#[test]
+fn a_load_tells_what_leads_nowhere() {
+    let bed = Bed::new();
+    bed.ok(
+        "INSERT INTO mysql_users (username, password, default_hostgroup) VALUES ('u1','x',77), ('u2','x',77), ('u3','x',77), ('u4','x',77)",
+    );
+    let Reply::Ok { info, warnings, .. } = bed.reply(Role::Admin, "LOAD MYSQL USERS TO RUNTIME") else { panic!() };
+    assert_eq!(warnings.len(), 4);
+    assert!(info.starts_with(&format!("{}; ", warnings[0])) && info.ends_with("; 1 more: SHOW WARNINGS"), "{info}");
+    bed.ok("INSERT INTO scheduler (id, interval_ms, filename) VALUES (3, 1000, 'x.sh')");
+    bed.ok("INSERT INTO mysql_query_rules (rule_id, active, username, destination_hostgroup) VALUES (7, 1, 'ghost', 78)");
+    for (sql, rows) in [
+        ("LOAD SCHEDULER TO RUNTIME", vec!["scheduler, id=3, column filename"]),
+        (
+            "LOAD MYSQL QUERY RULES TO RUNTIME",
+            vec!["mysql_query_rules, rule_id=7, column destination_hostgroup", "mysql_query_rules, rule_id=7, column username"],
+        ),
+        ("LOAD MYSQL VARIABLES TO RUNTIME", vec![]),
+        ("DELETE FROM mysql_users WHERE username LIKE 'u_'", vec![]),
+        ("LOAD MYSQL USERS TO RUNTIME", vec!["mysql_query_rules, rule_id=7, column username"]),
+        (
+            "CONFIG CHECK",
+            vec![
+                "mysql_query_rules, rule_id=7, column destination_hostgroup",
+                "mysql_query_rules, rule_id=7, column username",
+                "scheduler, id=3, column filename",
+            ],
+        ),
+    ] {
+        let Reply::Ok { warnings, .. } = bed.reply(Role::Admin, sql) else { panic!("{sql}") };
+        let places: Vec<&str> = warnings.iter().map(|line| line.split_once(": ").unwrap().0).collect();
+        assert_eq!(places, rows, "{sql}");
+    }
 }
 
 #[test]

@@ -27,6 +27,48 @@ fn any_way_of_naming_them() {
     assert!(bed.rows("SELECT * FROM stats_history.mysql_connections_hour").is_empty());
 }
 
+/// SQLite's views see their own schema only: those that look further become TEMP views, unless they were put somewhere.
+#[test]
+fn views_over_every_schema() {
+    let bed = Bed::new();
+    for sql in [
+        "CREATE VIEW busy AS SELECT srv_host FROM stats_mysql_connection_pool WHERE hostgroup = 7",
+        "CREATE VIEW IF NOT EXISTS `both` AS SELECT s.srv_host FROM stats.stats_mysql_connection_pool s JOIN main.mysql_servers m ON 1 \
+         WHERE s.hostgroup = 7 AND m.hostname = 'db1'",
+        "CREATE VIEW saved (name) AS SELECT hostname FROM disk.mysql_servers WHERE hostgroup_id = 1",
+        "CREATE VIEW own AS SELECT hostname FROM runtime_mysql_servers WHERE hostgroup_id = 1",
+        "CREATE VIEW stats.of_stats AS SELECT srv_host FROM stats_mysql_connection_pool WHERE hostgroup = 7",
+        "CREATE VIEW later AS SELECT a FROM not_there_yet",
+    ] {
+        assert_eq!(bed.ok(sql), "", "{sql}");
+    }
+    for (view, row) in [("busy", "db7"), ("both", "db7"), ("saved", "db1"), ("own", "db1"), ("of_stats", "db7"), ("main.own", "db1")] {
+        assert_eq!(bed.rows(&format!("SELECT * FROM {view}")), [row], "{view}");
+    }
+    assert_eq!(bed.rows("SHOW FULL TABLES WHERE Table_type = 'VIEW'"), ["both|VIEW", "busy|VIEW", "later|VIEW", "own|VIEW", "saved|VIEW"]);
+    assert_eq!(bed.columns("SELECT * FROM saved"), ["name"]);
+    assert!(bed.rows("SHOW CREATE VIEW busy")[0].contains("srv_host FROM stats_mysql_connection_pool"));
+    assert_eq!(bed.rows("SHOW FIELDS FROM busy")[0].split('|').next(), Some("srv_host"));
+    bed.ok("CREATE TABLE not_there_yet (a)");
+    assert!(bed.rows("SELECT * FROM later").is_empty());
+    assert_eq!(bed.ok("CREATE VIEW IF NOT EXISTS own AS SELECT 1"), "");
+    assert!(bed.refused("CREATE VIEW own AS SELECT 1").contains("already exists"));
+    assert!(bed.refused("CREATE VIEW busy AS SELECT Queries FROM stats_mysql_connection_pool").contains("already exists"));
+    for sql in [
+        "CREATE VIEW main.m AS SELECT srv_host FROM stats_mysql_connection_pool",
+        "CREATE VIEW main.m AS SELECT srv_host FROM stats.stats_mysql_connection_pool",
+        "CREATE VIEW disk.m AS SELECT hostname FROM runtime_mysql_servers",
+    ] {
+        let text = bed.refused(sql);
+        assert!(text.contains("CREATE TEMP VIEW m"), "{sql}: {text}");
+    }
+    assert!(bed.refused("SELECT * FROM m").contains("no such table: m"), "what was refused left nothing");
+    assert!(bed.refused("CREATE VIEW nowhere.m AS SELECT 1").contains("nowhere"));
+    assert!(bed.refused("CREATE VIEW m AS SELEC").contains("syntax error"));
+    bed.ok("DROP VIEW busy");
+    bed.refused_as(Role::Stats, "CREATE VIEW s AS SELECT 1");
+}
+
 #[test]
 fn joins_use_each_side_once() {
     let bed = Bed::new();

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admin::{Precedence, bootstrap};
+use admin::{EngineOptions, Precedence, bootstrap};
+use model::snapshot::rule_subject;
+use model::{ConfigError, ErrorKind, Snapshot};
 use rusqlite::Connection;
 
 use crate::bed::{Bed, FILE, options};
@@ -152,11 +154,77 @@ fn a_row_that_cannot_be_taken_over_is_named() {
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
 
+/// As the data plane would say it.
+fn patterns(snapshot: &Snapshot) -> Vec<ConfigError> {
+    let bad = snapshot.rules.rules.iter().filter(|rule| rule.match_pattern.as_deref() == Some("("));
+    bad.map(|rule| ConfigError {
+        at: None,
+        subject: rule_subject(rule.rule_id, "match_pattern"),
+        kind: ErrorKind::Pattern("missing )".to_owned()),
+    })
+    .collect()
+}
+
+#[test]
+fn every_fault_of_a_foreign_database_is_named_at_once() {
+    let datadir = tempfile::tempdir().unwrap();
+    let file = datadir.path().join("proxysql.db");
+    let db = Connection::open(&file).unwrap();
+    db.execute_batch(
+        "CREATE TABLE mysql_servers (hostgroup_id INT, hostname VARCHAR, port INT);
+         INSERT INTO mysql_servers VALUES (4, 'old', 99999), (5, NULL, 3306), (6, 'twin', 1), (6, 'twin', 1), (7, 'good', 3306);
+         CREATE TABLE mysql_users (username VARCHAR, password VARCHAR, attributes VARCHAR);
+         INSERT INTO mysql_users VALUES ('a', 'secret', '{'), ('b', 'secret', '{\"nonsense\":1}');
+         CREATE TABLE mysql_query_rules (rule_id INTEGER PRIMARY KEY, active INT, client_addr VARCHAR, match_pattern VARCHAR);
+         INSERT INTO mysql_query_rules VALUES (7, 1, 'a%b', NULL), (8, 1, NULL, '('), (9, 2, NULL, NULL);
+         CREATE TABLE mysql_replication_hostgroups (writer_hostgroup INT, reader_hostgroup INT);
+         INSERT INTO mysql_replication_hostgroups VALUES (1, 2), (3, 2);
+         CREATE TABLE global_variables (variable_name VARCHAR NOT NULL PRIMARY KEY, variable_value VARCHAR NOT NULL);
+         INSERT INTO global_variables VALUES ('mysql-threads', '0'), ('admin-admin_credentials', 'admin'), ('mysql-unheard_of', 'x');",
+    )
+    .unwrap();
+    drop(db);
+    let before = std::fs::read(&file).unwrap();
+    let options = EngineOptions { faults: Some(patterns), ..options(datadir.path(), FILE, Precedence::Database) };
+    let error = bootstrap(options).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines[0], "12 faults:", "{error}");
+    for part in [
+        "mysql_servers, hostgroup_id=4, hostname=old, port=99999, column port: 99999 is out of range",
+        "mysql_servers, hostgroup_id=5, hostname=NULL, port=3306, column hostname: must be given",
+        "mysql_servers, hostgroup_id=6, hostname=twin, port=1: same hostgroup_id, hostname, port as the row",
+        "mysql_users, username=a, backend=1, column attributes: bad JSON",
+        "mysql_users, username=b, backend=1, column attributes: bad JSON: 'nonsense'",
+        "mysql_query_rules, rule_id=7, column client_addr: ",
+        "mysql_query_rules.match_pattern of rule 8: cannot be used: missing )",
+        "mysql_query_rules, rule_id=9, column active: 2 is out of range",
+        "mysql_replication_hostgroups",
+        "global_variables, variable_name=mysql-threads",
+        "global_variables, variable_name=admin-admin_credentials",
+    ] {
+        let named = format!("{}: {part}", file.display());
+        assert!(lines.iter().any(|line| line.starts_with(&named)), "{part}: {error}");
+    }
+    assert!(!error.contains("secret"), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    assert!(!datadir.path().join("proxysql.db.before-import").exists());
+}
+
+#[test]
+fn a_file_that_is_no_database_is_named() {
+    let datadir = tempfile::tempdir().unwrap();
+    let file = datadir.path().join("proxysql.db");
+    std::fs::write(&file, "this is no database, and long enough to be read as one".repeat(20)).unwrap();
+    let error = bootstrap(options(datadir.path(), FILE, Precedence::Database)).unwrap_err().to_string();
+    assert_eq!(error, format!("{}: file is not a database", file.display()));
+}
+
 #[test]
 fn a_bad_row_on_disk_stops_the_start() {
     let bed = Bed::new();
     bed.ok("UPDATE disk.mysql_servers SET hostname='' WHERE hostgroup_id=2");
     let datadir = bed.stop();
     let error = bootstrap(options(datadir.path(), FILE, Precedence::Database)).unwrap_err().to_string();
-    assert!(error.contains("mysql_servers, hostgroup_id=2"), "{error}");
+    let file = datadir.path().join("proxysql.db");
+    assert!(error.starts_with(&format!("{}: mysql_servers, hostgroup_id=2", file.display())), "{error}");
 }

@@ -1,6 +1,11 @@
 //! CONFIG: what differs, what was, and going back to it.
 
-use crate::bed::{Operator, WHO, before_a, code, get, insert_server, servers};
+use std::fs;
+use std::process::Command;
+
+use lab::tidegate::find_program;
+
+use crate::bed::{Operator, WHO, alone, before_a, code, get, insert_server, servers};
 
 #[test]
 fn differences_history_and_the_way_back() {
@@ -72,4 +77,35 @@ fn a_file_is_applied_whole() {
     assert!(operator.refused(&format!("CONFIG APPLY FILE '{}'", copy.display())).contains("70000 is out of range"));
     assert_eq!(operator.row("SELECT GLOBAL_CHECKSUM()"), before);
     assert_eq!(operator.rows("CONFIG DIFF DISK"), Vec::<String>::new());
+}
+
+/// `tidegate check`: each remark with its place in the file; what is only remarked on is usable.
+#[test]
+fn a_file_is_looked_through() {
+    let proxy = alone().start().unwrap();
+    let file = proxy.dir().join("looked-through.cnf");
+    let text = "mysql_servers = ({ hostgroup=1, address=\"a\" })\n\
+        mysql_users = ({ username=\"app\", default_hostgroup=1 }, { username=\"lost\",\n  default_hostgroup=5 })\n\
+        mysql_query_rules = ({ rule_id=1, active=1, match_digest=\"WHERE id=1\", apply=1 }, { rule_id=2, active=1, apply=1 },\n  \
+        { rule_id=3, active=1, username=\"ghost\",\n  apply=1 })\n\
+        scheduler = ({ id=1, interval_ms=1000,\n  filename=\"x.sh\" })\n";
+    fs::write(&file, text).unwrap();
+    let check = || Command::new(find_program().unwrap()).arg("check").arg(&file).output().unwrap();
+    let checked = check();
+    let out = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{checked:?}");
+    for (line, part) in [
+        (3, "mysql_users, username=lost, column default_hostgroup: hostgroup 5 has no servers"),
+        (4, "mysql_query_rules, rule_id=1, column match_digest: asks for '=1'"),
+        (5, "mysql_query_rules, rule_id=3, column username: 'ghost' is no user"),
+        (6, "mysql_query_rules, rule_id=3, column apply: never reached: rule 2"),
+        (8, "scheduler, id=1, column filename: 'x.sh' is no absolute path"),
+    ] {
+        let at = format!("warning: {}:{line}:", file.display());
+        assert!(out.lines().any(|told| told.starts_with(&at) && told.contains(part)), "{at} {part}: {out}");
+    }
+    assert!(out.ends_with("usable, 0 note(s), 5 warning(s)\n"), "{out}");
+    fs::write(&file, text.replace("WHERE id=1", "(")).unwrap();
+    let refused = check();
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stdout).contains("match_digest of rule 1"), "{refused:?}");
 }

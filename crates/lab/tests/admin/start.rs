@@ -202,7 +202,7 @@ fn a_start_that_cannot_be_right_fails() {
     let cases = [
         (
             "CREATE TABLE mysql_servers (hostgroup_id INT, hostname VARCHAR, port INT); INSERT INTO mysql_servers VALUES (4, 'old', 99999)",
-            "port=99999",
+            "proxysql.db: mysql_servers, hostgroup_id=4, hostname=old, port=99999, column port: 99999 is out of range",
         ),
         (
             "CREATE TABLE global_variables (variable_name VARCHAR NOT NULL PRIMARY KEY, variable_value VARCHAR NOT NULL); \
@@ -212,7 +212,13 @@ fn a_start_that_cannot_be_right_fails() {
         (
             "CREATE TABLE mysql_query_rules (rule_id INTEGER PRIMARY KEY, active INT, match_pattern VARCHAR); \
              INSERT INTO mysql_query_rules VALUES (6, 1, '(')",
-            "mysql_query_rules.match_pattern of rule 6",
+            "proxysql.db: mysql_query_rules.match_pattern of rule 6",
+        ),
+        (
+            "CREATE TABLE mysql_servers (hostgroup_id INT, hostname VARCHAR, port INT); INSERT INTO mysql_servers VALUES (4, 'old', 99999), \
+             (5, NULL, 3306); CREATE TABLE mysql_query_rules (rule_id INTEGER PRIMARY KEY, active INT, match_pattern VARCHAR); \
+             INSERT INTO mysql_query_rules VALUES (6, 1, '('), (7, 3, NULL)",
+            "4 faults:",
         ),
     ];
     for (sql, word) in cases {

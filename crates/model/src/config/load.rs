@@ -51,9 +51,8 @@ pub fn parse_with(bytes: &[u8], name: &str, includes: &mut dyn Includes) -> Load
     let entries = libconfig::parse(bytes, name, includes).map_err(|error| vec![error])?;
     let mut loader = Loader::default();
     loader.file(&entries);
-    match Snapshot::compile(&loader.config) {
-        Ok(snapshot) => loader.empty_hostgroups(&snapshot),
-        Err(errors) => loader.errors.extend(errors),
+    if let Err(errors) = Snapshot::compile(&loader.config) {
+        loader.errors.extend(errors);
     }
     match loader.errors.is_empty() {
         true => Ok((loader.config, loader.notices)),
@@ -180,21 +179,6 @@ impl Loader {
                 }
             }
         }
-    }
-
-    /// One line for each user whose statements would wait for a server that the file does not name.
-    fn empty_hostgroups(&mut self, snapshot: &Snapshot) {
-        let is_empty = |id| snapshot.hostgroup(id).is_none_or(|group| group.servers.is_empty());
-        let notices = self.config.rows("mysql_users").iter().filter_map(|row| {
-            let user = snapshot.users.get(row.text("username")?)?;
-            let id = user.default_hostgroup;
-            (row.flag("active") && row.flag("frontend") && is_empty(id)).then(|| Notice {
-                at: row.position("default_hostgroup"),
-                subject: "mysql_users.default_hostgroup".to_owned(),
-                text: format!("hostgroup {id} of user '{}' has no servers", user.name),
-            })
-        });
-        self.notices.extend(notices);
     }
 
     /// The value of a setting as text, or a fault.

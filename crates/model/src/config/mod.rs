@@ -10,6 +10,7 @@ pub mod ddl;
 pub mod diff;
 mod load;
 pub mod references;
+pub mod remarks;
 mod row;
 mod tables;
 pub mod text;

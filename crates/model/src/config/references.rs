@@ -18,11 +18,8 @@ const CLAIMS: &[(&str, &[&str])] = &[
 
 const GROUP: &[&str] = &["writer_hostgroup", "backup_writer_hostgroup", "reader_hostgroup", "offline_hostgroup"];
 
-/// How many users a notice names.
-const NAMED_USERS: usize = 5;
-
 /// A row's hostgroups: column and number.
-fn claimed(config: &Config) -> impl Iterator<Item = (&Row, Vec<(&'static str, i64)>)> {
+pub(super) fn claimed(config: &Config) -> impl Iterator<Item = (&Row, Vec<(&'static str, i64)>)> {
     let rows = CLAIMS.iter().flat_map(|(table, columns)| config.rows(table).iter().map(move |row| (row, *columns)));
     let active = rows.filter(|(row, _)| row.cell("active").is_none() || row.flag("active"));
     active.map(|(row, columns)| (row, columns.iter().filter_map(|column| Some((*column, row.integer(column)?))).collect()))
@@ -46,44 +43,8 @@ pub fn check(config: &Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// Users who would find no server: nothing in their `default_hostgroup`, nor in a hostgroup of the same cluster. One line each
-/// for the first few, and one for the others.
-pub fn users_without_servers(config: &Config) -> Vec<String> {
-    let has_server = |hostgroup: i64| config.rows("mysql_servers").iter().any(|server| server.integer("hostgroup_id") == Some(hostgroup));
-    let clusters: Vec<Vec<i64>> =
-        claimed(config).map(|(_, hostgroups)| hostgroups.into_iter().map(|(_, hostgroup)| hostgroup).collect()).collect();
-    let is_served =
-        |hostgroup: i64| has_server(hostgroup) || clusters.iter().any(|all| all.contains(&hostgroup) && all.iter().any(|h| has_server(*h)));
-    let mut known: BTreeMap<i64, bool> = BTreeMap::new();
-    let mut lines = Vec::new();
-    let mut others = 0;
-    for user in config.rows("mysql_users").iter().filter(|user| user.flag("active") && user.flag("frontend")) {
-        let Some(hostgroup) = user.integer("default_hostgroup") else { continue };
-        if *known.entry(hostgroup).or_insert_with(|| is_served(hostgroup)) {
-            continue;
-        }
-        match lines.len() < NAMED_USERS {
-            true => {
-                let name = user.text("username").unwrap_or_default();
-                lines.push(format!("mysql_users, username={name}: default_hostgroup {hostgroup} has no servers"));
-            }
-            false => others += 1,
-        }
-    }
-    if others > 0 {
-        lines.push(format!("{others} more users whose default_hostgroup has no servers"));
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn config(text: &str) -> Config {
-        super::super::parse(text, "test.cnf").unwrap().0
-    }
-
     /// Reading a file checks it too.
     fn faults(text: &str) -> Vec<String> {
         let errors = super::super::parse(text, "test.cnf").err().unwrap_or_default();
@@ -112,19 +73,5 @@ mod tests {
         };
         assert_eq!(faults(&group(1)).len(), 2);
         assert!(faults(&group(0)).is_empty());
-    }
-
-    #[test]
-    fn users_with_nowhere_to_go_are_named() {
-        let text = "mysql_servers = ({ hostgroup=2, address=\"db\" })\n\
-             mysql_replication_hostgroups = ({ writer_hostgroup=1, reader_hostgroup=2 })\n\
-             mysql_users = ({ username=\"a\", default_hostgroup=1 }, { username=\"b\", default_hostgroup=2 }, \
-             { username=\"c\", default_hostgroup=3, active=0 }, ";
-        assert!(users_without_servers(&config(&format!("{text} {{ username=\"d\", default_hostgroup=2 }})"))).is_empty());
-        let many: Vec<String> = (0..7).map(|n| format!("{{ username=\"u{n}\", default_hostgroup=9 }}")).collect();
-        let lines = users_without_servers(&config(&format!("{text} {})", many.join(", "))));
-        assert_eq!(lines.len(), 6);
-        assert_eq!(lines[0], "mysql_users, username=u0: default_hostgroup 9 has no servers");
-        assert_eq!(lines[5], "2 more users whose default_hostgroup has no servers");
     }
 }

@@ -1,46 +1,63 @@
 //! What is suspicious about rules that are valid.
 //!
-//! Three kinds of remarks: columns that do nothing, rules that no statement reaches (`reach`), and regex read/write
-//! splits that send the wrong statements to a reader (`split`), found by routing typical statements.
+//! Four kinds of remarks: columns that do nothing, rules that no statement reaches and flags that lead nowhere (`reach`), digests'
+//! patterns that no digest has (`literal`), and regex read/write splits that send the wrong statements to a reader (`split`),
+//! found by routing typical statements. What rules name and is not there is `model`'s to find.
 
+mod literal;
 mod reach;
 mod split;
 
-use model::Snapshot;
 use model::snapshot::QueryRule;
+use model::{About, Remark, RowName, Snapshot};
 
 use crate::ruleset::{Options, RuleSet};
 
-/// A remark on one rule.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lint {
-    /// The rule.
-    pub rule_id: u32,
-    /// The column that is to blame.
-    pub column: &'static str,
-    /// What to know, one line.
-    pub text: String,
-}
+/// With more rules than this no statements are tried: it would take a minute, and nobody writes so many by hand.
+const MOST_TRIED: usize = 10_000;
 
 /// Remarks on the rules of a configuration, by rule. Rules that do not compile get none on where statements go.
-pub fn lint(snapshot: &Snapshot) -> Vec<Lint> {
+pub fn lint(snapshot: &Snapshot) -> Vec<Remark> {
+    let config = &*snapshot.rules;
+    let mut remarks = dead(snapshot);
+    remarks.extend(config.rules.iter().flat_map(inert));
+    if config.rules.len() <= MOST_TRIED
+        && let Ok(rules) = RuleSet::compile(config, Options::from_variables(&snapshot.vars))
+    {
+        remarks.extend(split::misrouted(snapshot, &rules));
+    }
+    in_order(remarks)
+}
+
+/// Those on rules and columns that can do nothing: what each LOAD tells.
+pub fn dead(snapshot: &Snapshot) -> Vec<Remark> {
     let config = &*snapshot.rules;
     let options = Options::from_variables(&snapshot.vars);
-    let mut lints: Vec<Lint> = config.rules.iter().flat_map(inert).collect();
-    lints.extend(reach::flags(&config.rules, options.iterations));
+    let mut remarks = reach::flags(config, options.iterations);
+    remarks.extend(reach::ends(config, options.iterations));
     if options.iterations == 0 {
-        lints.extend(reach::shadowed(&config.rules));
+        remarks.extend(reach::shadowed(&config.rules));
     }
-    if let Ok(rules) = RuleSet::compile(config, options) {
-        lints.extend(split::misrouted(snapshot, &rules));
+    // A comment may hold anything.
+    if !snapshot.vars.query_digests_keep_comment {
+        remarks.extend(config.rules.iter().filter_map(|rule| literal::in_digest(rule, options.engine)));
     }
-    lints.sort();
-    lints.dedup();
-    lints
+    in_order(remarks)
+}
+
+fn in_order(mut remarks: Vec<Remark>) -> Vec<Remark> {
+    remarks.sort();
+    remarks.dedup();
+    remarks
+}
+
+/// A remark on one rule.
+fn remark(rule_id: u32, column: &'static str, about: About, text: String) -> Remark {
+    Remark { table: "mysql_query_rules", row: RowName::numbered("rule_id", rule_id), column, about, text }
 }
 
 /// Columns that are kept and do nothing.
-fn inert(rule: &QueryRule) -> impl Iterator<Item = Lint> + use<> {
+fn inert(rule: &QueryRule) -> impl Iterator<Item = Remark> + use<> {
     let columns = [
         ("cache_timeout", rule.cache_timeout.is_some()),
         ("sticky_conn", rule.sticky_conn.is_some()),
@@ -48,5 +65,5 @@ fn inert(rule: &QueryRule) -> impl Iterator<Item = Lint> + use<> {
     ];
     let rule_id = rule.rule_id;
     let text = "has no effect, as in ProxySQL";
-    columns.into_iter().filter(|(_, given)| *given).map(move |(column, _)| Lint { rule_id, column, text: text.to_owned() })
+    columns.into_iter().filter(|(_, given)| *given).map(move |(column, _)| remark(rule_id, column, About::Advice, text.to_owned()))
 }

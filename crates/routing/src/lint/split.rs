@@ -3,11 +3,11 @@
 //! Where a plain SELECT and an UPDATE part ways by rules, statements that only look like plain reads are sent the same
 //! way, and so are plain reads that look otherwise. The rules themselves say what becomes of them.
 
-use model::Snapshot;
 use model::snapshot::User;
+use model::{About, Remark, Snapshot};
 use sql::{DigestOptions, LexMode};
 
-use super::Lint;
+use super::remark;
 use crate::memo::Memo;
 use crate::request::{KnownDigest, Request};
 use crate::route::{Decider, Route};
@@ -45,7 +45,7 @@ const READS: &[(&str, &str)] = &[
 ];
 
 /// Remarks on every user's split.
-pub(super) fn misrouted(snapshot: &Snapshot, rules: &RuleSet) -> Vec<Lint> {
+pub(super) fn misrouted(snapshot: &Snapshot, rules: &RuleSet) -> Vec<Remark> {
     let mut trial = Trial { snapshot, rules, memo: Memo::new() };
     snapshot.users.values().take(MAX_USERS).flat_map(|user| trial.of_user(user)).collect()
 }
@@ -58,7 +58,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn of_user(&mut self, user: &User) -> Vec<Lint> {
+    fn of_user(&mut self, user: &User) -> Vec<Remark> {
         let destination = |route: &Route| route.destination_hostgroup.unwrap_or(user.default_hostgroup);
         let read = self.route(user, READ);
         let reader = destination(&read);
@@ -68,25 +68,25 @@ impl Trial<'_> {
         if reader == destination(&self.route(user, WRITE)) {
             return Vec::new();
         }
-        let mut lints = transactions(user, read_rule);
+        let mut remarks = transactions(user, read_rule);
         for (text, why) in NOT_READS {
             let route = self.route(user, text);
             if let (true, Decider::Rule(rule_id)) = (destination(&route) == reader, route.decider) {
                 let text = format!("'{}' goes to reader hostgroup {reader}: {why}", text.escape_debug());
-                lints.push(self.remark(rule_id, text));
+                remarks.push(self.remark(rule_id, text));
             }
         }
         for (text, what) in READS {
             let destination = destination(&self.route(user, text));
             if destination != reader {
                 let text = format!("a read with {what} goes to hostgroup {destination}, not to reader hostgroup {reader}");
-                lints.push(self.remark(read_rule, text));
+                remarks.push(self.remark(read_rule, text));
             }
         }
-        lints
+        remarks
     }
 
-    fn remark(&self, rule_id: u32, text: String) -> Lint {
+    fn remark(&self, rule_id: u32, text: String) -> Remark {
         let rule = self.snapshot.rules.rules.iter().find(|rule| rule.rule_id == rule_id);
         let by_text = rule.is_some_and(|rule| rule.match_pattern.is_some());
         let by_digest = rule.is_some_and(|rule| rule.match_digest.is_some());
@@ -95,7 +95,7 @@ impl Trial<'_> {
             (false, true) => "match_digest",
             (false, false) => "destination_hostgroup",
         };
-        Lint { rule_id, column, text }
+        remark(rule_id, column, About::Advice, text)
     }
 
     fn route(&mut self, user: &User, text: &str) -> Route {
@@ -119,15 +119,15 @@ impl Trial<'_> {
 }
 
 /// What regular expressions cannot see.
-fn transactions(user: &User, rule_id: u32) -> Vec<Lint> {
+fn transactions(user: &User, rule_id: u32) -> Vec<Remark> {
     let column = "destination_hostgroup";
     let advice = "the attribute read_write_split knows transactions";
     let autocommit =
         format!("with autocommit=0 a transaction begins with its first SELECT, on the reader, and writes follow it there; {advice}");
-    let mut lints = vec![Lint { rule_id, column, text: autocommit }];
+    let mut remarks = vec![remark(rule_id, column, About::Advice, autocommit)];
     if !user.transaction_persistent {
         let text = format!("user '{}' has transaction_persistent=0: reads in his transactions go to the reader too; {advice}", user.name);
-        lints.push(Lint { rule_id, column, text });
+        remarks.push(remark(rule_id, column, About::Advice, text));
     }
-    lints
+    remarks
 }

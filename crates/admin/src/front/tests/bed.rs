@@ -122,7 +122,7 @@ fn answer(who: Role, session: &SessionInfo, sql: &str) -> Reply {
         }
         ["who"] => one(format!("{who:?} {} {} {:?}", session.user, session.peer, session.schema)),
         ["null"] => Reply::Rows { columns: vec!["a".into(), "b".into(), "c".into()], rows: vec![vec![None, Some(b"v".to_vec()), None]] },
-        ["ok"] => Reply::Ok { affected: 7, info: "seven".into() },
+        ["ok"] => Reply::Ok { affected: 7, insert_id: 5, info: "seven".into(), warnings: vec!["beware".into()] },
         ["USE", ..] => Reply::done(),
         ["fail"] => Reply::refused("no"),
         ["SHOW", "FIELDS", "FROM", "`t`"] => {

@@ -99,7 +99,8 @@ fn results_old_and_new_clients() {
         let column = &reply.rows().unwrap().columns[1];
         assert_eq!((column.name.as_str(), column.kind, column.charset), ("b", 253, 33));
         let reply = client.run("ok").unwrap();
-        assert_eq!((reply.ok().unwrap().affected_rows, reply.ok().unwrap().info.as_str()), (7, "seven"));
+        let status = reply.ok().unwrap();
+        assert_eq!((status.affected_rows, status.last_insert_id, status.info.as_str(), status.warnings), (7, 5, "seven", 1));
         let reply = client.query("fail").unwrap();
         let error = reply.err().unwrap();
         assert_eq!((error.code, error.sqlstate.as_str(), error.message.as_str()), (1045, "28000", "ProxySQL Admin Error: no"));

@@ -40,13 +40,48 @@ print("tuples")
 with connect(cursorclass=pymysql.cursors.DictCursor) as connection, connection.cursor() as cursor:
     cursor.execute("SELECT hostname, NULL AS missing FROM mysql_servers WHERE hostgroup_id = 9")
     assert cursor.fetchone() == {"hostname": "new", "missing": None}
-    # As SQLAlchemy and Django do when they connect.
-    for question in ("SELECT VERSION()", "SELECT DATABASE()", "SELECT @@transaction_isolation", "SELECT @@sql_mode",
-                     "SELECT @@lower_case_table_names", "SHOW VARIABLES LIKE 'sql_mode'", "SET SQL_AUTO_IS_NULL = 0",
-                     "SELECT @@version, @@version_comment", "SHOW FULL TABLES FROM `main`"):
-        cursor.execute(question)
-        cursor.fetchall()
 print("dictionaries")
+
+# As SQLAlchemy and Django do when they connect, when they look at what there is, and between their users' statements.
+with connect(database="main", charset="utf8mb4") as connection, connection.cursor() as cursor:
+    cursor.execute("SELECT VERSION()")
+    version = cursor.fetchone()[0]
+    number, _, own = version.partition("-Tidegate-")
+    assert tuple(int(part) for part in number.split(".")) >= (8, 0, 11) and own, version
+    for question in ("SET AUTOCOMMIT = 0", "SET NAMES utf8mb4", "SELECT DATABASE()", "SELECT @@transaction_isolation",
+                     "SELECT @@tx_isolation", "SELECT @@sql_mode", "SELECT @@lower_case_table_names", "SELECT @@hostname, @@port",
+                     "SHOW VARIABLES LIKE 'sql_mode'", "SET SQL_AUTO_IS_NULL = 0", "SELECT @@version, @@version_comment",
+                     "SELECT CAST('test plain returns' AS CHAR(60)) AS anon_1",
+                     "SELECT 'x' AS some_label", "SELECT VERSION(), @@sql_mode, @@default_storage_engine, @@sql_auto_is_null, "
+                     "@@lower_case_table_names, CONVERT_TZ('2001-01-01 01:00:00', 'UTC', 'UTC') IS NOT NULL",
+                     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", "SHOW FULL TABLES FROM `main`",
+                     "SHOW CREATE TABLE `mysql_servers`", "SELECT table_name, table_type, table_comment FROM information_schema.tables "
+                     "WHERE table_schema = DATABASE()", "SELECT cc.constraint_name, cc.check_clause FROM "
+                     "information_schema.check_constraints AS cc", "SHOW INDEX FROM `mysql_servers`", "BEGIN", "SAVEPOINT `s1`",
+                     "RELEASE SAVEPOINT `s1`", "COMMIT", "ROLLBACK"):
+        try:
+            cursor.execute(question)
+        except pymysql.err.MySQLError as error:
+            raise AssertionError(question) from error
+        cursor.fetchall()
+    try:
+        cursor.execute("DESCRIBE `main`.`nothing`")
+        raise AssertionError("DESCRIBE of what is not there")
+    except pymysql.err.ProgrammingError as error:
+        assert error.args[0] == 1146, error
+print("what libraries ask")
+
+with connect() as connection, connection.cursor() as cursor:
+    cursor.execute("INSERT INTO mysql_users (username, password, default_hostgroup) VALUES ('lost', 'x', 77)")
+    cursor.execute("LOAD MYSQL USERS TO RUNTIME")
+    cursor.execute("SHOW WARNINGS")
+    ((level, _, text),) = cursor.fetchall()
+    assert level == "Warning" and text.startswith("mysql_users, username=lost, column default_hostgroup: hostgroup 77"), text
+    cursor.execute("DELETE FROM mysql_users WHERE username = 'lost'")
+    cursor.execute("LOAD MYSQL USERS TO RUNTIME")
+    cursor.execute("SHOW WARNINGS")
+    assert cursor.fetchall() == ()
+print("warnings")
 
 with connect(cursorclass=pymysql.cursors.SSCursor) as connection, connection.cursor() as cursor:
     cursor.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) SELECT i, 'x' FROM n")

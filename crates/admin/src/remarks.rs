@@ -1,0 +1,136 @@
+//! Remarks on a configuration, from all who know something: references from `model`, rules from the data plane, scripts from here.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use model::config::remarks::references;
+use model::config::{Config, Row};
+use model::control::DataPlane;
+use model::remark::row_name;
+use model::{About, Remark, Scope, Snapshot};
+
+use crate::reply::Reply;
+
+/// How many remarks the text of an OK has; SHOW WARNINGS has more.
+const NAMED: usize = 3;
+/// How many SHOW WARNINGS has.
+const KEPT: usize = 1_000;
+
+/// What is suspicious now that these tables were loaded.
+pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, loaded: &[&str]) -> Vec<Remark> {
+    let mut remarks = references(config, snapshot);
+    remarks.retain(|remark| remark.follows_from(loaded));
+    if loaded.contains(&"mysql_query_rules") {
+        remarks.extend(plane.remarks(snapshot, Scope::Dead));
+    }
+    let own = scripts(config).into_iter().filter(|remark| remark.follows_from(loaded));
+    remarks.extend(own);
+    remarks
+}
+
+/// What is suspicious about a configuration that can be loaded.
+pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: Scope) -> Vec<Remark> {
+    let mut remarks = references(config, snapshot);
+    remarks.extend(plane.remarks(snapshot, scope));
+    remarks.extend(scripts(config));
+    remarks
+}
+
+/// An OK that tells `notes` and then the first remarks; the others are its warnings.
+pub fn told(notes: Vec<String>, remarks: &[Remark]) -> Reply {
+    let mut lines = notes;
+    lines.extend(remarks.iter().take(NAMED).map(ToString::to_string));
+    if remarks.len() > NAMED {
+        lines.push(format!("{} more: SHOW WARNINGS", remarks.len() - NAMED));
+    }
+    let mut warnings: Vec<String> = remarks.iter().take(KEPT).map(ToString::to_string).collect();
+    if remarks.len() > KEPT {
+        warnings.push(format!("and {} more", remarks.len() - KEPT));
+    }
+    Reply::Ok { affected: 0, insert_id: 0, info: lines.join("; "), warnings }
+}
+
+/// Scripts of the scheduler and of routes that cannot be run, and routes that nobody reaches.
+pub fn scripts(config: &Config) -> Vec<Remark> {
+    let is_active = |row: &&Row| row.flag("active");
+    let jobs = config.rows("scheduler").iter().filter(is_active);
+    let routes = config.rows("restapi_routes").iter().filter(is_active);
+    let mut remarks: Vec<Remark> = jobs.filter_map(|row| not_runnable(row, "filename", "each run fails with exit code 127")).collect();
+    remarks.extend(routes.clone().filter_map(|row| not_runnable(row, "script", "each request gets an error")));
+    let mut first: HashMap<(&str, &str), &Row> = HashMap::new();
+    for row in routes {
+        let method = row.text("method").unwrap_or_default();
+        let uri = row.text("uri").unwrap_or_default().trim_matches('/');
+        if let Some(served) = first.get(&(method, uri)) {
+            let text = format!("never served: the row {} has {method} /sync/{uri} already; delete one of them", row_name(served));
+            remarks.push(Remark { table: row.table.name, row: row_name(row), column: "uri", about: About::Dead, text });
+        } else {
+            first.insert((method, uri), row);
+        }
+    }
+    remarks
+}
+
+fn not_runnable(row: &Row, column: &'static str, then: &str) -> Option<Remark> {
+    let name = row.text(column).unwrap_or_default();
+    let why = match fs::metadata(name) {
+        _ if !Path::new(name).is_absolute() => "is no absolute path; no directory is searched".to_owned(),
+        Err(error) => format!("cannot be run: {error}"),
+        Ok(found) if !found.is_file() => "is no file".to_owned(),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => "is not executable; chmod +x would make it so".to_owned(),
+        Ok(_) => return None,
+    };
+    let text = format!("'{name}' {why}: {then}; name a program that can be run");
+    Some(Remark { table: row.table.name, row: row_name(row), column, about: About::Dead, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told_of(text: &str) -> Vec<String> {
+        let (config, _) = model::parse(text, "test.cnf").unwrap();
+        scripts(&config).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn scripts_that_cannot_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script.sh");
+        fs::write(&script, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o644)).unwrap();
+        let script = script.display().to_string();
+        for (name, active, why) in [
+            ("/bin/true", 1, None),
+            ("bin/true", 1, Some("'bin/true' is no absolute path")),
+            ("bin/true", 0, None),
+            ("/nonexistent/x", 1, Some("'/nonexistent/x' cannot be run: No such file")),
+            ("/tmp", 1, Some("'/tmp' is no file")),
+            (&script, 1, Some("is not executable")),
+        ] {
+            let job = told_of(&format!("scheduler = ({{ id=4, active={active}, interval_ms=100, filename=\"{name}\" }})"));
+            let route =
+                told_of(&format!("restapi = ({{ id=5, active={active}, timeout_ms=100, method=\"GET\", uri=\"u\", script=\"{name}\" }})"));
+            assert_eq!((job.len(), route.len()), (usize::from(why.is_some()), usize::from(why.is_some())), "{name}: {job:?} {route:?}");
+            if let Some(why) = why {
+                assert!(job[0].starts_with("scheduler, id=4, column filename: ") && job[0].contains(why), "{job:?}");
+                assert!(route[0].starts_with("restapi_routes, id=5, column script: ") && route[0].contains(why), "{route:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn routes_that_nobody_reaches() {
+        let route = |id: u32, method: &str, uri: &str, active: u32| {
+            format!("{{ id={id}, active={active}, timeout_ms=100, method=\"{method}\", uri=\"{uri}\", script=\"/bin/true\" }}")
+        };
+        let table = |rows: &[String]| told_of(&format!("restapi = ({})", rows.join(", ")));
+        assert!(table(&[route(1, "GET", "a", 1), route(2, "POST", "a", 1), route(3, "GET", "b", 1), route(4, "GET", "a", 0)]).is_empty());
+        assert_eq!(
+            table(&[route(1, "GET", "a", 1), route(2, "get", "/a/", 1)]),
+            ["restapi_routes, id=2, column uri: never served: the row id=1 has GET /sync/a already; delete one of them"]
+        );
+    }
+}

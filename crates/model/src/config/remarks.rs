@@ -1,0 +1,122 @@
+//! References that lead nowhere: hostgroups without servers, users that are not there.
+//!
+//! A hostgroup is served when a server is in it, or in another hostgroup of the same cluster: the monitor moves servers between
+//! those.
+
+use std::collections::HashSet;
+
+use super::references::claimed;
+use super::{Config, Row};
+use crate::remark::{About, Remark, RowName, row_name};
+use crate::snapshot::{QueryRule, Snapshot, UserSplit};
+
+/// What becomes of a statement that goes where no server is.
+const WAITS: &str = "wait for one, then fail with error 9001";
+
+/// Remarks on every reference of `config`, which `snapshot` was compiled from.
+pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
+    let served = Served::of(config);
+    let mut found = clusters(config, &served);
+    let attributes = config.rows("mysql_hostgroup_attributes").iter();
+    found.extend(attributes.flat_map(|row| of_attributes(row, snapshot, &served)));
+    found.extend(config.rows("mysql_users").iter().flat_map(|row| of_user(row, snapshot, &served)));
+    found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot, &served)));
+    found.extend(config.rows("mysql_query_rules_fast_routing").iter().flat_map(|row| of_fast_route(row, snapshot, &served)));
+    found
+}
+
+/// Hostgroups that have servers, or may be given some.
+struct Served(HashSet<i64>);
+
+impl Served {
+    fn of(config: &Config) -> Self {
+        let mut served: HashSet<i64> = config.rows("mysql_servers").iter().filter_map(|row| row.integer("hostgroup_id")).collect();
+        let clusters: Vec<Vec<i64>> = claimed(config).map(|(_, hostgroups)| hostgroups.into_iter().map(|(_, id)| id).collect()).collect();
+        for cluster in clusters {
+            if cluster.iter().any(|id| served.contains(id)) {
+                served.extend(cluster);
+            }
+        }
+        Self(served)
+    }
+
+    /// A remark where `hostgroup` is not served; `then` is what follows from that.
+    fn miss(&self, (table, row): (&'static str, &dyn Fn() -> RowName), column: &'static str, hostgroup: i64, then: &str) -> Option<Remark> {
+        let text = || format!("hostgroup {hostgroup} has no servers: {then}; add one to mysql_servers, or name another hostgroup");
+        let about = About::Missing("mysql_servers");
+        (!self.0.contains(&hostgroup)).then(|| Remark { table, row: row(), column, about, text: text() })
+    }
+
+    /// The same for a row of the configuration.
+    fn miss_in(&self, row: &Row, column: &'static str, hostgroup: Option<i64>, then: &str) -> Option<Remark> {
+        self.miss((row.table.name, &|| row_name(row)), column, hostgroup?, then)
+    }
+}
+
+fn clusters(config: &Config, served: &Served) -> Vec<Remark> {
+    let text = "no hostgroup of this cluster has servers: there is nobody to watch; add one to mysql_servers, in any of them";
+    let about = About::Missing("mysql_servers");
+    let is_empty = |hostgroups: &[(&'static str, i64)]| hostgroups.iter().all(|(_, id)| !served.0.contains(id));
+    let empty = claimed(config).filter(|(_, hostgroups)| is_empty(hostgroups));
+    empty
+        .map(|(row, _)| Remark { table: row.table.name, row: row_name(row), column: "writer_hostgroup", about, text: text.to_owned() })
+        .collect()
+}
+
+fn of_attributes(row: &Row, snapshot: &Snapshot, served: &Served) -> Vec<Remark> {
+    let id = row.integer("hostgroup_id");
+    let split = id.and_then(|id| u32::try_from(id).ok()).and_then(|id| snapshot.hostgroup(crate::HostgroupId(id)));
+    let reader = split.and_then(|hostgroup| hostgroup.attributes.split_reader).map(|reader| i64::from(reader.0));
+    let nobody = served.miss_in(row, "hostgroup_id", id, "what the row says is for nobody");
+    nobody.into_iter().chain(served.miss_in(row, "hostgroup_settings", reader, &format!("reads of the split {WAITS}"))).collect()
+}
+
+fn of_user(row: &Row, snapshot: &Snapshot, served: &Served) -> Vec<Remark> {
+    if !row.flag("active") || !row.flag("frontend") {
+        return Vec::new();
+    }
+    let default = row.integer("default_hostgroup");
+    let mut found: Vec<Remark> = served
+        .miss_in(row, "default_hostgroup", default, &format!("statements that no rule sends elsewhere {WAITS}"))
+        .into_iter()
+        .collect();
+    let user = row.text("username").and_then(|name| snapshot.users.get(name));
+    if let Some(UserSplit::On(split)) = user.map(|user| user.attributes.read_write_split) {
+        let writer = Some(i64::from(split.writer.0)).filter(|writer| Some(*writer) != default);
+        found.extend(served.miss_in(row, "attributes", writer, &format!("writes of the split {WAITS}")));
+        found.extend(served.miss_in(row, "attributes", Some(i64::from(split.reader.0)), &format!("reads of the split {WAITS}")));
+    }
+    found
+}
+
+fn of_rule(rule: &QueryRule, snapshot: &Snapshot, served: &Served) -> Vec<Remark> {
+    const TABLE: &str = "mysql_query_rules";
+    let row = || RowName::numbered("rule_id", rule.rule_id);
+    let statements = format!("statements of this rule {WAITS}");
+    let named = [
+        ("destination_hostgroup", rule.destination_hostgroup, statements.as_str()),
+        ("mirror_hostgroup", rule.mirror_hostgroup, "every copy fails (Mirror_failed counts them)"),
+        ("gtid_from_hostgroup", rule.gtid_from_hostgroup, "there is no transaction to wait for"),
+    ];
+    let hostgroups = named.into_iter().filter_map(|(column, id, then)| served.miss((TABLE, &row), column, i64::from(id?.0), then));
+    let user = rule.username.as_deref().and_then(|name| stranger(snapshot, TABLE, row(), name, "the rule never matches"));
+    hostgroups.chain(user).collect()
+}
+
+fn of_fast_route(row: &Row, snapshot: &Snapshot, served: &Served) -> Vec<Remark> {
+    let hostgroup = row.integer("destination_hostgroup");
+    let nowhere = served.miss_in(row, "destination_hostgroup", hostgroup, &format!("statements of this row {WAITS}"));
+    let user = row.text("username").and_then(|name| stranger(snapshot, row.table.name, row_name(row), name, "the row never matches"));
+    nowhere.into_iter().chain(user).collect()
+}
+
+/// A remark on a user who cannot log in; empty stands for any user.
+fn stranger(snapshot: &Snapshot, table: &'static str, row: RowName, name: &str, then: &str) -> Option<Remark> {
+    if name.is_empty() || snapshot.users.contains_key(name) {
+        return None;
+    }
+    let text = format!(
+        "'{name}' is no user of clients (mysql_users with active=1 and frontend=1; letter case counts): {then}; add the user, or correct the name"
+    );
+    Some(Remark { table, row, column: "username", about: About::Missing("mysql_users"), text })
+}

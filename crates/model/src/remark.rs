@@ -1,0 +1,108 @@
+//! Remarks: what is suspicious about a configuration that is valid.
+//!
+//! A remark never refuses anything. It names table, row and column, says what will happen, and what to do about it.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Cell, Config, Row};
+use crate::error::Origin;
+
+/// One remark. Displays as `mysql_query_rules, rule_id=7, column apply: ...`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Remark {
+    /// The table.
+    pub table: &'static str,
+    /// The row, as [`row_name`] names it.
+    pub row: RowName,
+    /// The column that is to blame.
+    pub column: &'static str,
+    /// What it is about.
+    pub about: About,
+    /// What will happen, and what to do; one line.
+    pub text: String,
+}
+
+/// A row: the columns that tell it from others, with their values. Numbers come in their own order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RowName(Vec<(&'static str, Cell)>);
+
+/// What a remark is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum About {
+    /// The row names something that is not in this table.
+    Missing(&'static str),
+    /// The row, or a part of it, can do nothing.
+    Dead,
+    /// It works, and perhaps not as its author thinks.
+    Advice,
+}
+
+/// How much is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// What can do nothing: each LOAD tells.
+    Dead,
+    /// Advice too.
+    All,
+}
+
+impl Remark {
+    /// Whether a change of these tables may have brought it about.
+    pub fn follows_from(&self, tables: &[&str]) -> bool {
+        let other = match self.about {
+            About::Missing(table) => table,
+            About::Dead | About::Advice => self.table,
+        };
+        tables.contains(&self.table) || tables.contains(&other)
+    }
+}
+
+impl std::fmt::Display for Remark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {}, column {}: {}", self.table, self.row, self.column, self.text)
+    }
+}
+
+/// Where rows are, by name.
+#[derive(Debug)]
+pub struct Places<'a>(BTreeMap<(&'static str, RowName), &'a Row>);
+
+impl<'a> Places<'a> {
+    /// The rows of a configuration.
+    pub fn of(config: &'a Config) -> Self {
+        let rows = config.tables.values().flatten();
+        Self(rows.map(|row| ((row.table.name, row_name(row)), row)).collect())
+    }
+
+    /// Where the column was given; `None` when its row has no name there.
+    pub fn find(&self, remark: &Remark) -> Option<Origin> {
+        Some(self.0.get(&(remark.table, remark.row.clone()))?.position(remark.column))
+    }
+}
+
+impl RowName {
+    /// A row with a number of its own.
+    pub fn numbered(column: &'static str, number: impl Into<i64>) -> Self {
+        Self(vec![(column, Cell::Integer(number.into()))])
+    }
+}
+
+impl std::fmt::Display for RowName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, (column, cell)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            let value = cell.to_sql().map_or_else(|| "NULL".to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned());
+            write!(f, "{comma}{column}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How a row is named: by its table's first key. A user is named without `backend`.
+pub fn row_name(row: &Row) -> RowName {
+    let columns = match row.table.name {
+        "mysql_users" => &["username"],
+        _ => row.table.keys.first().copied().unwrap_or_default(),
+    };
+    RowName(columns.iter().map(|column| (*column, row.cell(column).cloned().unwrap_or(Cell::Null))).collect())
+}

@@ -1,0 +1,93 @@
+//! References that lead nowhere are remarked on, and those that lead somewhere are not.
+#![allow(clippy::unwrap_used)] // tests, helpers included, may panic
+
+use model::config::remarks::references;
+use model::remark::Places;
+use model::{Config, Snapshot};
+
+fn read(text: &str) -> Config {
+    model::parse(text, "proxysql.cnf").unwrap_or_else(|errors| panic!("{text}: {errors:?}")).0
+}
+
+/// `table, row, column c` of each remark.
+fn places(text: &str) -> Vec<String> {
+    let config = read(text);
+    let found = references(&config, &Snapshot::compile(&config).unwrap());
+    found.iter().map(|remark| remark.to_string().split_once(": ").unwrap().0.to_owned()).collect()
+}
+
+const SERVERS: &str =
+    "mysql_servers = ({ hostgroup=1, address=\"a\" }) mysql_replication_hostgroups = ({ writer_hostgroup=1, reader_hostgroup=2 })";
+
+fn rules(columns: &str) -> String {
+    format!("mysql_query_rules = ({{ rule_id=7, active=1, {columns} }})")
+}
+
+#[test]
+fn each_reference() {
+    let rule = |column: &str| vec![format!("mysql_query_rules, rule_id=7, column {column}")];
+    let user = |name: &str, column: &str| vec![format!("mysql_users, username={name}, column {column}")];
+    let route = |column: &str| vec![format!("mysql_query_rules_fast_routing, username=app, schemaname=s, flagIN=0, column {column}")];
+    let attributes = |id: u32, column: &str| vec![format!("mysql_hostgroup_attributes, hostgroup_id={id}, column {column}")];
+    let users = "mysql_users = ({ username=\"app\", default_hostgroup=1 })";
+    let fast = |user: &str, hostgroup: u32| {
+        format!(
+            "mysql_query_rules_fast_routing = ({{ username=\"{user}\", schemaname=\"s\", flagIN=0, destination_hostgroup={hostgroup} }})"
+        )
+    };
+    let cases: Vec<(String, Vec<String>)> = vec![
+        // A server, or one in another hostgroup of the cluster, is enough.
+        (rules("destination_hostgroup=1"), vec![]),
+        (rules("destination_hostgroup=2"), vec![]),
+        (rules("destination_hostgroup=3"), rule("destination_hostgroup")),
+        (rules("mirror_hostgroup=3"), rule("mirror_hostgroup")),
+        (rules("gtid_from_hostgroup=3"), rule("gtid_from_hostgroup")),
+        ("mysql_query_rules = ({ rule_id=7, active=0, destination_hostgroup=3 })".to_owned(), vec![]),
+        (format!("{users} {}", rules("username=\"app\"")), vec![]),
+        (rules("username=\"app\""), rule("username")),
+        (format!("mysql_users = ({{ username=\"app\", default_hostgroup=1, active=0 }}) {}", rules("username=\"app\"")), rule("username")),
+        (format!("{users} {}", rules("username=\"App\"")), rule("username")),
+        (format!("{users} {}", fast("app", 1)), vec![]),
+        (fast("", 1), vec![]),
+        (fast("app", 1), route("username")),
+        (format!("{users} {}", fast("app", 3)), route("destination_hostgroup")),
+        ("mysql_users = ({ username=\"lost\", default_hostgroup=3 })".to_owned(), user("lost", "default_hostgroup")),
+        ("mysql_users = ({ username=\"lost\", default_hostgroup=3, frontend=0 })".to_owned(), vec![]),
+        (
+            "mysql_users = ({ username=\"s\", default_hostgroup=1, attributes=\"{\\\"read_write_split\\\":{\\\"writer\\\":1,\\\"reader\\\":3}}\" })".to_owned(),
+            user("s", "attributes"),
+        ),
+        ("mysql_users = ({ username=\"s\", default_hostgroup=1, attributes=\"{\\\"read_write_split\\\":true}\" })".to_owned(), vec![]),
+        ("mysql_hostgroup_attributes = ({ hostgroup_id=2 })".to_owned(), vec![]),
+        ("mysql_hostgroup_attributes = ({ hostgroup_id=3 })".to_owned(), attributes(3, "hostgroup_id")),
+        (
+            "mysql_hostgroup_attributes = ({ hostgroup_id=1, hostgroup_settings=\"{\\\"read_write_split\\\":{\\\"reader_hostgroup\\\":3}}\" })".to_owned(),
+            attributes(1, "hostgroup_settings"),
+        ),
+        (
+            "mysql_galera_hostgroups = ({ writer_hostgroup=10, backup_writer_hostgroup=11, reader_hostgroup=12, offline_hostgroup=13 })".to_owned(),
+            vec!["mysql_galera_hostgroups, writer_hostgroup=10, column writer_hostgroup".to_owned()],
+        ),
+        (
+            "mysql_galera_hostgroups = ({ writer_hostgroup=10, backup_writer_hostgroup=11, reader_hostgroup=12, offline_hostgroup=13, active=0 })".to_owned(),
+            vec![],
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(places(&format!("{SERVERS} {text}")), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_remark_says_what_will_happen_and_where_it_is_written() {
+    let config = read(&format!("{SERVERS}\nmysql_users = (\n  {{ username=\"lost\",\n    default_hostgroup=3 }})"));
+    let found = references(&config, &Snapshot::compile(&config).unwrap());
+    assert_eq!(
+        found[0].to_string(),
+        "mysql_users, username=lost, column default_hostgroup: hostgroup 3 has no servers: statements that no rule sends elsewhere wait for \
+         one, then fail with error 9001; add one to mysql_servers, or name another hostgroup"
+    );
+    assert_eq!(Places::of(&config).find(&found[0]).unwrap().to_string(), "proxysql.cnf:4:5");
+    assert!(found[0].follows_from(&["mysql_servers"]) && found[0].follows_from(&["mysql_users"]));
+    assert!(!found[0].follows_from(&["mysql_query_rules"]));
+}
