@@ -305,16 +305,8 @@ async fn log_in(
     let info = Arc::new(info);
     server.info.store(Some(Arc::clone(&info)));
     let Login { link, input, .. } = login;
-    let mut backend = Backend::new(
-        link,
-        lane.clone(),
-        Arc::clone(server),
-        info,
-        caps,
-        greeting.connection_id,
-        slot,
-        worker.shared.clock.now_ms(),
-    );
+    let mut backend =
+        Backend::new(link, lane.clone(), Arc::clone(server), info, caps, greeting.connection_id, slot, worker.shared.clock.now_ms());
     backend.input = input;
     let (plugin, scramble) = proven;
     backend.core.proven = Some(Box::new(Proven { plugin, scramble, collation }));

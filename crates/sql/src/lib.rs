@@ -40,6 +40,8 @@ pub use session_facts::{Fact, single_fact_select};
 pub use set::{Assignment, Target, TransactionTraits, Value, parse_set, parse_set_transaction};
 pub use split::{Split, split};
 pub use spooky::spooky_hash64;
-pub use statements::{Kill, KillTarget, TransactionControl, dynamic_text, parse_kill, parse_transaction, parse_use, prepared_name, temporary_tables};
+pub use statements::{
+    Kill, KillTarget, TransactionControl, dynamic_text, parse_kill, parse_transaction, parse_use, prepared_name, temporary_tables,
+};
 pub use substitute::substitute_facts;
 pub use token::{LexMode, Lexer, Token, TokenKind};

@@ -554,7 +554,8 @@ impl Session {
             | Facts::MULTI
             | Facts::LAST_INSERT_ID_SET
             | Facts::UNKNOWN_FUNCTION;
-        let known = matches!(analysis.kind, Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain);
+        let known =
+            matches!(analysis.kind, Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain);
         known && !analysis.facts.intersects(tracing)
     }
 

@@ -158,8 +158,8 @@ impl Session {
         let now = self.now_ms();
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         let core = &backend.core;
-        let (server, info) = ((core.server.key.hostgroup, core.server.index), Arc::clone(&core.info));
-        let place = Place { hostgroup: server.0, server: Some(server.1), version: &info.version, user: &core.lane.user.name };
+        let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
+        let place = Place { hostgroup: server.key.hostgroup, server: Some(server.index), version: &info.version, user: &user.name };
         let known = sure && self.worker.memory.borrow().is_accepted(&place, set, now);
         if known {
             ahead.push(set, backend.core.caps);

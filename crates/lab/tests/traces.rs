@@ -1,0 +1,247 @@
+//! What a session leaves on a connection that no statement's text shows: roles, XA transactions, dynamic SQL, stored code behind
+//! triggers and views, settings that were in force at PREPARE. No other session meets it.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+mod common;
+
+use common::{LIMIT, Peer, World, proxy_with, server};
+use lab::client::Encoding;
+use lab::{Client, ConnectOptions, Flavor, wait};
+use wire::Capabilities;
+
+each_flavor!(
+    roles,
+    prepared_xa_transaction,
+    dynamic_sql,
+    stored_code,
+    last_insert_id_in_triggers,
+    settings_at_prepare,
+    learnt_settings_and_metadata_are_a_users_own,
+    quoted_functions,
+);
+
+/// Runs statements as root in the world's schema.
+fn as_root(world: &World, statements: &[&str]) {
+    let mut root = world.server.root().unwrap();
+    root.init_db(&world.schema).unwrap();
+    for sql in statements {
+        root.run(sql).unwrap();
+    }
+}
+
+fn pins(world: &World) -> Option<String> {
+    let proxy = world.proxy.as_ref()?;
+    proxy.admin().unwrap().scalar("SELECT GROUP_CONCAT(reason) FROM stats_tidegate_pins").unwrap()
+}
+
+fn roles(world: &World) {
+    let role = format!("role_{}", world.schema);
+    as_root(world, &[&format!("CREATE ROLE {role}"), &format!("GRANT SELECT ON {}.* TO {role}", world.schema), &format!("GRANT {role} TO app")]);
+    let at_login = world.connect().get("SELECT CURRENT_ROLE()");
+    let mut first = world.connect();
+    first.exec(&format!("SET ROLE {role}"));
+    assert!(first.get("SELECT CURRENT_ROLE()").contains(&role));
+    first.reset_connection().unwrap().ok().unwrap();
+    assert!(first.get("SELECT CURRENT_ROLE()").contains(&role), "no server takes it back");
+    drop(first);
+    for _ in 0..3 {
+        assert_eq!(world.connect().get("SELECT CURRENT_ROLE()"), at_login);
+    }
+    let mut second = world.connect();
+    second.exec(&format!("SET ROLE {role}"));
+    second.change_user(&world.options()).unwrap();
+    assert_eq!(second.get("SELECT CURRENT_ROLE()"), at_login);
+    as_root(world, &[&format!("DROP ROLE {role}")]);
+}
+
+fn prepared_xa_transaction(world: &World) {
+    let xid = &world.schema;
+    world.connect().exec("CREATE TABLE kept(n INT PRIMARY KEY)");
+    for (n, leave) in [Peer::reset_connection as fn(&mut Peer), Peer::cut_off].into_iter().enumerate() {
+        let mut first = world.connect();
+        first.exec_all(&[&format!("XA START '{xid}{n}'"), &format!("INSERT INTO kept VALUES({n})")]);
+        first.exec_all(&[&format!("XA END '{xid}{n}'"), &format!("XA PREPARE '{xid}{n}'")]);
+        if world.proxy.is_none() && n == 0 {
+            // MariaDB itself loses it with a reset.
+            first.cut_off();
+        } else {
+            leave(&mut first);
+        }
+        drop(first);
+        let mut second = world.connect();
+        wait::until("the transaction to be there", LIMIT, || second.ask(&format!("XA COMMIT '{xid}{n}'")).err().is_none().then_some(())).unwrap();
+        for _ in 0..4 {
+            assert_eq!(world.connect().get(&format!("SELECT COUNT(*) FROM kept WHERE n = {n}")), "1");
+        }
+    }
+}
+
+/// Ways for a session to leave.
+trait Leaving {
+    fn reset_connection(&mut self);
+    fn cut_off(&mut self);
+}
+
+impl Leaving for Peer {
+    fn reset_connection(&mut self) {
+        Client::reset_connection(self).unwrap().ok().unwrap();
+    }
+
+    fn cut_off(&mut self) {
+        self.cut();
+    }
+}
+
+fn dynamic_sql(world: &World) {
+    let mut first = world.connect();
+    first.exec_all(&["PREPARE s FROM 'SELECT 1'", "EXECUTE s", "DEALLOCATE PREPARE s", "SELECT 1"]);
+    assert_eq!(pins(world), None, "a statement that is known to leave nothing keeps nothing");
+    let mut made = vec!["PREPARE s FROM 'CREATE TEMPORARY TABLE secret AS SELECT 42 x'", "EXECUTE s", "DEALLOCATE PREPARE s"];
+    made.extend(["SET @t = 'SET @dynamic = 7'", "PREPARE s FROM @t", "EXECUTE s", "DEALLOCATE PREPARE s"]);
+    if !world.is_mysql() {
+        made.extend(["EXECUTE IMMEDIATE 'CREATE TEMPORARY TABLE secret2 AS SELECT 42 x'", "CREATE TEMPORARY SEQUENCE secret3"]);
+    }
+    for sql in made {
+        first.client_text(sql);
+    }
+    assert_eq!(first.get("SELECT x FROM secret"), "42");
+    drop(first);
+    let mut second = world.connect();
+    for table in ["secret", "secret2", "secret3"] {
+        assert_eq!(second.fails(&format!("SELECT * FROM {table}")), 1146);
+    }
+    assert_eq!(second.get("SELECT @dynamic"), "NULL");
+}
+
+fn stored_code(world: &World) {
+    as_root(
+        world,
+        &[
+            "CREATE TABLE t(v INT)",
+            "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET @by_trigger = NEW.v",
+            "CREATE FUNCTION f() RETURNS INT NO SQL BEGIN SET @by_view = 7; RETURN 1; END",
+            "CREATE VIEW w AS SELECT f() AS x",
+            "CREATE PROCEDURE p() BEGIN CREATE TEMPORARY TABLE by_call(n INT); SET @by_call = 5, time_zone = '+01:00'; END",
+        ],
+    );
+    for statement in ["INSERT INTO t VALUES(3)", "SELECT x FROM w", "CALL p()"] {
+        let mut first = world.connect();
+        first.exec(statement);
+        drop(first);
+        let mut second = world.connect();
+        assert_eq!(second.row("SELECT @by_trigger, @by_view, @by_call"), "NULL NULL NULL", "after {statement}");
+        assert_eq!(second.fails("SELECT * FROM by_call"), 1146);
+    }
+    let mut plain = world.connect();
+    plain.exec_all(&["CREATE TABLE u(v INT)", "INSERT INTO u VALUES(1)", "UPDATE u SET v = 2", "DELETE FROM u"]);
+    assert_eq!(pins(world), None);
+}
+
+fn last_insert_id_in_triggers(world: &World) {
+    as_root(
+        world,
+        &[
+            "CREATE TABLE ordr(id INT AUTO_INCREMENT PRIMARY KEY, who INT)",
+            "CREATE TABLE line(who INT, oid INT)",
+            "CREATE TRIGGER tr BEFORE INSERT ON line FOR EACH ROW SET NEW.oid = LAST_INSERT_ID()",
+            "CREATE TABLE moved(who INT, oid INT)",
+            "INSERT INTO moved VALUES(0, 0), (1, 0)",
+            "CREATE TRIGGER tu BEFORE UPDATE ON moved FOR EACH ROW SET NEW.oid = LAST_INSERT_ID()",
+        ],
+    );
+    let mut sessions = [world.connect(), world.connect()];
+    for _ in 0..3 {
+        for (who, session) in sessions.iter_mut().enumerate() {
+            session.exec(&format!("INSERT INTO ordr(who) VALUES({who})"));
+        }
+        for (who, session) in sessions.iter_mut().enumerate() {
+            session.exec(&format!("INSERT INTO line(who) VALUES({who})"));
+            session.exec(&format!("UPDATE moved SET oid = 1 WHERE who = {who}"));
+        }
+    }
+    let mut fresh = world.connect();
+    fresh.exec("INSERT INTO line(who) VALUES(9)");
+    assert_eq!(fresh.get("SELECT oid FROM line WHERE who = 9"), "0");
+    assert_eq!(fresh.get("SELECT COUNT(*) FROM line JOIN ordr ON ordr.id = line.oid AND ordr.who = line.who"), "6");
+    assert_eq!(fresh.get("SELECT COUNT(*) FROM moved JOIN ordr ON ordr.id = moved.oid AND ordr.who = moved.who"), "2");
+}
+
+/// A statement means what it meant when it was prepared, on whatever connection it is prepared again.
+fn settings_at_prepare(world: &World) {
+    world.connect().exec_all(&["CREATE TABLE t(n VARCHAR(10))", "INSERT INTO t VALUES('row')"]);
+    let mut first = world.connect();
+    first.exec("SET sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'");
+    let quoted = first.prepare("SELECT \"n\", 'a\\b' FROM t").unwrap();
+    first.exec("SET sql_mode = '', NAMES latin1");
+    let plain = first.prepare("SELECT \"n\", 'a\\\\b' FROM t").unwrap();
+    for round in 0..3 {
+        // What another session makes of the same text does not count; nor does a connection that never saw it.
+        let mut other = world.connect();
+        let also = other.prepare("SELECT \"n\", 'a\\\\b' FROM t").unwrap();
+        assert_eq!(other.execute(&also, &[]).unwrap().table().unwrap()[0][0].as_deref(), Some("n"));
+        Client::reset_connection(&mut other).unwrap().ok().unwrap();
+        other.exec_all(&["SET @@session.sql_mode = 'ANSI'", "CREATE TEMPORARY TABLE tmp(i INT)"]);
+        drop(other);
+        let row = first.execute(&quoted, &[]).unwrap().table().unwrap().remove(0);
+        assert_eq!(row, [Some("row".to_owned()), Some("a\\b".to_owned())], "round {round}");
+        let row = first.execute(&plain, &[]).unwrap().table().unwrap().remove(0);
+        assert_eq!(row, [Some("n".to_owned()), Some("a\\b".to_owned())], "round {round}");
+        assert_eq!(first.row("SELECT @@sql_mode, @@character_set_client"), " latin1");
+    }
+}
+
+/// One user's right to a SET or a table says nothing of another's.
+fn learnt_settings_and_metadata_are_a_users_own(world: &World) {
+    let rooted = world.proxy.is_some().then(|| proxy_with(server(world.flavor()), 2, |builder| builder.user("root", "", 0)));
+    let options = |user: &str, password: &str| match &rooted {
+        Some(proxy) => proxy.options(user, password).timeout(LIMIT),
+        None => ConnectOptions::tcp(world.server.address(), user, password).timeout(LIMIT),
+    };
+    let schema = format!("hidden_{}", world.schema);
+    as_root(world, &[&format!("CREATE DATABASE {schema}"), &format!("CREATE TABLE {schema}.t(n INT)")]);
+    let question = format!("SELECT n FROM {schema}.t");
+    let mut root = Peer::with(&options("root", ""), world.encoding);
+    root.exec("SELECT 1");
+    root.prepare(&question).unwrap();
+    for _ in 0..2 {
+        let mut root = Peer::with(&options("root", ""), world.encoding);
+        root.exec("SET SESSION sql_log_bin = 0");
+        root.exec("SET SESSION sql_log_bin = 1");
+    }
+    let mut app = Peer::with(&options("app", "app-pass"), world.encoding);
+    assert_eq!(app.fails("SET SESSION sql_log_bin = 0"), 1227);
+    assert_eq!(app.get("SELECT 1"), "1");
+    assert_eq!(app.prepare(&question).unwrap_err().code(), Some(1142));
+    as_root(world, &[&format!("DROP DATABASE {schema}")]);
+}
+
+fn quoted_functions(world: &World) {
+    let mut first = world.connect();
+    assert_eq!(first.get("SELECT `get_lock`('quoted', 0)"), "1");
+    assert_eq!(pins(world).is_some(), world.proxy.is_some());
+    assert_eq!(first.get("SELECT `release_lock`('quoted')"), "1");
+    assert_eq!(pins(world), None);
+}
+
+/// The client's file reaches a server over a compressed connection.
+#[test]
+fn local_infile_over_a_compressed_connection() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = server(flavor);
+        let columns = [("compression", 1.into()), ("max_connections", 1.into())];
+        let proxy = lab::Tidegate::builder().server_with(0, server.host(), server.port(), &columns).app_user().start().unwrap();
+        let options = proxy.options("app", "app-pass").database("test").timeout(LIMIT);
+        let mut peer = Peer::with(&options.clone().with(Capabilities::LOCAL_FILES), Encoding::Text);
+        peer.exec("CREATE OR REPLACE TABLE files(s VARCHAR(30))".replace("OR REPLACE ", if flavor == Flavor::Mysql { "" } else { "OR REPLACE " }).as_str());
+        for lines in [1, 50_000, 3] {
+            let text: String = (0..lines).map(|i| format!("line {i} of {lines}\n")).collect();
+            peer.set_infile_handler(Box::new(move |_| Some(text.clone().into_bytes())));
+            let loaded = peer.exec("LOAD DATA LOCAL INFILE 'here.txt' INTO TABLE files");
+            assert_eq!(loaded.ok().unwrap().affected_rows, lines, "{flavor:?}");
+        }
+        assert_eq!(peer.fails("LOAD DATA LOCAL INFILE 'here.txt' INTO TABLE missing"), 1146);
+        assert_eq!(Peer::with(&options, Encoding::Text).get("SELECT COUNT(*) FROM files"), "50004");
+        peer.exec("DROP TABLE files");
+    }
+}
