@@ -17,6 +17,7 @@ mod effects;
 mod end;
 mod execute;
 mod facts;
+mod fence;
 mod guard;
 mod infile;
 mod label;
