@@ -8,9 +8,11 @@
 use crate::backend::{Backend, ServerError};
 use crate::choice::{self, Needs, Rules};
 use crate::connect::{self, ConnectError};
+use crate::hostgroup::HostgroupRole;
 use crate::lane::{Lane, LaneKey};
 use crate::mailbox::Mail;
 use crate::queue::NOBODY;
+use crate::server::NEVER;
 use crate::shared::{HostgroupShared, ServerShared};
 use crate::state::State;
 use crate::stats::meter;
@@ -231,6 +233,15 @@ impl HostgroupPool {
     /// Its servers by number, removed ones too.
     pub fn servers(&self) -> Rc<Vec<Arc<ServerShared>>> {
         Rc::clone(&self.servers.borrow())
+    }
+
+    /// Whether a server of a cluster's writers lost its role to another one, which is there, and will commit nothing any more.
+    pub fn is_overtaken(&self, server: &ServerShared, now_ms: u64) -> bool {
+        if server.is_online() || server.leave_at_ms() == NEVER {
+            return false;
+        }
+        let terms = self.shared.terms();
+        terms.role == HostgroupRole::Writer && !terms.is_galera && self.servers.borrow().iter().any(|other| other.is_usable(now_ms))
     }
 
     /// The lane for these sessions.
