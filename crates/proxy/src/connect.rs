@@ -262,6 +262,7 @@ async fn log_in(
         login.link.compress(Compression::new(Method::Zlib { level: 6 }, false));
     }
     let _ = worker.shared.info.set(info.clone());
+    let _ = server.flavor.set(info.flavor);
     let Login { link, input, .. } = login;
     let mut backend = Backend::new(
         link,

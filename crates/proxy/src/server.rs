@@ -17,6 +17,7 @@ use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use wire::charset::Flavor;
 
 /// In the place of a status: the server serves the hostgroup no more.
 const REMOVED: u8 = u8::MAX;
@@ -69,6 +70,8 @@ pub struct ServerShared {
     pub counts: ServerCounts,
     /// When its troubles were last told.
     pub signals: LastSignals,
+    /// Whose server it is, once somebody has connected.
+    pub flavor: OnceLock<Flavor>,
     /// Session tracking on this server, once the first connection has asked.
     pub tracking: OnceLock<ServerTracking>,
 }
@@ -132,6 +135,7 @@ impl ServerShared {
             kills: tokio::sync::Semaphore::new(1),
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
+            flavor: OnceLock::new(),
             tracking: OnceLock::new(),
         };
         new.place(placement, terms, PlacedBy::Configuration, now_ms);
