@@ -1,10 +1,11 @@
 //! A write whose answer was lost: was it applied? The writer that the cluster has now is asked for its GTID.
 //!
 //! That the GTID is there is proof at once. That it is not there is proof only if it cannot come any more: the server takes
-//! writes, follows nobody (for a member of a group see [`super::fence`]), has received nothing of that GTID that it has still to apply, and the backend at hand owns the GTID,
-//! for which it has waited if another session or an applier had it. What is then sent again is sent under the same GTID, and
-//! what is not uses it up with an empty transaction; so if the lost transaction should turn up after all, every server that has
-//! the GTID skips it. INVARIANT: without one of the two proofs the client is told that the outcome is unknown.
+//! writes, follows nobody (a member of a group is asked otherwise: [`super::fence`]), has received nothing of that GTID that it
+//! has still to apply, and the backend at hand owns the GTID, for which it has waited if another session or an applier had it.
+//! What is then sent again is sent under the same GTID, and what is not uses it up with an empty transaction; so if the lost
+//! transaction should turn up after all, every server that has the GTID skips it. INVARIANT: without one of the two proofs the
+//! client is told that the outcome is unknown.
 
 use super::Session;
 use super::acquire::{Certainty, Fault};

@@ -311,7 +311,8 @@ impl Session {
     }
 
     /// The client is silent, and the server of its transaction is lost, or has lost its role to another one: the transaction is
-    /// said again at once, before others take what it was told. If there is no server in time the next statement tries again; if it fails, that is told of it.
+    /// said again at once, before others take what it was told. If there is no server in time the next statement tries again; if
+    /// it fails, that is told of it.
     pub(super) async fn replay_idle(&mut self) -> Result<(), End> {
         let is_lost = self.backend.as_ref().is_none_or(|b| b.core.server.is_cut()) || self.is_overtaken();
         if !is_lost || !self.has_more_to_say() {
