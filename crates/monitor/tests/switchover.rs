@@ -348,4 +348,9 @@ fn a_drain_ends_when_nothing_runs() {
     });
     running.monitor.undrain(&replica).unwrap();
     running.plane.wait("it reads again", reads);
+    for to in ["drained", "undrained"] {
+        running.wait_row("stats_tidegate_events", |row| {
+            row["kind"] == "order" && row["to_state"] == to && row["port"] == replica.port.to_string()
+        });
+    }
 }
