@@ -70,11 +70,24 @@ pub(crate) fn excessive_lag(facts: &Facts, row: &Server, policy: HostgroupPolicy
     let mut latest = facts.lag.iter().rev().take(count).map(behind);
     let is_excessive = limit_ms > 0 && facts.lag.len() >= count && latest.clone().all(|ms| ms > limit_ms);
     let by = latest.next().filter(|_| is_excessive)?;
-    let words = match facts.lag.iter().next_back() {
+    let words = match facts.lag.back() {
         Some(Lag::Unknown) => format!("lag unknown, counted as {} s; max_replication_lag={limit_s}", by / 1_000),
-        _ => format!("{}.{} s behind; max_replication_lag={limit_s}", by / 1_000, by % 1_000 / 100),
+        _ => lag_in_words(by, limit_s),
     };
     Some(Behind { by, words })
+}
+
+/// How far behind it is now, and its limit, in words; None where there is no limit, or nothing is known.
+pub(crate) fn present_lag(facts: &Facts, limit_s: u32) -> Option<String> {
+    match facts.lag.back().filter(|_| limit_s > 0)? {
+        Lag::Unknown => None,
+        Lag::NotReplica => Some(lag_in_words(0, limit_s)),
+        Lag::Behind(ms) => Some(lag_in_words(*ms, limit_s)),
+    }
+}
+
+fn lag_in_words(ms: u64, limit_s: u32) -> String {
+    format!("{}.{} s behind; max_replication_lag={limit_s}", ms / 1_000, ms % 1_000 / 100)
 }
 
 /// How many transactions of what its writers had a replica lacks, if that is beyond the hostgroup's limit in as many samples

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::fleet::{Layout, Placement, Signal, SignalKind, UnderWay};
-use model::snapshot::{RoleGroup, Server, Snapshot};
+use model::snapshot::{RoleGroup, Server, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
 
 use crate::check::Check;
@@ -12,7 +12,7 @@ use crate::checks::{HASTE_MS, checks};
 use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
 use crate::facts::Facts;
-use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, place, vital};
+use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, place, present_lag, vital};
 use crate::judgement::{Judgements, small};
 use crate::order::Order;
 use crate::replication;
@@ -388,9 +388,22 @@ impl Topology {
         if old == part && !is_new {
             return;
         }
-        self.remember(teller.tell(&old, &part));
+        let mut events = teller.tell(&old, &part);
+        for event in events.iter_mut().filter(|event| event.from == ServerStatus::ShunnedReplicationLag.as_str()) {
+            if let Some(lag) = self.lag_now(event, &part) {
+                event.seen = format!("{lag} {}", event.seen).trim_end().to_owned();
+            }
+        }
+        self.remember(events);
         self.layout.hostgroups.extend(part);
         self.layout.revision += 1;
+    }
+
+    /// How far behind the server of an event is now.
+    fn lag_now(&self, event: &Event, part: &Part) -> Option<String> {
+        let addr = event.server.as_ref()?;
+        let rows = part.values().flatten().map(|placement| &placement.server).filter(|server| server.key.addr() == *addr);
+        present_lag(self.known.facts.get(addr)?, rows.map(|server| server.max_replication_lag).max()?)
     }
 
     fn tell(&mut self, server: &ServerAddr, kind: EventKind, (from, to): (&str, &str), seen: &str, by: Cause, why: &str) {
