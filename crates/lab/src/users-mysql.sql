@@ -6,6 +6,7 @@ GRANT ALL ON test.* TO app@'%';
 GRANT ALL ON `test\_%`.* TO app@'%';
 GRANT SESSION_VARIABLES_ADMIN ON *.* TO app@'%';
 GRANT SELECT ON performance_schema.replication_connection_status TO app@'%';
+GRANT SELECT ON performance_schema.replication_group_members TO app@'%';
 CREATE USER `empty`@'%' IDENTIFIED BY '';
 GRANT ALL ON test.* TO `empty`@'%';
 CREATE USER sha256@'%' IDENTIFIED WITH sha256_password BY 'sha256-pass';

@@ -209,6 +209,20 @@ fn off_for_a_user_is_off(flavor: Flavor) {
     assert_eq!(bed.counter("tidegate_causal_waits"), 0);
 }
 
+/// A GTID that servers of this kind do not have.
+fn other_kind(flavor: Flavor) -> &'static str {
+    match flavor {
+        Flavor::Mariadb => "3e11fa47-71ca-11e1-9e33-c80aa9429562:23",
+        Flavor::Mysql => "0-1-57",
+    }
+}
+
+/// A later one of the same domain or source.
+fn never(gtid: &str) -> String {
+    let at = gtid.rfind([':', '-']).unwrap();
+    format!("{}999999", &gtid[..=at])
+}
+
 const COUNT: &str = "SELECT COUNT(*) FROM test.seen";
 
 /// The scope is off: the statement alone asks.
@@ -221,7 +235,9 @@ fn a_comment_waits_for_what_another_session_wrote(flavor: Flavor) {
     for encoding in [Encoding::Text, Encoding::Binary] {
         let mut peer = bed.peer(encoding);
         assert_eq!((peer.get(COUNT), peer.get(&read), peer.get(COUNT)), ("0".into(), "1".into(), "0".into()), "{encoding:?}");
-        assert_eq!(peer.get(&format!("/* min_gtid=nonsense */ {COUNT}")), "0", "{encoding:?}, what is not understood is passed over");
+        for junk in ["nonsense", "", other_kind(flavor)] {
+            assert_eq!(peer.fails(&format!("/* min_gtid={junk} */ {COUNT}")), 1231, "{encoding:?} {junk}");
+        }
         peer.exec("START TRANSACTION READ ONLY");
         assert_eq!((peer.get(COUNT), peer.get(&read)), ("0".into(), "0".into()), "{encoding:?}, a transaction stays where it began");
         peer.exec("COMMIT");
@@ -274,7 +290,13 @@ fn a_token_carries_writes_to_another_session(flavor: Flavor) {
     assert_eq!(reader.get(COUNT), "1", "the writer served");
     assert_eq!(reader.table("SHOW TIDEGATE GTID"), rows, "it can be handed on");
     assert_eq!(reader.fails("SET TIDEGATE GTID = '0-1-1) OR (1'"), 1231);
+    let refused = reader.ask(&format!("SET TIDEGATE GTID = '{}'", other_kind(flavor))).err().cloned().unwrap();
+    assert!(refused.code == 1231 && refused.message.contains("those of the servers are"), "{refused:?}");
     assert_eq!(reader.get(COUNT), "1", "what is no token changes nothing");
+    // Nobody will ever have it: the writer serves when the time is up.
+    let timeouts = bed.counter("tidegate_causal_timeouts");
+    reader.exec(&format!("SET TIDEGATE GTID = '{}'", never(token)));
+    assert_eq!((reader.get(COUNT), bed.counter("tidegate_causal_timeouts")), ("1".into(), timeouts + 1));
     reader.exec("SET TIDEGATE GTID = ''");
     assert_eq!(reader.get(COUNT), "0", "it waits no more");
     reader.exec(&format!("{order} FOR HOSTGROUP 1"));

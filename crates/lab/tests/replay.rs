@@ -11,7 +11,7 @@ use std::thread;
 use common::{LIMIT, Peer};
 use lab::client::{Encoding, Param};
 use lab::fault::Relay;
-use lab::replication::set_read_only;
+use lab::replication::{self, Replication, set_read_only};
 use lab::tidegate::{Builder, Setting};
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
 
@@ -26,6 +26,7 @@ each!(
     generated_ids_stay,
     generated_ids_are_not_taken_meanwhile,
     an_idle_clients_transaction_is_replayed_at_once,
+    a_writer_that_lost_its_role_and_lives_keeps_no_transaction,
     a_deadlock_is_made_good_where_that_is_wanted,
     without_autocommit_too,
     what_cannot_be_repeated_is_not,
@@ -307,6 +308,40 @@ fn an_idle_clients_transaction_is_replayed_at_once(flavor: Flavor) {
     peer.exec("COMMIT");
     assert_eq!(bed.replays(), (1, 0));
     assert_eq!(bed.value(1, &format!("SELECT v FROM test.a WHERE id={id}")), "1");
+}
+
+/// An idle one moves when the new writer is there, long before the time to finish is over; one that only reads may stay.
+fn a_writer_that_lost_its_role_and_lives_keeps_no_transaction(flavor: Flavor) {
+    let servers = Replication::start(flavor, 1, &Options::new()).unwrap();
+    for sql in ["CREATE TABLE test.a(id INT PRIMARY KEY AUTO_INCREMENT, v INT)", "INSERT INTO test.a(v) VALUES(1)"] {
+        servers.primary.sql(sql).unwrap();
+    }
+    servers.wait_caught_up().unwrap();
+    let builder = Tidegate::builder().app_user().variable("transaction_replay", true).variable("demotion_grace_ms", 60_000);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.backend(0, &servers.primary).backend(1, &servers.replicas[0]).start().unwrap();
+    let [mut idle, mut at_work, mut reads, mut other] = [0, 1, 0, 1].map(|n| Peer::through(&proxy, BOTH[n]));
+    let insert = |peer: &mut Peer, v: u32| {
+        peer.exec("BEGIN");
+        peer.exec(&format!("INSERT INTO a(v) VALUES({v})")).ok().unwrap().last_insert_id
+    };
+    let ids = [insert(&mut idle, 10), insert(&mut at_work, 20)];
+    reads.exec("BEGIN");
+    let old = reads.get("SELECT @@port");
+    set_read_only(&servers.primary, true).unwrap();
+    replication::promote(&servers.replicas[0]).unwrap();
+    let counter = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='tidegate_transaction_replays_ok'";
+    let mut admin = proxy.admin().unwrap();
+    wait::until("the replays", LIMIT, || (admin.scalar(counter).unwrap().as_deref() == Some("2")).then_some(())).unwrap();
+    other.exec("INSERT INTO a(v) VALUES(30)");
+    assert_eq!(reads.get("SELECT @@port"), old, "what only reads stays");
+    reads.exec("COMMIT");
+    idle.exec("COMMIT");
+    at_work.exec_all(&["UPDATE a SET v = v + 1 WHERE v = 20", "COMMIT"]);
+    for (id, v) in ids.into_iter().zip(["10", "21"]) {
+        assert_eq!(servers.replicas[0].scalar(&format!("SELECT v FROM test.a WHERE id={id}")).unwrap().as_deref(), Some(v));
+    }
+    assert_eq!(servers.primary.scalar("SELECT COUNT(*) FROM test.a").unwrap().as_deref(), Some("1"));
 }
 
 fn a_deadlock_is_made_good_where_that_is_wanted(flavor: Flavor) {

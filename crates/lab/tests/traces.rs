@@ -37,7 +37,10 @@ fn pins(world: &World) -> Option<String> {
 
 fn roles(world: &World) {
     let role = format!("role_{}", world.schema);
-    as_root(world, &[&format!("CREATE ROLE {role}"), &format!("GRANT SELECT ON {}.* TO {role}", world.schema), &format!("GRANT {role} TO app")]);
+    as_root(
+        world,
+        &[&format!("CREATE ROLE {role}"), &format!("GRANT SELECT ON {}.* TO {role}", world.schema), &format!("GRANT {role} TO app")],
+    );
     let at_login = world.connect().get("SELECT CURRENT_ROLE()");
     let mut first = world.connect();
     first.exec(&format!("SET ROLE {role}"));
@@ -58,7 +61,7 @@ fn roles(world: &World) {
 fn prepared_xa_transaction(world: &World) {
     let xid = &world.schema;
     world.connect().exec("CREATE TABLE kept(n INT PRIMARY KEY)");
-    for (n, leave) in [Peer::reset_connection as fn(&mut Peer), Peer::cut_off].into_iter().enumerate() {
+    for (n, leave) in [Peer::reset as fn(&mut Peer), Peer::cut_off].into_iter().enumerate() {
         let mut first = world.connect();
         first.exec_all(&[&format!("XA START '{xid}{n}'"), &format!("INSERT INTO kept VALUES({n})")]);
         first.exec_all(&[&format!("XA END '{xid}{n}'"), &format!("XA PREPARE '{xid}{n}'")]);
@@ -70,7 +73,8 @@ fn prepared_xa_transaction(world: &World) {
         }
         drop(first);
         let mut second = world.connect();
-        wait::until("the transaction to be there", LIMIT, || second.ask(&format!("XA COMMIT '{xid}{n}'")).err().is_none().then_some(())).unwrap();
+        wait::until("the transaction to be there", LIMIT, || second.ask(&format!("XA COMMIT '{xid}{n}'")).err().is_none().then_some(()))
+            .unwrap();
         for _ in 0..4 {
             assert_eq!(world.connect().get(&format!("SELECT COUNT(*) FROM kept WHERE n = {n}")), "1");
         }
@@ -79,13 +83,13 @@ fn prepared_xa_transaction(world: &World) {
 
 /// Ways for a session to leave.
 trait Leaving {
-    fn reset_connection(&mut self);
+    fn reset(&mut self);
     fn cut_off(&mut self);
 }
 
 impl Leaving for Peer {
-    fn reset_connection(&mut self) {
-        Client::reset_connection(self).unwrap().ok().unwrap();
+    fn reset(&mut self) {
+        self.reset_connection().unwrap().ok().unwrap();
     }
 
     fn cut_off(&mut self) {
@@ -103,7 +107,7 @@ fn dynamic_sql(world: &World) {
         made.extend(["EXECUTE IMMEDIATE 'CREATE TEMPORARY TABLE secret2 AS SELECT 42 x'", "CREATE TEMPORARY SEQUENCE secret3"]);
     }
     for sql in made {
-        first.client_text(sql);
+        first.exec(sql);
     }
     assert_eq!(first.get("SELECT x FROM secret"), "42");
     drop(first);
@@ -180,7 +184,7 @@ fn settings_at_prepare(world: &World) {
         let mut other = world.connect();
         let also = other.prepare("SELECT \"n\", 'a\\\\b' FROM t").unwrap();
         assert_eq!(other.execute(&also, &[]).unwrap().table().unwrap()[0][0].as_deref(), Some("n"));
-        Client::reset_connection(&mut other).unwrap().ok().unwrap();
+        other.reset_connection().unwrap().ok().unwrap();
         other.exec_all(&["SET @@session.sql_mode = 'ANSI'", "CREATE TEMPORARY TABLE tmp(i INT)"]);
         drop(other);
         let row = first.execute(&quoted, &[]).unwrap().table().unwrap().remove(0);
@@ -233,7 +237,7 @@ fn local_infile_over_a_compressed_connection() {
         let proxy = lab::Tidegate::builder().server_with(0, server.host(), server.port(), &columns).app_user().start().unwrap();
         let options = proxy.options("app", "app-pass").database("test").timeout(LIMIT);
         let mut peer = Peer::with(&options.clone().with(Capabilities::LOCAL_FILES), Encoding::Text);
-        peer.exec("CREATE OR REPLACE TABLE files(s VARCHAR(30))".replace("OR REPLACE ", if flavor == Flavor::Mysql { "" } else { "OR REPLACE " }).as_str());
+        peer.exec("CREATE TABLE files(s VARCHAR(30))");
         for lines in [1, 50_000, 3] {
             let text: String = (0..lines).map(|i| format!("line {i} of {lines}\n")).collect();
             peer.set_infile_handler(Box::new(move |_| Some(text.clone().into_bytes())));

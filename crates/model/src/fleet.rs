@@ -128,6 +128,15 @@ pub struct HostgroupLoad {
     pub in_transaction: u32,
 }
 
+/// A session that keeps its connection for something that ends neither with a statement nor with a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// Its number.
+    pub session: u64,
+    /// What for, as in `stats_tidegate_pins`.
+    pub why: String,
+}
+
 /// Who decides which server has which role. Called from any thread; must not block for longer than a computation.
 pub trait RoleKeeper: Send + Sync {
     /// A configuration is about to be in force: who serves what under it. What was observed before stays known.
@@ -152,6 +161,9 @@ pub trait Fleet: Send + Sync {
 
     /// How busy a hostgroup is.
     fn load(&self, hostgroup: HostgroupId) -> HostgroupLoad;
+
+    /// Sessions that keep a connection of a hostgroup for more than a transaction, by number.
+    fn bound(&self, hostgroup: HostgroupId) -> Vec<Bound>;
 
     /// Connections in use to a server, in one hostgroup or (None) in all.
     fn in_use(&self, server: &ServerAddr, hostgroup: Option<HostgroupId>) -> u32;

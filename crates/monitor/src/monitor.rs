@@ -302,7 +302,7 @@ impl Monitor {
     }
 
     /// Writes events down.
-    fn note(&self, events: Vec<Event>) {
+    pub(crate) fn note(&self, events: Vec<Event>) {
         if events.is_empty() {
             return;
         }

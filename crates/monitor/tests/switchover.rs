@@ -10,7 +10,7 @@ use common::{Running, WRITERS, addr, replication};
 use lab::replication::Replication;
 use lab::{Flavor, Options, Server};
 use model::ServerAddr;
-use model::fleet::{HostgroupLoad, Operator};
+use model::fleet::{Bound, HostgroupLoad, Operator};
 
 const MANAGED: &str = "switchover_manages_read_only=true, switchover_timeout_ms=5000";
 
@@ -235,6 +235,31 @@ fn open_transactions_end_it() {
     cluster.assert_as_before();
 }
 
+/// Nobody waits for sessions that would not let go; who keeps something for a moment is no obstacle.
+#[test]
+fn sessions_that_keep_their_connections_end_it_before_anybody_waits() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    let bound = |session| Bound { session, why: "temporary_table".to_owned() };
+    cluster.running.plane.change(|told| told.bound = (1..=7).map(bound).collect());
+    let answer = cluster.switch(Some(60_000)).unwrap_err();
+    println!("{answer}");
+    assert!(answer.contains("7 sessions") && answer.contains("session 5: temporary_table, ...") && answer.contains("nothing was changed"));
+    assert_eq!(cluster.breaths(), 0);
+    cluster.assert_as_before();
+    // Others each time.
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.switch(Some(60_000)));
+        for session in 10.. {
+            cluster.running.plane.change(|told| told.bound = if asked.is_finished() { Vec::new() } else { vec![bound(session)] });
+            if asked.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        asked.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn a_write_that_does_not_end_is_no_reason_to_stay_read_only() {
     let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
@@ -297,6 +322,12 @@ fn a_pause_outlives_a_switchover() {
     cluster.switch(None).unwrap();
     cluster.running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true)], "still paused"));
     monitor.pause(WRITERS, false).unwrap();
+    for (from, to) in [("in use", "paused"), ("paused", "in use")] {
+        let is_told = |row: &std::collections::BTreeMap<&'static str, String>| {
+            row["kind"] == "order" && row["from_state"] == from && row["to_state"] == to && row["seen"] == format!("hostgroup {WRITERS}")
+        };
+        cluster.running.wait_row("stats_tidegate_events", is_told);
+    }
     cluster.assert_let_go();
     assert!(monitor.pause(model::HostgroupId(99), true).unwrap_err().contains("no hostgroup 99"));
 }
@@ -317,4 +348,9 @@ fn a_drain_ends_when_nothing_runs() {
     });
     running.monitor.undrain(&replica).unwrap();
     running.plane.wait("it reads again", reads);
+    for to in ["drained", "undrained"] {
+        running.wait_row("stats_tidegate_events", |row| {
+            row["kind"] == "order" && row["to_state"] == to && row["port"] == replica.port.to_string()
+        });
+    }
 }

@@ -58,6 +58,8 @@ pub struct Core {
     pub tells_gtids: bool,
     /// Its `gtid_next` is, or may be, a GTID that the proxy chose (MySQL): it serves nobody else before that is AUTOMATIC again.
     pub is_labelled: bool,
+    /// `@@server_uuid` of its server, when it was asked for: which member of a group that is.
+    pub member: Option<Arc<str>>,
     /// LAST_INSERT_ID() on it, when known.
     pub last_insert_id: Option<u64>,
     /// True when its diagnostics area holds warnings of the session that used it last.
@@ -169,6 +171,7 @@ impl Backend {
             tracking: Tracking::None,
             tells_gtids: false,
             is_labelled: false,
+            member: None,
             last_insert_id: Some(0),
             has_warnings: false,
             killed: false,

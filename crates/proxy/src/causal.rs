@@ -112,12 +112,13 @@ impl Writes {
     /// The session was told of these GTIDs, which take the place of those it was told of before; empty text forgets them.
     /// False for text that is no GTID set.
     pub fn told(&mut self, origin: Origin, hostgroup: HostgroupId, gtids: &str) -> bool {
-        if !gtids.is_empty() && !gtid::is_set(gtids) {
+        let flavor = gtid::flavor_of(gtids);
+        if !gtids.is_empty() && flavor.is_none() {
             return false;
         }
         let mut written = self.take(origin, hostgroup).filter(|known| known.gtids.iter().map(AsRef::as_ref).eq(gtid::parts(gtids)));
-        if written.is_none() && !gtids.is_empty() {
-            let new = Written::new(origin, hostgroup, None, gtid::flavor_of(gtids));
+        if let Some(flavor) = flavor.filter(|_| written.is_none()) {
+            let new = Written::new(origin, hostgroup, None, flavor);
             written = Some(Written { gtids: gtid::parts(gtids).map(Into::into).collect(), ..new });
         }
         self.0.extend(written);

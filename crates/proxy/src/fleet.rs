@@ -7,7 +7,7 @@ use crate::ask::ask_all;
 use crate::control::Control;
 use crate::mailbox::Mail;
 use crate::shared::Shared;
-use model::fleet::{Fleet, HostgroupLoad, Layout, Measured};
+use model::fleet::{Bound, Fleet, HostgroupLoad, Layout, Measured};
 use model::{HostgroupId, ServerAddr};
 
 impl Fleet for Control {
@@ -45,6 +45,12 @@ impl Fleet for Control {
         }
         load.in_use = connections.saturating_sub(idle);
         load
+    }
+
+    fn bound(&self, hostgroup: HostgroupId) -> Vec<Bound> {
+        let mut all: Vec<Bound> = ask_all(self.shared(), move |worker| worker.bound(hostgroup)).into_iter().flatten().collect();
+        all.sort_unstable_by_key(|bound| bound.session);
+        all
     }
 
     fn in_use(&self, server: &ServerAddr, hostgroup: Option<HostgroupId>) -> u32 {

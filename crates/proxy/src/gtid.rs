@@ -14,9 +14,35 @@ pub fn is_set(text: &str) -> bool {
     text.len() <= MAX_SET_BYTES && text.bytes().any(|byte| byte.is_ascii_digit()) && text.bytes().all(is_part)
 }
 
-/// Whose words these are: MariaDB has no colons.
-pub fn flavor_of(set: &str) -> Flavor {
-    if set.contains(':') { Flavor::MySql } else { Flavor::MariaDb }
+/// Whose GTIDs these are, separated by commas; None for what is no set, or one of both kinds.
+pub fn flavor_of(set: &str) -> Option<Flavor> {
+    let flavor = if set.contains(':') { Flavor::MySql } else { Flavor::MariaDb };
+    let is_of = |gtid: &str| match flavor {
+        Flavor::MySql => is_of_mysql(gtid),
+        Flavor::MariaDb => gtid.split('-').count() == 3 && gtid.split('-').all(is_number),
+    };
+    (is_set(set) && set.split(',').all(|gtid| is_of(gtid.trim()))).then_some(flavor)
+}
+
+/// What GTIDs of the servers look like, for people.
+pub fn form(flavor: Flavor) -> &'static str {
+    match flavor {
+        Flavor::MySql => "MySQL's, uuid:number",
+        Flavor::MariaDb => "MariaDB's, domain-server-number",
+    }
+}
+
+/// A source (a UUID), then numbers and ranges, which a tag may stand before.
+fn is_of_mysql(gtid: &str) -> bool {
+    let (uuid, rest) = gtid.split_once(':').unwrap_or_default();
+    let is_uuid = uuid.bytes().filter(u8::is_ascii_hexdigit).count() == 32 && uuid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    let is_range = |part: &str| part.split('-').count() <= 2 && part.split('-').all(is_number);
+    let is_tag = |part: &str| part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    is_uuid && rest.split(':').all(|part| is_range(part) || is_tag(part)) && rest.rsplit(':').next().is_some_and(is_range)
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
 }
 
 /// What a GTID is counted in: MariaDB's domain, MySQL's source with its tag.
@@ -74,6 +100,20 @@ mod tests {
         for text in ["", "abc", "0-1-1'", "0-1-1\\", "0-1-1)", "0-1-1;", &"1".repeat(MAX_SET_BYTES + 1)] {
             assert!(!is_set(text), "{text}");
         }
-        assert_eq!((flavor_of("0-1-57"), flavor_of("aa:1")), (Flavor::MariaDb, Flavor::MySql));
+    }
+
+    #[test]
+    fn gtids_are_of_one_kind() {
+        const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        for set in ["0-1-57", "0-1-57,7-2-3", "0-1-57, 7-2-3"] {
+            assert_eq!(flavor_of(set), Some(Flavor::MariaDb), "{set}");
+        }
+        for rest in ["23", "1-5:7", "tag_1:9", "1-3:a:1:_b:2-4", "1,\n3e11fa47-71ca-11e1-9e33-c80aa9429563:tag:9"] {
+            assert_eq!(flavor_of(&format!("{UUID}:{rest}")), Some(Flavor::MySql), "{rest}");
+        }
+        let bad = ["", "tag", "1-2-3", "1')", "1:", "1,0-1-57", "1,"].map(|rest| format!("{UUID}:{rest}"));
+        for set in bad.iter().map(String::as_str).chain(["", "nonsense", "x:1", "aa:1", "0-1", "0-1-2-3", "0-1-2,", "0-1-+2", "9"]) {
+            assert_eq!(flavor_of(set), None, "{set}");
+        }
     }
 }

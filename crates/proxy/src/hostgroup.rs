@@ -15,6 +15,7 @@ use model::{HostgroupId, ServerAddr, ServerKey};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use wire::charset::Flavor;
 
 /// What part a hostgroup has in a cluster whose servers change roles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,6 +163,11 @@ impl HostgroupShared {
     /// Its servers by number, removed ones too.
     pub fn servers(&self) -> Arc<Vec<Arc<ServerShared>>> {
         self.servers.load_full()
+    }
+
+    /// Whose servers they are, once somebody has connected to one.
+    pub fn flavor(&self) -> Option<Flavor> {
+        self.servers.load().iter().find_map(|server| server.info.load().as_ref().map(|info| info.flavor))
     }
 
     /// Whether connections are opened ahead of need (`connection_warming`).

@@ -108,6 +108,20 @@ impl PinReason {
     }
 }
 
+/// Pins that end by themselves: with a transaction or a statement, or because they are only a wish.
+pub const PASSING: PinSet = PinSet::of(&[
+    PinReason::Transaction,
+    PinReason::Savepoint,
+    PinReason::NextTransaction,
+    PinReason::Cursor,
+    PinReason::LongData,
+    PinReason::FoundRows,
+    PinReason::MultiplexingOff,
+    PinReason::AutoIncrementDelay,
+    PinReason::Rule,
+    PinReason::AutocommitOff,
+]);
+
 /// The reasons that hold now.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct PinSet(u32);

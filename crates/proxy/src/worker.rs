@@ -13,12 +13,14 @@ use crate::in_force::{InForce, SnapshotInForce};
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Memory;
 use crate::mirror::Mirrors;
+use crate::pins::{PASSING, PinReason};
 use crate::pool::HostgroupPool;
 use crate::session;
 use crate::shared::Shared;
 use crate::stats::digest::{self, Digest};
 use crate::stats::meter::{Meter, MeterRules};
 use model::HostgroupId;
+use model::fleet::Bound;
 use slab::Slab;
 use sql::{Analysis, LexMode};
 use std::cell::RefCell;
@@ -232,6 +234,9 @@ impl Worker {
                 false => server.leave_at_ms(),
             };
             entry.leave_by(leave_at_ms, if server.is_cut() { Leaving::Cut } else { Leaving::Demoted }, now_ms);
+            if entry.is_idle() && entry.is_in_transaction() && pool.is_overtaken(&server, now_ms) {
+                entry.signal(Signal::Demoted);
+            }
         }
     }
 
@@ -246,6 +251,17 @@ impl Worker {
             in_transaction: count(entries.iter().map(|(_, e)| e).filter(in_transaction).count()),
             idle: (0..pool.servers().len()).map(|server| pool.idle(server)).sum(),
         }
+    }
+
+    /// Sessions that keep a backend of a hostgroup for more than a transaction.
+    pub fn bound(&self, hostgroup: HostgroupId) -> Vec<Bound> {
+        let of = |entry: &Rc<Entry>| {
+            let pins = entry.pins.get().without(PASSING);
+            let is_here = !pins.is_empty() && entry.view.held.get().is_some_and(|held| held.server.0 == hostgroup);
+            let why = || pins.iter().map(PinReason::name).collect::<Vec<_>>().join(",");
+            is_here.then(|| Bound { session: entry.id, why: why() })
+        };
+        self.entries.borrow().iter().filter_map(|(_, entry)| of(entry)).collect()
     }
 
     /// Idle backends of one server of a hostgroup.

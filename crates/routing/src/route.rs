@@ -64,7 +64,8 @@ pub struct Route {
     pub max_lag_ms: Option<u32>,
     /// Only servers that have replicated what was committed at this time (Unix time, ms): a comment's `min_epoch_ms`.
     pub min_epoch_ms: Option<u64>,
-    /// Only servers that have executed these GTIDs (`uuid:number` or `domain-server-number`): a comment's `min_gtid`.
+    /// Only servers that have executed these GTIDs (`uuid:number` or `domain-server-number`): a comment's `min_gtid`, as it was
+    /// written.
     pub min_gtid: Option<Arc<str>>,
     /// A new backend connection must be opened: a comment's `create_new_connection=1`.
     pub new_connection: bool,

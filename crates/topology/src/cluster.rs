@@ -18,7 +18,7 @@ use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapsho
 use model::{HostgroupId, ServerAddr};
 
 use crate::facts::Facts;
-use crate::health::{HostgroupPolicy, Vital, place, vital};
+use crate::health::{HostgroupPolicy, Lags, Vital, lags, place, vital};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
 use crate::member::{self, Member};
 use crate::roll::Roll;
@@ -83,6 +83,8 @@ pub(crate) struct Cluster {
     found_like: ServerDefaults,
     /// What was said of each server in the last decision.
     pub judgements: Judgements,
+    /// What was said of servers that are too far behind.
+    pub lags: Lags,
     /// The server that an operator prefers.
     pub preferred: Option<ServerAddr>,
     comeback: Return,
@@ -102,6 +104,8 @@ pub(crate) enum Order {
     None,
     /// Something that is not about who comes back.
     Other,
+    /// The server that is preferred from now on writes at once. If it is lost, it comes back as the heaviest would.
+    Prefer,
     /// The heaviest may come back at once.
     Failback,
 }
@@ -128,6 +132,7 @@ impl Cluster {
             suspicion_ms: settings.suspicion_ms,
             found_like,
             judgements: Judgements::new(),
+            lags: Lags::new(),
             preferred: preferred.filter(|addr| members.contains_key(addr)),
             roll,
             comeback: Return { policy: settings.failback, delay_ms: settings.failback_delay_ms },
@@ -177,6 +182,7 @@ impl Cluster {
         memory.is_settled |= self.members.keys().all(|addr| world.facts.get(addr).is_some_and(|facts| self.is_asked(facts)));
         let writers = self.choose(world, &judgements, &mut memory, order);
         let seats = self.seats(world, &judgements, &writers, &mut memory);
+        self.lags = lags(seats.values().flatten());
         let layout: BTreeMap<_, _> = seats.into_iter().map(|(id, seats)| (id, place(seats, world.policy(id)))).collect();
         let has_writer = layout.get(&self.group.writer).is_some_and(|all| all.iter().any(|p| p.status == ServerStatus::Online));
         memory.writerless_since_ms = (!has_writer).then(|| memory.writerless_since_ms.unwrap_or(world.now_ms));

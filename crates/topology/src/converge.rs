@@ -12,6 +12,8 @@ use model::ServerAddr;
 /// How much a candidate is wanted; the greater is the better.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
+    /// The operator switched to it.
+    pub is_preferred: bool,
     /// The operator wrote it to the writer hostgroup.
     pub is_explicit: bool,
     /// It is where the preferred writer is.
@@ -40,7 +42,7 @@ pub(crate) enum Tier {
 /// How a candidate stands towards those that are not writers now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Claim {
-    /// An operator ordered it.
+    /// An operator orders it, now.
     Ordered,
     /// It writes now, or the policy lets it come back.
     Entitled,

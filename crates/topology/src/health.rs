@@ -4,6 +4,7 @@
 //! Used for the hostgroups of clusters and for all others. INVARIANT: the last server of a hostgroup is not shunned for lag,
 //! for slow pings or to warm up; each of these states ends with a sighting, or by time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::HostgroupId;
@@ -44,9 +45,22 @@ pub(crate) fn vital(facts: &Facts, vars: &MysqlVariables) -> Vital {
     }
 }
 
+/// How far a server is behind, which is too far.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Behind {
+    /// Ms or transactions, to find those that are least so.
+    pub by: u64,
+    /// The same in words, with the limit.
+    pub words: String,
+}
+
+/// What is said of servers that are too far behind.
+pub(crate) type Lags = BTreeMap<ServerAddr, String>;
+
 /// How far a replica is behind, ms, if that is beyond the limit of `row` in as many samples as the settings ask for.
-pub(crate) fn excessive_lag(facts: &Facts, row: &Server, policy: HostgroupPolicy, vars: &MysqlVariables) -> Option<u64> {
-    let limit_ms = u64::from(row.max_replication_lag) * 1_000;
+pub(crate) fn excessive_lag(facts: &Facts, row: &Server, policy: HostgroupPolicy, vars: &MysqlVariables) -> Option<Behind> {
+    let limit_s = row.max_replication_lag;
+    let limit_ms = u64::from(limit_s) * 1_000;
     let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
     let behind = |lag: &Lag| match lag {
         Lag::NotReplica => 0,
@@ -55,14 +69,32 @@ pub(crate) fn excessive_lag(facts: &Facts, row: &Server, policy: HostgroupPolicy
     };
     let mut latest = facts.lag.iter().rev().take(count).map(behind);
     let is_excessive = limit_ms > 0 && facts.lag.len() >= count && latest.clone().all(|ms| ms > limit_ms);
-    latest.next().filter(|_| is_excessive)
+    let by = latest.next().filter(|_| is_excessive)?;
+    let words = match facts.lag.back() {
+        Some(Lag::Unknown) => format!("lag unknown, counted as {} s; max_replication_lag={limit_s}", by / 1_000),
+        _ => lag_in_words(by, limit_s),
+    };
+    Some(Behind { by, words })
+}
+
+/// How far behind it is now, and its limit, in words; None where there is no limit, or nothing is known.
+pub(crate) fn present_lag(facts: &Facts, limit_s: u32) -> Option<String> {
+    match facts.lag.back().filter(|_| limit_s > 0)? {
+        Lag::Unknown => None,
+        Lag::NotReplica => Some(lag_in_words(0, limit_s)),
+        Lag::Behind(ms) => Some(lag_in_words(*ms, limit_s)),
+    }
+}
+
+fn lag_in_words(ms: u64, limit_s: u32) -> String {
+    format!("{}.{} s behind; max_replication_lag={limit_s}", ms / 1_000, ms % 1_000 / 100)
 }
 
 /// How many transactions of what its writers had a replica lacks, if that is beyond the hostgroup's limit in as many samples
 /// as the settings ask for.
 ///
 /// A sample is held against what each writer had said before it: a replica cannot be taken to lack what was written since.
-pub(crate) fn excessive_lack(replica: &Facts, writers: &[&Facts], policy: HostgroupPolicy, vars: &MysqlVariables) -> Option<u64> {
+pub(crate) fn excessive_lack(replica: &Facts, writers: &[&Facts], policy: HostgroupPolicy, vars: &MysqlVariables) -> Option<Behind> {
     let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
     let lacks = |(at_ms, has): &(u64, GtidSet)| {
         let said_before =
@@ -72,7 +104,8 @@ pub(crate) fn excessive_lack(replica: &Facts, writers: &[&Facts], policy: Hostgr
     let limit = policy.max_transactions_behind;
     let mut latest = replica.gtids.iter().rev().take(count).map(lacks);
     let is_excessive = limit > 0 && replica.gtids.len() >= count && latest.clone().all(|lacks| lacks.is_some_and(|n| n > limit));
-    latest.next().flatten().filter(|_| is_excessive)
+    let by = latest.next().flatten().filter(|_| is_excessive)?;
+    Some(Behind { by, words: format!("{by} transactions behind; max_transactions_behind={limit}") })
 }
 
 /// What holds in one hostgroup.
@@ -119,7 +152,7 @@ pub(crate) struct Seat {
     /// Its buffer pool is being loaded.
     pub is_warming: bool,
     /// It is this far behind, which is too far.
-    pub behind: Option<u64>,
+    pub behind: Option<Behind>,
 }
 
 impl Seat {
@@ -149,6 +182,11 @@ impl Seat {
     fn is_online(&self) -> bool {
         self.status == ServerStatus::Online
     }
+}
+
+/// What is said of those that are too far behind.
+pub(crate) fn lags<'a>(seats: impl Iterator<Item = &'a Seat>) -> Lags {
+    seats.filter_map(|seat| Some((seat.addr(), seat.behind.as_ref()?.words.clone()))).collect()
 }
 
 /// What becomes of the servers of one hostgroup.
@@ -195,7 +233,7 @@ fn shun_behind(seats: &mut [Seat], policy: HostgroupPolicy) {
     let usable = seats.iter().filter(|seat| seat.is_online()).count();
     let floor = if usable == 1 { 1 } else { policy.reader_floor };
     let mut behind: Vec<usize> = (0..seats.len()).filter(|i| seats[*i].is_online() && seats[*i].behind.is_some()).collect();
-    behind.sort_by_key(|i| (seats[*i].behind.map(|lag| lag.max(1).ilog2()), seats[*i].addr()));
+    behind.sort_by_key(|i| (seats[*i].behind.as_ref().map(|behind| behind.by.max(1).ilog2()), seats[*i].addr()));
     let kept = floor.saturating_sub(usable - behind.len());
     for (position, index) in behind.into_iter().enumerate() {
         let seat = &mut seats[index];

@@ -5,8 +5,8 @@ use model::{HostgroupId, ServerAddr};
 /// An order; it holds until another one replaces it or its end is ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// This server is to be the writer of the cluster with this writer hostgroup, whatever the weights say, as long as it can
-    /// write. For kinds where the servers' own state decides (replication, Group Replication) it only breaks ties.
+    /// This server is to be the writer of the cluster with this writer hostgroup, now, whatever the weights say. If it is lost
+    /// later, the policy of fail-back holds for it as for the heaviest, in whose place it stands. For kinds where the servers' own state decides (replication, Group Replication) it only breaks ties.
     Prefer {
         /// The cluster's writer hostgroup.
         writer: HostgroupId,

@@ -8,6 +8,7 @@ use model::snapshot::{RoleGroup, ServerStatus};
 use model::{HostgroupId, ServerAddr};
 
 use crate::event::{Event, EventKind};
+use crate::health::Lags;
 use crate::judgement::Judgements;
 
 /// What made somebody decide anew.
@@ -48,6 +49,8 @@ pub(crate) struct Teller<'a> {
     pub group: Option<&'a Arc<RoleGroup>>,
     /// What was seen of its servers.
     pub judgements: &'a Judgements,
+    /// What was seen of those that are too far behind.
+    pub lags: &'a Lags,
     /// What made somebody decide.
     pub cause: Cause,
     /// When, ms.
@@ -70,7 +73,11 @@ impl Teller<'_> {
                 events.push(self.event(EventKind::Role, Some(addr), (from, to), why));
             }
             for (from, to) in statuses(old_place, new_place) {
-                events.push(self.event(EventKind::Status, Some(addr), (from.as_str().to_owned(), to.as_str().to_owned()), why));
+                let mut event = self.event(EventKind::Status, Some(addr), (from.as_str().to_owned(), to.as_str().to_owned()), why);
+                if let Some(lag) = self.lags.get(addr).filter(|_| to == ServerStatus::ShunnedReplicationLag) {
+                    event.seen = format!("{lag} {}", event.seen).trim_end().to_owned();
+                }
+                events.push(event);
             }
         }
         events.extend(self.writers(old, new));

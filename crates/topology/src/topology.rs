@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::fleet::{Layout, Placement, Signal, SignalKind, UnderWay};
-use model::snapshot::{RoleGroup, Server, Snapshot};
+use model::snapshot::{RoleGroup, Server, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
 
 use crate::check::Check;
@@ -12,7 +12,7 @@ use crate::checks::{HASTE_MS, checks};
 use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
 use crate::facts::Facts;
-use crate::health::{HostgroupPolicy, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, place, vital};
+use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, place, present_lag, vital};
 use crate::judgement::{Judgements, small};
 use crate::order::Order;
 use crate::replication;
@@ -233,8 +233,8 @@ impl Topology {
             Enrolment::Left(addr) => (addr, "found", "left", "the cluster has not named it in several samples"),
         };
         let group = Arc::clone(&self.clusters[index].group);
-        let none = Judgements::new();
-        let teller = Teller { group: Some(&group), judgements: &none, cause: Cause::Probe, at_ms: self.known.now_ms };
+        let (none, lags) = (Judgements::new(), Lags::new());
+        let teller = Teller { group: Some(&group), judgements: &none, lags: &lags, cause: Cause::Probe, at_ms: self.known.now_ms };
         self.remember(vec![teller.event(EventKind::Discovery, Some(addr), (from.to_owned(), to.to_owned()), why)]);
         // Its checks begin, and what they see must have a place.
         self.known.facts.entry(addr.clone()).or_default();
@@ -267,7 +267,7 @@ impl Topology {
         let (from, to) = (name(cluster.preferred.as_ref()), name(server));
         cluster.preferred = server.cloned();
         self.tell_of_cluster(index, (from, to), "an operator prefers this writer");
-        self.decide(index, Cause::Operator, cluster::Order::Other);
+        self.decide(index, Cause::Operator, cluster::Order::Prefer);
         Ok(())
     }
 
@@ -286,7 +286,7 @@ impl Topology {
         // A server that an operator preferred until now is preferred no more.
         let preferred = self.clusters[index].preferred.take();
         self.decide(index, Cause::Operator, cluster::Order::Failback);
-        if *self.clusters[index].writers() == before {
+        if *self.clusters[index].writers() == before && preferred.as_ref().is_none_or(|addr| before.contains(addr)) {
             self.clusters[index].preferred = preferred;
             return Err(format!("no better server can write in hostgroup {writer}: nothing was changed"));
         }
@@ -345,8 +345,8 @@ impl Topology {
         let before = std::mem::take(&mut cluster.judgements);
         let part = cluster.decide(self.known.world(), order);
         let group = Arc::clone(&cluster.group);
-        let judgements = std::mem::take(&mut cluster.judgements);
-        let teller = Teller { group: Some(&group), judgements: &judgements, cause, at_ms: self.known.now_ms };
+        let (judgements, lags) = (std::mem::take(&mut cluster.judgements), std::mem::take(&mut cluster.lags));
+        let teller = Teller { group: Some(&group), judgements: &judgements, lags: &lags, cause, at_ms: self.known.now_ms };
         let told = self.events.len();
         self.publish(part, teller);
         // What was shunned as dead and is now as unwanted changes nothing in the layout; its operator should know.
@@ -360,10 +360,10 @@ impl Topology {
     fn decide_plain(&mut self, id: HostgroupId, cause: Cause) {
         let rows = self.known.snapshot.hostgroup(id).map_or(&[][..], |h| h.servers.as_slice());
         let seats: Vec<Seat> = rows.iter().map(|row| self.plain_seat(row)).collect();
+        let (none, lags) = (Judgements::new(), lags(seats.iter()));
         let placements: Vec<Placement> = place(seats, self.known.world().policy(id));
-        let none = Judgements::new();
         let at_ms = self.known.now_ms;
-        self.publish(Part::from([(id, placements)]), Teller { group: None, judgements: &none, cause, at_ms });
+        self.publish(Part::from([(id, placements)]), Teller { group: None, judgements: &none, lags: &lags, cause, at_ms });
     }
 
     fn plain_seat(&self, row: &Arc<Server>) -> Seat {
@@ -388,9 +388,22 @@ impl Topology {
         if old == part && !is_new {
             return;
         }
-        self.remember(teller.tell(&old, &part));
+        let mut events = teller.tell(&old, &part);
+        for event in events.iter_mut().filter(|event| event.from == ServerStatus::ShunnedReplicationLag.as_str()) {
+            if let Some(lag) = self.lag_now(event, &part) {
+                event.seen = format!("{lag} {}", event.seen).trim_end().to_owned();
+            }
+        }
+        self.remember(events);
         self.layout.hostgroups.extend(part);
         self.layout.revision += 1;
+    }
+
+    /// How far behind the server of an event is now.
+    fn lag_now(&self, event: &Event, part: &Part) -> Option<String> {
+        let addr = event.server.as_ref()?;
+        let rows = part.values().flatten().map(|placement| &placement.server).filter(|server| server.key.addr() == *addr);
+        present_lag(self.known.facts.get(addr)?, rows.map(|server| server.max_replication_lag).max()?)
     }
 
     fn tell(&mut self, server: &ServerAddr, kind: EventKind, (from, to): (&str, &str), seen: &str, by: Cause, why: &str) {
@@ -402,8 +415,8 @@ impl Topology {
 
     fn tell_of_cluster(&mut self, index: usize, change: (String, String), why: &str) {
         let group = Arc::clone(&self.clusters[index].group);
-        let none = Judgements::new();
-        let teller = Teller { group: Some(&group), judgements: &none, cause: Cause::Operator, at_ms: self.known.now_ms };
+        let (none, lags) = (Judgements::new(), Lags::new());
+        let teller = Teller { group: Some(&group), judgements: &none, lags: &lags, cause: Cause::Operator, at_ms: self.known.now_ms };
         self.remember(vec![teller.event(EventKind::Order, None, change, why)]);
     }
 

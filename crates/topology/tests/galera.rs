@@ -187,10 +187,41 @@ fn an_operator_prefers_a_writer() {
     assert_eq!(fleet.hostgroup(100), "23", "it holds");
     fleet.see("23", galera(|view| view.desync = true));
     assert_eq!(fleet.hostgroup(100), "22 23(OFFLINE_SOFT)", "as long as it can write");
-    fleet.pass(1_000).see("23", galera(|_| {}));
-    assert_eq!(fleet.hostgroup(100), "23");
+    fleet.pass(1_000).see("23", galera(|_| {})).pass(9_999);
+    assert_eq!(fleet.hostgroup(100), "22", "it comes back as the heaviest would");
+    assert_eq!(fleet.pass(1).hostgroup(100), "23");
     order(&mut fleet, &prefer(None)).unwrap();
     assert_eq!(fleet.hostgroup(100), "22");
+}
+
+/// A light server that an operator switched to goes and comes back: who writes at once, after 9 999 ms, after 10 s.
+#[test]
+fn fail_back_is_a_policy_for_who_was_switched_to_as_well() {
+    let cases = [
+        ("failback=\"never\"", ["22", "22", "22"]),
+        ("failback=\"immediate\"", ["23", "23", "23"]),
+        ("failback=\"delayed\"", ["22", "22", "23"]),
+        ("failback=\"command\"", ["22", "22", "22"]),
+    ];
+    for (setting, expected) in cases {
+        let writer = HostgroupId(100);
+        let mut fleet = with(setting);
+        order(&mut fleet, &Order::Prefer { writer, server: Some(addr("23")) }).unwrap();
+        fleet.pass(60_000).see("233", galera(|_| {}));
+        assert_eq!(fleet.hostgroup(100), "23", "{setting}: the heaviest does not take it back");
+        fleet.pass(5_000).see("23", galera(|view| view.primary_partition = false));
+        assert_eq!(fleet.hostgroup(100), "22", "{setting}: who writes then is the heaviest");
+        fleet.pass(5_000).see("23", galera(|_| {}));
+        let mut seen = vec![fleet.hostgroup(100)];
+        // An order about another server changes nothing.
+        order(&mut fleet, &Order::Drain { server: addr("233"), is_drained: true }).unwrap();
+        seen.push(fleet.pass(9_999).hostgroup(100));
+        seen.push(fleet.pass(1).hostgroup(100));
+        assert_eq!(seen, expected, "{setting}");
+        order(&mut fleet, &Order::Failback { writer }).unwrap();
+        fleet.pass(60_000).see("22", galera(|_| {}));
+        assert_eq!(fleet.hostgroup(100), "22", "{setting}: FAILBACK ends it");
+    }
 }
 
 #[test]

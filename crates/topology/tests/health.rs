@@ -57,6 +57,21 @@ fn a_lone_server_that_is_slow_is_not_severed_at_once() {
 }
 
 #[test]
+fn events_of_lag_say_how_much_and_what_the_limit_is() {
+    let mut fleet = Fleet::new(PLAIN);
+    fleet.see("a", lag(11)).see("b", lag(10));
+    let seen = |fleet: &mut Fleet| {
+        let events = fleet.topology.take_events();
+        events.into_iter().map(|event| event.seen).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&mut fleet), ["11.0 s behind; max_replication_lag=10"]);
+    fleet.see("a", lag(9));
+    assert_eq!(seen(&mut fleet), ["9.0 s behind; max_replication_lag=10"], "it is used again");
+    fleet.see("a", Seen::Lag(Ok(Lag::Unknown)));
+    assert_eq!(seen(&mut fleet), ["lag unknown, counted as 60 s; max_replication_lag=10"]);
+}
+
+#[test]
 fn replicas_that_lag_are_not_read_from() {
     let mut fleet = Fleet::new(PLAIN);
     fleet.see("a", lag(11)).see("b", lag(10));

@@ -283,7 +283,7 @@ settings! {
     transaction_replay_timeout_ms: u64 = 10_000, ms(0, 3_600_000), Live, "Longest that a replay may take, with the wait for a server.";
     transaction_replay_head_start_ms: u64 = 500, ms(0, 60_000), Live, "While transactions are replayed in a hostgroup others begin nothing there, so that AUTO_INCREMENT values stay free: for this long at most after the first replay has a server.";
     transaction_replay_conflicts: bool = false, BOOL, Live, "Replay also what ended by a deadlock (1213) or a conflict that certification found (Galera, Group Replication).";
-    settle_lost_writes: bool = false, BOOL, Live, "Choose the GTID of a write beforehand (MySQL replication), so that one whose answer was lost is looked up on the new writer, and answered or sent again.";
+    settle_lost_writes: bool = false, BOOL, Live, "Choose the GTID of a write beforehand (MySQL replication, Group Replication), so that one whose answer was lost is looked up on the new writer, and answered or sent again.";
     causal_reads: CausalReads = CausalReads::Off, CausalReads::KIND, Live, "Whether reads wait until a replica has what was written before: off; session: what the same session wrote; token: also what a token names (SET TIDEGATE GTID).";
     causal_reads_timeout_ms: u64 = 100, ms(1, 60_000), Live, "How long a replica is waited for; then the writer serves.";
     switchover_manages_read_only: bool = false, BOOL, Live, "SWITCHOVER sets read_only on both servers, as the monitor's user.";

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use model::fleet::Operator;
 use model::{HostgroupId, ServerAddr};
-use topology::Order;
+use topology::{Event, EventKind, Order};
 
 use crate::monitor::{Monitor, Running, lock};
 
@@ -84,6 +84,9 @@ impl Operator for Monitor {
             true => self.hold(hostgroup, Reason::Pause),
             false => self.release(hostgroup, Reason::Pause),
         };
+        if is_new {
+            self.note_pause(hostgroup, is_paused);
+        }
         match (is_paused, is_new) {
             (true, true) => Ok(format!("hostgroup {hostgroup} is paused: sessions wait")),
             (false, true) => Ok(format!("hostgroup {hostgroup} goes on")),
@@ -125,6 +128,23 @@ async fn drain(monitor: &Arc<Monitor>, running: &Running, server: ServerAddr, li
 }
 
 impl Monitor {
+    fn note_pause(&self, hostgroup: HostgroupId, is_paused: bool) {
+        let snapshot = self.snapshot();
+        let group = snapshot.roles.iter().find(|group| group.hostgroups().any(|id| id == hostgroup));
+        let (from, to) = if is_paused { ("in use", "paused") } else { ("paused", "in use") };
+        self.note(vec![Event {
+            at_ms: self.clock.now_ms(),
+            cluster: group.map(|group| group.writer),
+            server: None,
+            kind: EventKind::Order,
+            from: from.to_owned(),
+            to: to.to_owned(),
+            seen: format!("hostgroup {hostgroup}"),
+            by: "operator",
+            why: "an operator's order".to_owned(),
+        }]);
+    }
+
     /// Holds a hostgroup for a reason; false when it is held for it already.
     pub(crate) fn hold(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
         self.change_hold(hostgroup, |holds| holds.add(hostgroup, reason))

@@ -28,6 +28,11 @@ const BREATH: Duration = Duration::from_millis(300);
 /// Sessions go on for as long in between.
 const BETWEEN: Duration = Duration::from_millis(100);
 
+/// What a session keeps its connection for is no obstacle if it is over within this time.
+const BRIEF: Duration = Duration::from_millis(100);
+/// Most sessions that a refusal names.
+const NAMED: usize = 5;
+
 /// What has been done, and has to be undone if the rest fails.
 #[derive(Debug, Clone)]
 pub(super) enum Done {
@@ -77,6 +82,8 @@ pub(super) async fn run(
     let mut work = Switchover { monitor: Arc::clone(monitor), plan, old, new, steps: Vec::new(), done: Vec::new(), begun, deadline };
     let outcome = in_time(monitor, deadline, limit, work.prepare()).await;
     work.settle(outcome)?;
+    let free = in_time(monitor, deadline, limit, work.look_at_sessions(running)).await;
+    work.settle(free.map_err(|why| format!("{why}; nothing was changed")))?;
     work.note("checked");
     let held = in_time(monitor, deadline, limit, work.hold(running)).await;
     let hold = work.settle(held.map_err(|why| format!("{why}; nothing had been changed")))?;
@@ -132,6 +139,30 @@ impl Switchover {
             Way::Galera => galera::prepare(self).await,
             Way::Group => group::prepare(self).await,
         }
+    }
+
+    /// Sessions that would not let go of the old writer, however long the others wait for them, end it before anybody waits.
+    async fn look_at_sessions(&self, running: &Running) -> Result<(), String> {
+        let before = running.fleet.bound(self.plan.writer);
+        if before.is_empty() {
+            return Ok(());
+        }
+        // Who takes a lock for a moment is waited for.
+        tokio::time::sleep(BRIEF).await;
+        let mut bound = running.fleet.bound(self.plan.writer);
+        bound.retain(|bound| before.contains(bound));
+        if bound.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<_> = bound.iter().take(NAMED).map(|bound| format!("session {}: {}", bound.session, bound.why)).collect();
+        let rest = if bound.len() > NAMED { ", ..." } else { "" };
+        Err(format!(
+            "{} sessions keep their connections to hostgroup {} for more than a transaction ({}{rest}): what they keep, or they themselves \
+             (KILL CONNECTION), must end first; stats_tidegate_pins lists them",
+            bound.len(),
+            self.plan.writer,
+            named.join(", ")
+        ))
     }
 
     /// Sessions wait, nothing runs, and the new writer is near, or there is no time left to wait for that.
@@ -209,7 +240,7 @@ impl Switchover {
         writers(&self.monitor.layout(), self.plan.writer).iter().map(|server| server.key.addr()).collect()
     }
 
-    /// The new one is preferred; None takes that back.
+    /// This one is preferred, and writes.
     pub(super) fn prefer(&mut self, server: Option<ServerAddr>) -> Result<(), String> {
         let order = Order::Prefer { writer: self.plan.writer, server };
         self.monitor.decide(|topology, now_ms| topology.order(now_ms, &order))
@@ -235,7 +266,7 @@ impl Switchover {
             let outcome = match &done {
                 Done::OldClosed(connection) => replication::reopen_old(self, connection).await,
                 Done::NewOpened { before } => replication::close_new(self, before).await,
-                Done::Preferred => self.prefer(None),
+                Done::Preferred => self.prefer(Some(self.plan.old.key.addr())),
                 Done::Elected => group::elect_old(self).await,
             };
             match outcome {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use lab::server::Server;
-use model::fleet::{Fleet, HostgroupLoad, Layout, Measured, RoleKeeper};
+use model::fleet::{Bound, Fleet, HostgroupLoad, Layout, Measured, RoleKeeper};
 use model::snapshot::{ServerStatus, Snapshot};
 use model::stats::{Reading, StatsSource, Value};
 use model::{HostgroupId, ServerAddr};
@@ -32,6 +32,7 @@ pub struct Told {
     pub holds: Vec<(HostgroupId, bool)>,
     /// What it answers.
     pub load: HostgroupLoad,
+    pub bound: Vec<Bound>,
     pub in_use: u32,
 }
 
@@ -98,6 +99,10 @@ impl Fleet for Plane {
 
     fn load(&self, _hostgroup: HostgroupId) -> HostgroupLoad {
         self.look(|told| told.load)
+    }
+
+    fn bound(&self, _hostgroup: HostgroupId) -> Vec<Bound> {
+        self.look(|told| told.bound.clone())
     }
 
     fn in_use(&self, _server: &ServerAddr, _hostgroup: Option<HostgroupId>) -> u32 {

@@ -11,9 +11,11 @@ mod upkeep;
 use crate::backend::{Backend, ServerError};
 use crate::choice::{self, Needs, Rules};
 use crate::counters::count;
+use crate::hostgroup::HostgroupRole;
 use crate::lane::{Lane, LaneKey};
 use crate::mailbox::Mail;
 use crate::queue::NOBODY;
+use crate::server::NEVER;
 use crate::shared::{HostgroupShared, ServerInfo, ServerShared};
 use crate::state::State;
 use crate::worker::Worker;
@@ -221,6 +223,15 @@ impl HostgroupPool {
         let mut known = servers.iter().filter(|server| server.is_online()).filter_map(|server| server.info.load_full());
         let first = known.next()?;
         known.all(|info| info.version == first.version).then_some(first)
+    }
+
+    /// Whether a server of a cluster's writers lost its role to another one, which is there, and will commit nothing any more.
+    pub fn is_overtaken(&self, server: &ServerShared, now_ms: u64) -> bool {
+        if server.is_online() || server.leave_at_ms() == NEVER {
+            return false;
+        }
+        let terms = self.shared.terms();
+        terms.role == HostgroupRole::Writer && !terms.is_galera && self.servers.borrow().iter().any(|other| other.is_usable(now_ms))
     }
 
     /// The lane for these sessions.

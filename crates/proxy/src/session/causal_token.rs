@@ -8,6 +8,7 @@ use super::Session;
 use super::command::Incoming;
 use super::end::End;
 use crate::causal::{CausalPart, CausalRole, Origin, Writes};
+use crate::gtid;
 use model::HostgroupId;
 use model::settings::CausalReads;
 use sql::{LexMode, Lexer};
@@ -33,7 +34,7 @@ enum Order {
 /// ER_NOT_SUPPORTED_YET.
 const NOT_SUPPORTED: u16 = 1235;
 /// ER_WRONG_VALUE_FOR_VAR.
-const WRONG_VALUE: u16 = 1231;
+pub const WRONG_VALUE: u16 = 1231;
 
 impl Session {
     /// Obeys a statement about tokens; false for any other.
@@ -69,11 +70,30 @@ impl Session {
                     let text = format!("Tidegate: causal_reads is not 'token' for this user in the cluster of hostgroup {id}");
                     return self.send_error(NOT_SUPPORTED, "42000", &text).await;
                 }
-                if !self.writes.get_or_insert_with(Box::<Writes>::default).told(Origin::Token, writer, gtids.trim()) {
-                    return self.send_error(WRONG_VALUE, "42000", "Tidegate: the token is no GTID set").await;
+                let gtids = gtids.trim();
+                if let Some(fault) = self.fault_of("the token", gtids, &[writer, id]).filter(|_| !gtids.is_empty()) {
+                    return self.send_error(WRONG_VALUE, "42000", &fault).await;
                 }
+                self.writes.get_or_insert_with(Box::<Writes>::default).told(Origin::Token, writer, gtids);
                 self.send_ok().await
             }
+        }
+    }
+}
+
+impl Session {
+    /// What is wrong with GTIDs that are meant for servers of these hostgroups, in words; None for nothing.
+    pub(super) fn fault_of(&self, what: &str, gtids: &str, hostgroups: &[HostgroupId]) -> Option<String> {
+        let shared = &self.worker.shared;
+        let known = hostgroups.iter().find_map(|id| shared.hostgroup(*id).flavor());
+        let wanted = known.or_else(|| shared.info.get().map(|info| info.flavor));
+        let expected = || wanted.map_or("uuid:number (MySQL) or domain-server-number (MariaDB)", gtid::form);
+        match (gtid::flavor_of(gtids), wanted) {
+            (None, _) => Some(format!("Tidegate: {what} is no GTID set; expected are GTIDs as {}, several with commas", expected())),
+            (Some(given), Some(wanted)) if given != wanted => {
+                Some(format!("Tidegate: {what} has GTIDs as {}; those of the servers are {}", gtid::form(given), gtid::form(wanted)))
+            }
+            _ => None,
         }
     }
 }

@@ -1,22 +1,24 @@
 //! A write whose answer was lost: was it applied? The writer that the cluster has now is asked for its GTID.
 //!
 //! That the GTID is there is proof at once. That it is not there is proof only if it cannot come any more: the server takes
-//! writes, follows nobody, has received nothing of that GTID that it has still to apply, and the backend at hand owns the GTID,
-//! for which it has waited if another session or an applier had it. What is then sent again is sent under the same GTID, and
-//! what is not uses it up with an empty transaction; so if the lost transaction should turn up after all, every server that has
-//! the GTID skips it. INVARIANT: without one of the two proofs the client is told that the outcome is unknown.
+//! writes, follows nobody (a member of a group is asked otherwise: [`super::fence`]), has received nothing of that GTID that it
+//! has still to apply, and the backend at hand owns the GTID, for which it has waited if another session or an applier had it.
+//! What is then sent again is sent under the same GTID, and what is not uses it up with an empty transaction; so if the lost
+//! transaction should turn up after all, every server that has the GTID skips it. INVARIANT: without one of the two proofs the
+//! client is told that the outcome is unknown.
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::end::End;
 use super::facts::InsertId;
+use super::fence::ask_member;
 use super::guard::{guarded, paused, unless_killed};
 use super::label::{Scope, Standing, set_to};
 use super::leave::{TRANSACTION, WISHES};
 use super::relay::Outgoing;
 use super::retry::Patience;
 use super::sync::Ahead;
-use crate::backend::{Backend, Collected, put_query};
+use crate::backend::{Backend, Collected, ServerError, put_query};
 use crate::buffer::BufferPool;
 use crate::counters::count;
 use crate::labels::Label;
@@ -31,6 +33,9 @@ use wire::reply::ReplyKind;
 
 /// The server was lost, and the transaction was not applied: as where a server had to be left.
 const NOT_APPLIED: u16 = 9004;
+
+/// Longest that a member of a group is asked at a time: one that is cut off from the others never answers.
+const MEMBER_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a server says of a GTID.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +52,7 @@ pub enum Finding {
 
 /// Whether the question is asked in a transaction, in which the write may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opening {
+pub enum Opening {
     /// It is.
     Begin,
     /// It is not: a transaction follows that says its own BEGIN.
@@ -81,6 +86,11 @@ impl Session {
                 if standing == Standing::InDoubt {
                     count(&self.worker.counters.lost_writes_not_applied);
                 }
+                if let Some(error) = self.refused_here() {
+                    self.set_standing(Standing::Disproved);
+                    self.unlabel(Some("COMMIT")).await;
+                    return Err(Fault::server(error));
+                }
                 self.set_standing(Standing::Claimed);
                 Ok(None)
             }
@@ -110,10 +120,16 @@ impl Session {
                 count(&self.worker.counters.lost_writes_not_applied);
                 self.set_standing(Standing::Disproved);
                 let is_movable = self.is_movable();
+                let refused = self.refused_here();
+                let is_movable = is_movable && refused.is_none();
                 // Without a replay the GTID is used up, whatever the answer to that is: it cannot be applied otherwise.
                 self.unlabel(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
                 self.lend_back();
-                if is_movable { Ok(None) } else { Err(self.not_applied("")) }
+                match (is_movable, refused) {
+                    (true, _) => Ok(None),
+                    (false, Some(error)) => Err(self.not_applied_after(Fault::server(error))),
+                    (false, None) => Err(self.not_applied("")),
+                }
             }
             Finding::NotYet(why) => Err(self.not_yet(why).await),
             Finding::Denied(why) => Err(self.undecided(&why)),
@@ -135,6 +151,7 @@ impl Session {
                 }
             },
             Some(_) => {
+                self.learn_member().await?;
                 self.renew_label();
                 let mut ahead = Ahead::default();
                 self.label_ahead(&mut ahead);
@@ -177,22 +194,41 @@ impl Session {
 
     /// The backend at hand asks for the label, and owns it if it is not applied.
     async fn claim(&mut self, opening: Opening) -> Result<Finding, Fault> {
-        let left_us = self.retry_deadline_us().saturating_sub(self.worker.shared.clock.now_us());
+        let mut left = Duration::from_micros(self.retry_deadline_us().saturating_sub(self.worker.shared.clock.now_us()));
+        let in_group = self.is_of_group();
+        if in_group {
+            self.learn_member().await?;
+            left = left.min(MEMBER_LIMIT);
+        }
         let Some(labelled) = self.label.as_mut() else { return Ok(Finding::NotYet("no label")) };
         let Some(backend) = self.backend.as_mut() else { return Ok(Finding::NotYet("no backend")) };
         let before = labelled.server.as_ref().filter(|before| !Arc::ptr_eq(before, &backend.core.server));
         let is_elsewhere = before.is_some_and(|before| before.is_online());
         backend.core.is_labelled = true;
         let exchange = async {
-            let asked = ask(backend, &labelled.label, opening, &self.worker.buffers);
-            let answer = tokio::time::timeout(Duration::from_micros(left_us), asked).await;
-            answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "another session has its GTID")))
+            let (label, pool) = (&labelled.label, &self.worker.buffers);
+            let asking = async {
+                match (in_group, &labelled.member) {
+                    (true, Some(lost_on)) => ask_member(backend, label, lost_on, opening, &self.pool.shared.labels, pool).await,
+                    (true, None) => Ok(Finding::NotYet("it is not known which member was lost")),
+                    (false, _) => ask(backend, label, opening, pool).await,
+                }
+            };
+            let answer = tokio::time::timeout(left, asking).await;
+            answer.unwrap_or_else(|_| {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "another session has its GTID, or the group does not answer"))
+            })
         };
         match unless_killed(&self.entry, exchange).await {
             Ok(Finding::Ours) if is_elsewhere => Ok(Finding::NotYet("the server that was lost is in use")),
             Ok(finding) => {
                 if finding == Finding::Ours {
                     labelled.server = Some(Arc::clone(&backend.core.server));
+                    if labelled.member != backend.core.member {
+                        // What the member before said of the COMMIT says nothing of this one.
+                        labelled.refused = None;
+                    }
+                    labelled.member = backend.core.member.clone();
                 }
                 Ok(finding)
             }
@@ -201,6 +237,11 @@ impl Session {
                 Err(self.lost(&e, Certainty::Unknown))
             }
         }
+    }
+
+    /// The error of the member at hand, which has not left its group: then it is true.
+    fn refused_here(&mut self) -> Option<ServerError> {
+        self.label.as_mut().and_then(|labelled| labelled.refused.take())
     }
 
     /// The question is to be asked again in a moment.
@@ -280,12 +321,17 @@ impl Session {
             "The server was lost during COMMIT (hostgroup {}): the transaction was not applied, and can be done again{because}",
             self.pool.shared.id
         );
+        self.not_applied_after(Fault::error(NOT_APPLIED, b"HY000", text))
+    }
+
+    /// The same with this error; what else the session had with the backend is gone.
+    fn not_applied_after(&mut self, fault: Fault) -> Fault {
         self.keep_replied_insert_id();
         let rest = self.pins.set().without(TRANSACTION).without(WISHES);
         self.forget_transaction();
-        match rest.is_empty() {
-            true => Fault::error(NOT_APPLIED, b"HY000", text),
-            false => End::BackendLost(text).into(),
+        match fault {
+            Fault::Error { text, .. } if !rest.is_empty() => End::BackendLost(String::from_utf8_lossy(&text).into_owned()).into(),
+            fault => fault,
         }
     }
 
@@ -353,7 +399,7 @@ fn found(replies: &[Collected]) -> Finding {
 }
 
 /// The first row, if it is all numbers.
-fn numbers(reply: &Collected) -> Vec<u64> {
+pub fn numbers(reply: &Collected) -> Vec<u64> {
     let Some(row) = reply.rows.first() else { return Vec::new() };
     let mut reader = Reader::new(row);
     let mut all = Vec::new();
@@ -369,7 +415,6 @@ fn numbers(reply: &Collected) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::ServerError;
 
     fn row(values: &[&str]) -> Collected {
         let mut row = Vec::new();

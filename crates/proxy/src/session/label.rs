@@ -16,7 +16,7 @@ use super::guard::guarded;
 use super::leave::WISHES;
 use super::query::Plan;
 use super::sync::Ahead;
-use crate::backend::put_query;
+use crate::backend::{ServerError, put_query};
 use crate::counters::count;
 use crate::labels::Label;
 use crate::pins::PinReason;
@@ -27,12 +27,16 @@ use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::sync::Arc;
 use wire::charset::Flavor;
+use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::reply::ReplyKind;
 
 /// ER_CANT_DO_IMPLICIT_COMMIT_IN_TRX_WHEN_GTID_NEXT_IS_SET.
 pub const IMPLICIT_COMMIT: u16 = 1778;
+
+/// Errors at a COMMIT of a member that may be leaving its group: ER_RUN_HOOK_ERROR, ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
+pub const LEAVING_GROUP: [u16; 2] = [3100, 3101];
 
 /// After a server refused a label, none is tried for this long, ms.
 const REFUSED_FOR_MS: u64 = 60_000;
@@ -94,6 +98,10 @@ pub struct Labelled {
     pub wrote: bool,
     /// Where it was set last.
     pub server: Option<Arc<ServerShared>>,
+    /// The same as the group knows it, where it is a member of one.
+    pub member: Option<Arc<str>>,
+    /// What a member of a group said to the COMMIT, which proves nothing where it is leaving.
+    pub refused: Option<ServerError>,
     /// What the statement said; the client is told once it is committed.
     pub answer: Option<Answer>,
     /// Takes the packets of a reply that is held back.
@@ -109,7 +117,8 @@ impl Session {
         let Some(scope) = self.scope_of(command, plan) else { return };
         let Some(label) = self.pool.shared.labels.take() else { return };
         let (standing, is_spent, wrote) = (Standing::Fresh, false, false);
-        self.label = Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, server: None, answer: None, held: None }));
+        let (server, member, refused, answer, held) = (None, None, None, None, None);
+        self.label = Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, server, member, refused, answer, held }));
     }
 
     /// What a label for this statement would be for; None for one that gets none.
@@ -144,11 +153,37 @@ impl Session {
 
     /// With several writers at a time, what one of them has not says nothing of the others.
     fn has_one_writer(&self) -> bool {
-        let id = self.pool.shared.id;
-        let snapshot = self.worker.snapshot();
-        let mut groups = snapshot.roles.iter();
-        groups.any(|group| group.writer == id && matches!(group.kind, RoleKind::Replication(_)))
+        self.writes_for(|kind| matches!(kind, RoleKind::Replication(_) | RoleKind::GroupReplication))
             && self.pool.servers().iter().filter(|server| server.is_online()).count() == 1
+    }
+
+    /// The hostgroup is that of the writers of such a cluster.
+    fn writes_for(&self, wanted: impl Fn(&RoleKind) -> bool) -> bool {
+        let id = self.pool.shared.id;
+        self.worker.snapshot().roles.iter().any(|cluster| cluster.writer == id && wanted(&cluster.kind))
+    }
+
+    /// The hostgroup is that of the writers of a group (Group Replication).
+    pub(super) fn is_of_group(&self) -> bool {
+        self.writes_for(|kind| *kind == RoleKind::GroupReplication)
+    }
+
+    /// Asks the backend at hand, once, which member of the group it is on: if that one is lost it has to be out of the group
+    /// before anything is certain.
+    pub(super) async fn learn_member(&mut self) -> Result<(), Fault> {
+        if !self.is_of_group() {
+            return Ok(());
+        }
+        let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.member.is_none()) else { return Ok(()) };
+        let question = backend.query("SELECT @@server_uuid", &self.worker.buffers);
+        match guarded(&self.worker, &self.entry, question).await {
+            Ok(reply) => {
+                let answer = reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok());
+                backend.core.member = answer.and_then(|uuid| std::str::from_utf8(uuid).ok()).map(Arc::from);
+                Ok(())
+            }
+            Err(e) => Err(self.lost_before(&e)),
+        }
     }
 
     /// The statement's words in capitals, with one space between.
@@ -181,6 +216,7 @@ impl Session {
         backend.core.is_labelled = true;
         labelled.standing = Standing::Set;
         labelled.server = Some(Arc::clone(&backend.core.server));
+        labelled.member = backend.core.member.clone();
     }
 
     /// The replies to [`Session::label_ahead`]. A label that is refused is done without.

@@ -10,14 +10,14 @@ use super::certainty;
 use super::command::Incoming;
 use super::facts::InsertId;
 use super::guard::guarded;
-use super::label::{Answer, Scope, Standing, commit_plan, is_plain};
+use super::label::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
 use super::query::Plan;
 use super::relay::Outgoing;
 use super::sync::Ahead;
-use crate::backend::put_query;
+use crate::backend::{ServerError, put_query};
 use crate::causal::Writing;
 use crate::pins::PinReason;
-use crate::reframe::{ReplyFacts, with_changes};
+use crate::reframe::{ReplyError, ReplyFacts, with_changes};
 use sql::{Facts, Kind};
 use std::io;
 use wire::codec::Reader;
@@ -162,12 +162,26 @@ impl Session {
                 Ok(None)
             }
             Some(code) if LEAVING.contains(&code) => Err(self.lost(&io::Error::other("the server is leaving"), Certainty::Unknown)),
+            Some(code) if is_labelled && LEAVING_GROUP.contains(&code) => {
+                let told = ReplyError::at_front(&commit.packets, self.caps);
+                let sqlstate = told.map_or(*b"HY000", |(error, _)| error.sqlstate);
+                Err(self.refused_by_member(ServerError { code, sqlstate, message: commit.facts.message.to_vec() }))
+            }
             // What is left of the transaction goes with the connection.
             Some(_) => {
                 self.backend = None;
                 Ok(Some(commit))
             }
         }
+    }
+
+    /// A member's word that the commit failed: the group is asked what became of it.
+    pub(super) fn refused_by_member(&mut self, error: ServerError) -> Fault {
+        let fault = self.lost(&io::Error::other(error.to_string()), Certainty::Unknown);
+        if let Some(labelled) = self.label.as_mut() {
+            labelled.refused = Some(error);
+        }
+        fault
     }
 
     /// A statement of the client's transaction.

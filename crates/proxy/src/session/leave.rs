@@ -2,8 +2,9 @@
 //! is, and a clear error when the time for that is over.
 //!
 //! What pins a session decides. State that is carried, and pins that are only an operator's wish, move at the next
-//! statement. A transaction may finish for `demotion_grace_ms`; then it is rolled back by closing the connection, the
-//! client is told once, and the session goes on elsewhere. Other state is lost with the server, and ends the session.
+//! statement. A transaction that wrote and can be said again moves as soon as another server has the role. Any other may
+//! finish for `demotion_grace_ms`; then it is rolled back by closing the connection, the client is told once, and the session
+//! goes on elsewhere. Other state is lost with the server, and ends the session.
 //! A statement that runs alone may end by itself, but not on a server that is cut off: there it may wait for ever, so it is
 //! given up when the time is over, which is told as for a server that was killed, or repeated if it only reads.
 //! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
@@ -12,7 +13,7 @@ use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::end::End;
 use crate::counters::count;
-use crate::entry::Signal;
+use crate::entry::{Leaving, Signal};
 use crate::pins::{PinReason, PinSet};
 use crate::safety::Safety;
 use model::fleet::SignalKind;
@@ -61,6 +62,7 @@ impl Session {
         let is_free = pins.without(WISHES).is_empty();
         let moves = !is_free && self.is_movable();
         let is_only_opened = moves && self.is_only_opened();
+        let is_overtaken = moves && self.is_overtaken();
         let Some(backend) = self.backend.as_mut() else {
             // Its server is gone, and with it what pinned the session there.
             let is_bare = is_free || pins.contains(PinReason::Replication);
@@ -76,7 +78,7 @@ impl Session {
             self.give_up_backend();
             return Ok(Kept::None);
         }
-        if moves && (server.is_cut() || server.leave_at_ms() <= now_ms || !server.is_usable(now_ms) && is_only_opened) {
+        if moves && (server.is_cut() || server.leave_at_ms() <= now_ms || is_overtaken || !server.is_usable(now_ms) && is_only_opened) {
             self.leave_transaction();
             self.replay_is_due();
             return Ok(Kept::Moves);
@@ -215,6 +217,8 @@ impl Session {
         } else if server.leave_at_ms() <= now_ms {
             self.backend = None;
             self.entry.view.held.set(None);
+        } else {
+            self.entry.leave_by(server.leave_at_ms(), Leaving::Demoted, now_ms);
         }
     }
 

@@ -19,6 +19,7 @@ mod effects;
 mod end;
 mod execute;
 mod facts;
+mod fence;
 mod guard;
 mod infile;
 mod label;

@@ -154,6 +154,9 @@ impl Session {
             {
                 return Ok(reply);
             }
+            if self.label.is_some() {
+                Box::pin(self.learn_member()).await?;
+            }
             let readied = match plan.statement {
                 Some(id) => match self.ready_execution(command, id, &mut ahead).await {
                     Ok(readied) => readied,

@@ -197,7 +197,10 @@ impl Session {
         match gap {
             Some(gap) => _ = transcript.lose(gap),
             None if is_setting => {}
-            None => transcript.progress = Progress::Kept,
+            None => {
+                transcript.progress = Progress::Kept;
+                transcript.wrote |= !certainty::is_plain_read(analysis);
+            }
         }
         gap.is_none()
     }
@@ -300,14 +303,22 @@ impl Session {
         }
     }
 
-    /// The client is silent, and the server of its transaction is lost: the transaction is said again at once, before others
-    /// take what it was told. If there is no server in time the next statement tries again; if it fails, that is told of it.
+    /// What was written in the open transaction can never be committed where it is: that server lost its role, and another one
+    /// has it. A Galera node would still commit it.
+    pub(super) fn is_overtaken(&self) -> bool {
+        let (Some(backend), Some(transcript)) = (&self.backend, &self.transcript) else { return false };
+        transcript.wrote && self.pool.is_overtaken(&backend.core.server, self.worker.shared.clock.now_ms())
+    }
+
+    /// The client is silent, and the server of its transaction is lost, or has lost its role to another one: the transaction is
+    /// said again at once, before others take what it was told. If there is no server in time the next statement tries again; if
+    /// it fails, that is told of it.
     pub(super) async fn replay_idle(&mut self) -> Result<(), End> {
-        let is_lost = self.backend.as_ref().is_none_or(|b| b.core.server.is_cut());
+        let is_lost = self.backend.as_ref().is_none_or(|b| b.core.server.is_cut()) || self.is_overtaken();
         if !is_lost || !self.has_more_to_say() {
             return Ok(());
         }
-        self.backend = None;
+        self.leave_transaction();
         self.replay_is_due();
         self.began_us = self.worker.shared.clock.now_us();
         let mut patience = self.patience();

@@ -9,7 +9,7 @@ use super::acquire::{Certainty, Fault};
 use super::certainty::{self, Place, ReadOnlyBy, Refusal};
 use super::end::End;
 use super::guard::paused;
-use super::label::{IMPLICIT_COMMIT, Standing};
+use super::label::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
 use super::leave::WISHES;
 use crate::backend::{Collected, ServerError};
 use crate::counters::count;
@@ -57,7 +57,15 @@ impl Session {
         error.unasked &= backend.link.numbers_packets();
         let refusal = match error.code == IMPLICIT_COMMIT && self.is_in_labelled() {
             true => Refusal::Label,
-            false => certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis))?,
+            false => match certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis)) {
+                Some(refusal) => refusal,
+                None if self.may_be_of_leaving_member(error.code, analysis) => {
+                    let error = ServerError { code: error.code, sqlstate: error.sqlstate, message: error.message.to_vec() };
+                    self.tell_of_error(error.code, &error.message);
+                    return Some(self.refused_by_member(error));
+                }
+                None => return None,
+            },
         };
         let fault = Fault::Refused { refusal, code: error.code, sqlstate: error.sqlstate, text: error.message.to_vec() };
         self.tell_of_error(error.code, error.message);
@@ -92,6 +100,12 @@ impl Session {
             && self.is_movable()
             && self.directions.retries != Some(0)
             && self.worker.shared.clock.now_us() < self.retry_deadline_us()
+    }
+
+    /// A member that leaves its group says so to a COMMIT, whatever became of it; the group can be asked.
+    fn may_be_of_leaving_member(&self, code: u16, analysis: &Analysis) -> bool {
+        let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);
+        is_commit && LEAVING_GROUP.contains(&code) && self.is_in_labelled()
     }
 
     /// The client itself asked for read-only transactions.

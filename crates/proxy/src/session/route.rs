@@ -4,6 +4,7 @@
 //! was decided. A pin outweighs every destination: it routes, and never fails a statement.
 
 use super::Session;
+use super::causal_token::WRONG_VALUE;
 use super::command::Incoming;
 use super::end::End;
 use super::guard::paused;
@@ -234,6 +235,12 @@ impl Session {
         }
         if let Some(info) = route.ok_msg.as_ref().filter(|_| phase != Phase::Prepare) {
             self.send_ok_with(info.as_bytes()).await?;
+            return Ok(Directed::Answered);
+        }
+        if let Some(gtids) = &route.min_gtid
+            && let Some(fault) = self.fault_of("min_gtid", gtids, &[decision.hostgroup])
+        {
+            self.send_error(WRONG_VALUE, "42000", &fault).await?;
             return Ok(Directed::Answered);
         }
         if let Some(text) = &route.error_msg {

@@ -62,6 +62,8 @@ pub struct Transcript {
     pub progress: Progress,
     /// A SET while nothing had run was not kept: the session carries it over by itself, but not to its place.
     pub carried: bool,
+    /// Something that was said is no plain read.
+    pub wrote: bool,
     /// BEGIN is among what was said, and not only `SET TRANSACTION`.
     pub is_open: bool,
     bytes: Vec<u8>,
@@ -76,7 +78,16 @@ pub const MAX_OPENING: usize = 4096;
 impl Transcript {
     /// For a transaction that begins.
     pub fn new(state: State, last_insert_id: Option<u64>) -> Self {
-        Self { state, last_insert_id, progress: Progress::Opening, carried: false, is_open: false, bytes: Vec::new(), said: Vec::new() }
+        Self {
+            state,
+            last_insert_id,
+            progress: Progress::Opening,
+            carried: false,
+            wrote: false,
+            is_open: false,
+            bytes: Vec::new(),
+            said: Vec::new(),
+        }
     }
 
     /// Keeps one statement more, whose bytes `put` appends; too much of it is a gap.

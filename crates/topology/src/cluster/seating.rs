@@ -11,7 +11,7 @@ use model::{HostgroupId, ServerAddr};
 use super::{Cluster, Memory, World, is_warming};
 use crate::converge::Tier;
 use crate::facts::Facts;
-use crate::health::{Seat, Vital, excessive_lack, excessive_lag, vital};
+use crate::health::{Behind, Seat, Vital, excessive_lack, excessive_lag, vital};
 use crate::judgement::{Fitness, Judgement, Judgements};
 use crate::member::Member;
 
@@ -92,12 +92,23 @@ impl Cluster {
     }
 
     /// How many transactions of the writers' a replica lacks, where that is too many.
-    fn lack(&self, world: World<'_>, facts: &Facts, writers: &BTreeSet<ServerAddr>, id: HostgroupId) -> Option<u64> {
+    fn lack(&self, world: World<'_>, facts: &Facts, writers: &BTreeSet<ServerAddr>, id: HostgroupId) -> Option<Behind> {
         let writers: Vec<&Facts> = writers.iter().filter_map(|addr| world.facts.get(addr)).collect();
         match self.group.kind {
             RoleKind::Replication(_) => excessive_lack(facts, &writers, world.policy(id), &world.snapshot.vars),
             RoleKind::Galera | RoleKind::GroupReplication | RoleKind::Aurora(_) => None,
         }
+    }
+
+    /// How far behind the kind says that a server is, where that is too far.
+    fn behind(&self, judgement: &Judgement) -> Option<Behind> {
+        let (by, limit) = (judgement.behind, self.group.max_transactions_behind);
+        let words = match &self.group.kind {
+            RoleKind::Aurora(row) => format!("{by} ms behind; max_lag_ms={}", row.max_lag_ms),
+            RoleKind::Galera => format!("{by} in its receive queue; max_transactions_behind={limit}"),
+            RoleKind::GroupReplication | RoleKind::Replication(_) => format!("{by} transactions behind; max_transactions_behind={limit}"),
+        };
+        judgement.is_behind.then_some(Behind { by, words })
     }
 
     fn seat(&self, world: World<'_>, part: Part<'_>, id: HostgroupId) -> Option<Seat> {
@@ -116,9 +127,9 @@ impl Cluster {
             _ => judgement.why.clone(),
         };
         if !part.is_writer && id == self.group.reader {
-            seat.behind = judgement.is_behind.then_some(judgement.behind);
-            seat.behind = seat.behind.max(facts.and_then(|facts| excessive_lag(facts, &seat.row, world.policy(id), vars)));
-            seat.behind = seat.behind.max(facts.and_then(|facts| self.lack(world, facts, part.writers, id)));
+            let lag = facts.and_then(|facts| excessive_lag(facts, &seat.row, world.policy(id), vars));
+            let lack = facts.and_then(|facts| self.lack(world, facts, part.writers, id));
+            seat.behind = self.behind(judgement).max(lag).max(lack);
         }
         match judgement.fitness {
             Fitness::Leaving { .. } if !part.is_writer => seat.status = ServerStatus::OfflineSoft,

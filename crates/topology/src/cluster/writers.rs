@@ -29,7 +29,8 @@ impl Cluster {
             let Some(tier) = tier else { continue };
             let claim = self.claim(world, addr, memory, order);
             let is_near = segment.is_some() && segment == segment_of(world.facts.get(addr));
-            let rank = Rank { is_explicit: member.is_explicit_writer, is_near, weight: member.weight, addr: addr.clone() };
+            let (is_preferred, is_explicit) = (self.preferred.as_ref() == Some(addr), member.is_explicit_writer);
+            let rank = Rank { is_preferred, is_explicit, is_near, weight: member.weight, addr: addr.clone() };
             candidates.push(Candidate { tier, claim, rank });
         }
         let chosen = choose(&candidates, self.group.max_writers);
@@ -76,7 +77,7 @@ impl Cluster {
             Failback::Never | Failback::Command => false,
         };
         match () {
-            () if self.preferred.as_ref() == Some(addr) => Claim::Ordered,
+            () if order == Order::Prefer && self.preferred.as_ref() == Some(addr) => Claim::Ordered,
             () if !memory.is_settled || order == Order::Failback || may_return || memory.writers.contains(addr) => Claim::Entitled,
             () => Claim::Waiting,
         }
