@@ -290,3 +290,33 @@ fn a_limit_of_lag_in_a_comment_chooses_the_server() {
     bed.control.measured(&bed.addr(1), Measured { latency_us: 100, lag_ms: Some(50_000) });
     assert_eq!(error(&mut client, &since(2_000)).0, 9001);
 }
+
+/// A value that one server takes and another refuses: the statement behind it does not run there without it.
+#[test]
+fn what_one_server_accepted_is_not_taken_for_granted_on_another() {
+    let bed = Bed::new(|b| b.variable("threads", 1));
+    let zone = ["INSERT INTO mysql.time_zone VALUES(1000, 'N')", "INSERT INTO mysql.time_zone_name VALUES('Lab/Zone', 1000)"];
+    let kind = "INSERT INTO mysql.time_zone_transition_type VALUES(1000, 0, 3600, 0, 'LAB')";
+    zone.into_iter().chain([kind]).for_each(|sql| drop(bed.servers[0].sql(sql).unwrap()));
+    let (mut first, mut second) = (bed.connect(), bed.connect());
+    for client in [&mut first, &mut second] {
+        client.run("SET time_zone = 'Lab/Zone'").unwrap();
+        assert_eq!(get(client, "SELECT @@time_zone"), "Lab/Zone");
+        client.run("SELECT 1").unwrap();
+    }
+    let mut plain = bed.connect();
+    plain.run("SELECT 1").unwrap();
+    bed.arrange(&[writer(1)]);
+    for (n, client) in [&mut first, &mut second].into_iter().enumerate() {
+        for _ in 0..2 {
+            assert_eq!(error(client, &format!("INSERT INTO t VALUES({n}, @@time_zone)")).0, 1298);
+        }
+    }
+    // One who asks for it now is told, and goes on; who had it can choose another.
+    let mut third = bed.connect();
+    assert_eq!(error(&mut third, "SET time_zone = 'Lab/Zone'").0, 1298);
+    third.run("INSERT INTO t VALUES(7, @@time_zone)").unwrap();
+    first.run("SET time_zone = '+01:00'").unwrap();
+    first.run("INSERT INTO t VALUES(8, @@time_zone)").unwrap();
+    assert_eq!(bed.ask(1, "SELECT GROUP_CONCAT(n, note ORDER BY n) FROM test.t"), "7SYSTEM,8+01:00");
+}

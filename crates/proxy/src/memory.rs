@@ -112,6 +112,11 @@ impl Memory {
         self.sets.insert(place.with(sql), Arc::new(effect));
     }
 
+    /// A server refused what a SET learnt here gave a session: all of them are asked for anew.
+    pub fn forget_sets(&mut self) {
+        self.sets.clear();
+    }
+
     /// Has this server accepted this synchronising SET of this user a moment ago?
     pub fn is_accepted(&self, place: &Place<'_>, sql: &str, now_ms: u64) -> bool {
         self.accepted.get(&place.with(sql.as_bytes())).is_some_and(|at| now_ms.saturating_sub(*at) <= ACCEPTED_AGE_MS)

@@ -147,12 +147,13 @@ impl Session {
     async fn reset_connection(&mut self) -> Result<(), End> {
         let (pins, now) = (self.pins.set(), self.now_ms());
         self.drop_session_state();
+        // A role, which no server takes back with a reset, keeps its connection.
+        let keeps_role = pins.contains(PinReason::Role) && !pins.contains(PinReason::Xa);
         if let Some(mut backend) = self.backend.take()
-            && !outlives_reset(pins)
+            && (keeps_role || !outlives_reset(pins))
             && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
         {
-            if pins.contains(PinReason::Role) {
-                // Neither server takes a role back with it.
+            if keeps_role {
                 self.pins.begin(PinReason::Role, now, 0);
                 self.backend = Some(backend);
             } else {
@@ -216,7 +217,7 @@ impl Session {
         self.drop_label(false);
         if let Some(mut backend) = self.backend.take()
             && !outlives_reset(pins)
-            && super::settle::reset(&self.worker, &mut backend, pins.contains(PinReason::Role)).await.is_ok()
+            && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
         {
             self.pool.release_to(&self.worker, &self.lane, backend);
         }

@@ -196,6 +196,24 @@ impl Session {
         }
     }
 
+    /// A server refused what the session has set: what this SET assigns anew need not be brought to it before.
+    pub(super) fn make_way_for(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
+        if analysis.facts.intersects(Facts::SYSTEM_VARIABLE | Facts::MULTI) {
+            return;
+        }
+        for assignment in sql::parse_set(self.sql_text(command, start), self.lex).unwrap_or_default() {
+            match assignment.target {
+                Target::Session(name) => self.state.variables.set(&name, None),
+                Target::Names { .. } | Target::CharacterSet(_) => {
+                    self.state.variables.set("collation_connection", None);
+                    self.state.variables.set(RESULTS_COLLATION, None);
+                }
+                _ => {}
+            }
+        }
+        self.facts.is_refused = false;
+    }
+
     /// Is there something to learn from the statement that the tracker does not tell?
     pub(super) fn teaches(analysis: &Analysis, reply: &ReplyFacts) -> bool {
         let sets = analysis.kind == Kind::Set || analysis.facts.contains(Facts::MULTI);

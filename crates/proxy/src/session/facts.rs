@@ -70,6 +70,8 @@ pub struct SessionFacts {
     /// The last id that a reply named since the session knew LAST_INSERT_ID() itself; 0 for none. The best word on it when the
     /// backend is lost before it was asked.
     pub replied_insert_id: u64,
+    /// A server refused what the session has set; the next SET may mend it.
+    pub is_refused: bool,
     /// FOUND_ROWS().
     pub found_rows: u64,
     /// A pinned backend knows FOUND_ROWS() better: what ran there counts in ways of its own.

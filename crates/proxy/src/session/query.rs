@@ -67,6 +67,9 @@ impl Session {
                 }
             },
         };
+        if self.facts.is_refused && analysis.kind == Kind::Set {
+            self.make_way_for(command, start, &analysis);
+        }
         if self.answered_here(command, start, &analysis).await? {
             count(&self.worker.counters.answered_here);
             self.query_ended(command, start, &analysis, None);

@@ -390,10 +390,10 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
     tokio::time::timeout(limit, work).await.unwrap_or(Err(ResetError::Failed))
 }
 
-/// Whether a backend with these pins is closed rather than reset: what passes through is unknown, and MariaDB loses a prepared XA
-/// transaction with a reset, though not with a connection.
+/// Whether a backend with these pins is closed rather than reset: what passes through is unknown, a role outlives a reset (and on
+/// MariaDB even COM_CHANGE_USER), and MariaDB loses a prepared XA transaction with a reset, though not with a connection.
 pub fn outlives_reset(pins: PinSet) -> bool {
-    pins.contains(PinReason::Replication) || pins.contains(PinReason::Xa)
+    [PinReason::Replication, PinReason::Role, PinReason::Xa].into_iter().any(|reason| pins.contains(reason))
 }
 
 /// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.
@@ -404,7 +404,7 @@ pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: B
     if running || outlives_reset(pins) || backend.core.is_labelled {
         return drop(backend);
     }
-    if Safety::ResetOnRelease.is_off() || reset(&worker, &mut backend, pins.contains(PinReason::Role)).await.is_ok() {
+    if Safety::ResetOnRelease.is_off() || reset(&worker, &mut backend, false).await.is_ok() {
         pool.release(&worker, backend);
     }
 }

@@ -169,6 +169,8 @@ impl Session {
                     if let Some(e) = reply.error {
                         // Not known which of the assignments stand: the connection is of no use.
                         self.backend = None;
+                        self.facts.is_refused = true;
+                        self.worker.memory.borrow_mut().forget_sets();
                         return Err(Fault::server(e));
                     }
                     backend.core.has_warnings |= reply.ok.warnings > 0;
