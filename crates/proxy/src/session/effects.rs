@@ -79,7 +79,7 @@ impl Session {
             self.note_statement(sql, analysis, reply);
         }
         self.note_next_transaction(sql, analysis, reply);
-        self.note_unexplained(analysis, reply);
+        self.note_unexplained(sql, analysis, reply);
         self.note_counted_pins(analysis, reply);
     }
 
@@ -578,15 +578,23 @@ impl Session {
     }
 
     /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
-    fn note_unexplained(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+    fn note_unexplained(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if !reply.state_change {
+            return;
+        }
         let stored_code =
             matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
-        let changes_nothing_itself = !analysis.facts.contains(Facts::MULTI)
-            && matches!(
-                analysis.kind,
+        let is_quiet = |kind| {
+            matches!(
+                kind,
                 Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Show | Kind::Explain
-            );
-        if reply.state_change && (stored_code || changes_nothing_itself) {
+            )
+        };
+        let changes_nothing_itself = match analysis.facts.contains(Facts::MULTI) {
+            true => sql::split(sql, self.lex).all(|one| is_quiet(sql::analyze(one, self.lex).kind)),
+            false => is_quiet(analysis.kind),
+        };
+        if stored_code || changes_nothing_itself {
             self.pin(PinReason::SessionState, analysis);
         }
     }
