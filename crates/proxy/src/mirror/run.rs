@@ -11,6 +11,7 @@ use crate::counters::count;
 use crate::lane::Lane;
 use crate::pins::PinSet;
 use crate::pool::{AcquireError, HostgroupPool, Wish};
+use crate::session::flavors::adapt;
 use crate::session::{abandon, reset};
 use crate::state::{Diff, State, diff};
 use crate::stats::digest_table::Sums;
@@ -146,6 +147,11 @@ enum Readied {
 }
 
 async fn bring_to(worker: &Worker, backend: &mut Backend, want: &State) -> io::Result<Readied> {
+    let mut adapted = None;
+    if worker.shared.info.get().is_some_and(|info| info.flavor != backend.core.info.flavor) {
+        adapt(adapted.insert(want.clone()), &backend.core.info, backend.core.server.tracking.get());
+    }
+    let want = adapted.as_ref().unwrap_or(want);
     for _ in 0..2 {
         match diff(want, &backend.core.state) {
             Diff::Identical => return Ok(Readied::Yes),

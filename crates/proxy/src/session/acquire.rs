@@ -111,6 +111,7 @@ impl Session {
         self.entry.view.held.set(Some(Held::of(&backend)));
         self.came_to_a_server();
         self.backend = Some(backend);
+        self.adapt_to_flavor();
         Ok(())
     }
 

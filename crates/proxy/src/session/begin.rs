@@ -56,6 +56,7 @@ impl Session {
     pub(super) fn set_initial_variables(&mut self, collation: u16) {
         let info = self.worker.shared.info.get();
         let flavor = info.map_or(Flavor::MySql, |i| i.flavor);
+        (self.flavor, self.stand_ins) = (flavor, None);
         let servers = self.pool.servers();
         let tracking = servers.iter().find_map(|server| server.tracking.get());
         let known = match info {

@@ -19,6 +19,7 @@ mod effects;
 mod end;
 mod execute;
 mod facts;
+pub mod flavors;
 mod guard;
 mod infile;
 mod label;
@@ -72,6 +73,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 
 /// See the module.
@@ -100,6 +102,9 @@ pub struct Session {
     collation: u16,
     /// What the session wants of a backend.
     state: State,
+    /// Which servers know its collations, and what stands in for those that they do not.
+    flavor: Flavor,
+    stand_ins: Option<Box<flavors::StandIns>>,
     /// Status flags as the client last saw them.
     status: StatusFlags,
     lex: LexMode,
