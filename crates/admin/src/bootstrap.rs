@@ -100,7 +100,6 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
         false => of_database(&store, &options, &mut notices)?,
     };
     let snapshot = Arc::new(Snapshot::compile(&config).map_err(AdminError::Config)?);
-    crate::commands::layers::check_admin(&config)?;
     if from_file || options.precedence == Precedence::Reload {
         save(&store, &config, &options)?;
     } else {

@@ -16,6 +16,7 @@ pub fn check(file: &Path) -> Result<()> {
         Err(errors) => return refuse(file, &errors),
     };
     if let Err(errors) = RuleSet::compile(&snapshot.rules, Options::from_variables(&snapshot.vars)) {
+        let errors: Vec<_> = errors.into_iter().map(|error| model::snapshot::located(error, &config)).collect();
         return refuse(file, &errors);
     }
     for notice in &notices {
