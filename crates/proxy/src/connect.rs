@@ -170,7 +170,8 @@ pub async fn open_raw(
     let greeted = greet(worker, server).await?;
     let shape = raw.capabilities & SHAPE;
     let mut caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, false);
-    caps.remove(SHAPE);
+    // Compressed, packets are numbered otherwise, and nobody numbers them anew here.
+    caps.remove(SHAPE | Capabilities::COMPRESS);
     if !greeted.greeting.capabilities.contains(shape) {
         return Err(ConnectError::Impossible("the server lacks protocol features that the client was promised".into()));
     }

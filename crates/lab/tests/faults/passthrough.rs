@@ -5,8 +5,9 @@ use std::io::Read;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lab::client::{Compression, Param};
 use lab::tidegate::Builder;
-use lab::{Client, ConnectOptions, Flavor, LabError, wait};
+use lab::{Client, ConnectOptions, Flavor, LabError, Options, Server, Tidegate, wait};
 use rustix::process::Signal;
 
 use crate::bed::{Bed, LIMIT, Seen, attempt};
@@ -115,6 +116,37 @@ fn both_ways_at_once_mariadb() {
 #[test]
 fn both_ways_at_once_mysql() {
     both_ways_at_once(Flavor::Mysql);
+}
+
+/// TLS and compression are each side's own; frames begin anew with each command.
+#[test]
+fn in_any_wrapping() {
+    let server = Server::start(Flavor::Mariadb, &Options::new().tls()).unwrap();
+    for column in ["compression", "use_ssl"] {
+        let row = [("max_connections", 5.into()), (column, 1.into())];
+        let builder = Tidegate::builder().server_with(0, server.host(), server.port(), &row).variable("monitor_enabled", false);
+        let proxy = builder.user_with("empty", "", 0, &[("fast_forward", 1.into())]).start().unwrap();
+        let plain = proxy.options("empty", "").database("test").timeout(LIMIT);
+        for options in
+            [plain.clone(), plain.clone().tls(), plain.clone().compression(Compression::Zlib), plain.tls().compression(Compression::Zlib)]
+        {
+            let mut client = Client::connect(&options).unwrap();
+            for round in 0..3 {
+                let word = "x".repeat(1 << 20);
+                let repeated = client.scalar(format!("SELECT REPEAT('{word}', 3)")).unwrap().unwrap();
+                assert_eq!(repeated.len(), 3 << 20);
+                assert_eq!(client.scalar("SELECT 1").unwrap().as_deref(), Some("1"), "round {round}");
+                let statement = client.prepare("SELECT ? + 1").unwrap();
+                let sum = client.execute(&statement, &[Param::Int(round)]).unwrap().scalar().unwrap();
+                assert_eq!(sum, Some((round + 1).to_string()));
+                client.close_statement(&statement).unwrap();
+                // Answered by the proxy.
+                let own = client.connection_id();
+                assert_eq!(attempt(&mut client, &format!("KILL QUERY {own}")), Seen::Error(1317));
+            }
+            client.quit().unwrap();
+        }
+    }
 }
 
 /// The server's own refusal of a login is the client's, as on a direct connection.

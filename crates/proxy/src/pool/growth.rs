@@ -123,7 +123,7 @@ impl HostgroupPool {
     /// The one of them that stands behind `skip` others.
     fn next_wanting(&self, skip: usize) -> Option<Rc<Waiter>> {
         let has_limits = self.has_limits.get();
-        let wants = |w: &&Rc<Waiter>| !w.is_opening.get() && !(has_limits && w.waits_for_its_own());
+        let wants = |w: &&Rc<Waiter>| !(w.is_opening.get() || has_limits && w.waits_for_its_own());
         self.waiters.borrow().iter().filter(wants).nth(skip).cloned()
     }
 

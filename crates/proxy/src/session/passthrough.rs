@@ -178,7 +178,8 @@ impl Session {
 
     /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
     async fn hear(&mut self, passage: &mut Passage) -> Result<(), End> {
-        let bytes = self.input.filled();
+        let at = before_answered(self.input.filled());
+        let bytes = self.input.filled().get(at..).unwrap_or_default();
         let whole = packet::header(bytes).filter(|(len, seq)| *seq == 0 && bytes.len() == HEADER + len).is_some();
         let payload = if whole { bytes.get(HEADER..).unwrap_or_default() } else { &[] };
         passage.awaits_answer = true;
@@ -189,7 +190,7 @@ impl Session {
         match payload.first().copied().and_then(Command::from_u8) {
             Some(Command::Query | Command::ProcessKill) => {
                 if let Some((id, kind)) = self.killed_by(payload).filter(|_| is_answer_told) {
-                    self.input.consume(self.input.len());
+                    self.input.consume_behind(at, HEADER + payload.len());
                     self.command_seq = 1;
                     passage.awaits_answer = false;
                     return self.kill_session(id, kind).await;
@@ -288,6 +289,19 @@ impl Session {
         })
         .await
     }
+}
+
+/// Length of the whole commands at the front that have no answer, where another one follows.
+fn before_answered(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..)
+        && let Some((len, 0)) = packet::header(rest)
+        && rest.get(HEADER) == Some(&(Command::StmtClose as u8))
+        && rest.len() > HEADER + len
+    {
+        at += HEADER + len;
+    }
+    at
 }
 
 /// Sends what the buffer holds, `budget` bytes at most, as far as there is room: how many bytes, None when the peer takes none.
