@@ -8,7 +8,7 @@ mod common;
 use std::process::Command as Program;
 
 use common::{LIMIT, server};
-use lab::client::{Encoding, Reply};
+use lab::client::Reply;
 use lab::{Client, ConnectOptions, Flavor, Tidegate};
 use wire::command::Command;
 use wire::flags::Capabilities;
@@ -102,7 +102,6 @@ fn collations_of_one_flavor() {
         for collation in [255, 45, 8] {
             let mut client = Client::connect(&options(&proxy).charset(collation)).unwrap();
             asks(&mut client);
-            assert_eq!(client.run("SELECT 'ä' AS a /* other */").unwrap().scalar().unwrap().is_some(), true);
         }
         // What one server made of the client's own words goes to the other.
         let mut client = Client::connect(&options(&proxy)).unwrap();
@@ -118,15 +117,11 @@ fn collations_of_one_flavor() {
             }
             asks(&mut client);
         }
-        let mysql = if first == Flavor::Mysql { "" } else { "/* other */" };
-        let mariadb = if first == Flavor::Mysql { "/* other */" } else { "" };
-        let mut client = Client::connect(&options(&proxy).charset(if first == Flavor::Mysql { 255 } else { 45 })).unwrap();
         if first == Flavor::Mysql {
-            for (hint, wanted) in [(mysql, "utf8mb4_0900_ai_ci"), (mariadb, "utf8mb4_general_ci"), (mysql, "utf8mb4_0900_ai_ci")] {
+            let mut client = Client::connect(&options(&proxy).charset(255)).unwrap();
+            for (hint, wanted) in [("", "utf8mb4_0900_ai_ci"), ("/* other */", "utf8mb4_general_ci"), ("", "utf8mb4_0900_ai_ci")] {
                 assert_eq!(client.scalar(format!("SELECT @@collation_connection {hint}")).unwrap().as_deref(), Some(wanted));
             }
         }
-        client.send_query(format!("SELECT 1 {mariadb}")).unwrap();
-        client.recv_reply(Encoding::Text).unwrap().check().unwrap();
     }
 }
