@@ -136,7 +136,6 @@ fn take(
         false => of_database(store, options, notices)?,
     };
     let snapshot = Arc::new(Snapshot::compile(&config).map_err(AdminError::Config)?);
-    layers::check_admin(&config)?;
     let find = options.faults.filter(|_| !from_file);
     match find.map(|find| find(&snapshot)).unwrap_or_default() {
         errors if errors.is_empty() => Ok((config, snapshot)),
@@ -154,8 +153,7 @@ fn refuse_faulty(store: &Store, options: &EngineOptions, disk: &Path) -> Result<
     let rules = Config { mysql: config.mysql.clone(), tables: [("mysql_query_rules", rules)].into(), ..Config::default() };
     let patterns = options.faults.zip(Snapshot::compile(&rules).ok()).map(|(find, snapshot)| find(&snapshot));
     errors.extend(patterns.unwrap_or_default());
-    let mut faults: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    faults.extend(layers::check_admin(&config).err().map(|error| error.to_string()));
+    let faults: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match faults.is_empty() {
         true => Ok(()),
         false => Err(AdminError::Database(disk.display().to_string(), faults)),

@@ -11,6 +11,8 @@ mod clients;
 mod limits;
 #[path = "faults/network.rs"]
 mod network;
+#[path = "faults/passthrough.rs"]
+mod passthrough;
 #[path = "faults/results.rs"]
 mod results;
 #[path = "faults/servers.rs"]

@@ -2,8 +2,11 @@
 //! `0.0.0.0:6033;[::1]:6033;/run/proxy.sock`.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 /// One listening address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -53,6 +56,34 @@ impl fmt::Display for Listen {
     }
 }
 
+/// Makes way for a Unix socket at `path`: one that nobody listens on is removed.
+///
+/// # Errors
+/// What is there is no socket, and stays; or the system's words.
+pub fn clear_path(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+        Ok(found) if !found.file_type().is_socket() => {
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file of this name that is no socket"))
+        }
+        // One that is in use makes the bind fail.
+        Ok(_) if UnixStream::connect(path).is_ok() => Ok(()),
+        Ok(_) => std::fs::remove_file(path),
+    }
+}
+
+/// Removes a Unix socket; whatever else has its name stays.
+///
+/// # Errors
+/// The system's words.
+pub fn remove_socket(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        true => std::fs::remove_file(path),
+        false => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +101,23 @@ mod tests {
         for bad in ["db1:3306", "127.0.0.1", "127.0.0.1:70000", "sock"] {
             assert_eq!(Listen::parse_list(bad), Err(ListenError::Entry(bad.to_owned())));
         }
+    }
+
+    #[test]
+    fn only_a_socket_that_nobody_uses_is_cleared() {
+        let dir = std::env::temp_dir().join(format!("tidegate-listen-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (file, socket) = (dir.join("file"), dir.join("socket"));
+        std::fs::write(&file, "kept").unwrap();
+        assert_eq!(clear_path(&file).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        remove_socket(&file).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        clear_path(&socket).unwrap();
+        assert!(socket.exists(), "somebody listens");
+        drop(listener);
+        clear_path(&socket).unwrap();
+        assert!(!socket.exists());
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

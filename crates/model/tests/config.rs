@@ -57,6 +57,10 @@ fn the_stock_file_loads_with_every_separator() {
 #[test]
 fn refusals_name_the_file_line_column_and_range() {
     let cases = [
+        (
+            "admin_variables={ stats_credentials=\"foo\" }",
+            "p.cnf:1:19: admin_variables.stats_credentials: '***': must be user:password, separated by ';'",
+        ),
         ("\nmysql_variables={\n    threads=0\n}", "p.cnf:3:5: mysql_variables.threads: 0 is out of range 1..255"),
         ("mysql_variables={thread=1}", "p.cnf:1:18: mysql_variables.thread: unknown variable; did you mean 'threads'?"),
         ("mysql_variables={threads=1 mysql-x=2}", "p.cnf:1:28: mysql_variables.mysql-x: unknown variable"),
@@ -108,6 +112,12 @@ fn refusals_name_the_file_line_column_and_range() {
     for (text, message) in cases {
         assert_eq!(refused(text), [message], "{text}");
     }
+}
+
+#[test]
+fn an_unknown_character_set_is_refused_with_those_that_are_known() {
+    let charset = refused("mysql_variables={ default_charset=\"klingon\" }");
+    assert!(charset[0].starts_with("p.cnf:1:19: mysql_variables.default_charset: 'klingon': must be one of armscii8, "), "{charset:?}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Rows of rules, fast routing, firewall and read/write split, as the snapshot has them.
 #![allow(clippy::unwrap_used)] // tests, helpers included, may panic
 
-use model::snapshot::{AddressPattern, FirewallMode, Modifiers, RuleMultiplex, UserSplit, WeightedFlag};
-use model::{HostgroupId, ReadWriteSplit, Snapshot, parse};
+use model::error::ErrorKind;
+use model::snapshot::{AddressPattern, FirewallMode, Modifiers, RuleMultiplex, UserSplit, WeightedFlag, located, rule_subject};
+use model::{ConfigError, HostgroupId, ReadWriteSplit, Snapshot, parse};
 
 fn compiled(text: &str) -> Snapshot {
     let (config, _) = parse(text, "p.cnf").unwrap_or_else(|errors| panic!("{errors:#?}"));
@@ -29,6 +30,14 @@ fn active_rules_by_id() {
     assert_eq!((rule.multiplex, &*rule.flag_outs), (Some(RuleMultiplex::IgnoreVariables), &[WeightedFlag { flag: 3, weight: 4 }][..]));
     assert_eq!((&rules[0].client_addr, rules[0].modifiers), (&Some(AddressPattern::Any), Modifiers::default()));
     assert_eq!(rules[2].comment.as_deref(), Some("numbered"));
+}
+
+#[test]
+fn a_fault_that_is_found_later_is_located() {
+    let (config, _) = parse("mysql_query_rules=(\n{ rule_id=5\n  match_pattern=\"(\" })", "p.cnf").unwrap();
+    let fault = |id| ConfigError { at: None, subject: rule_subject(id, "match_pattern"), kind: ErrorKind::Pattern("x".into()) };
+    assert_eq!(located(fault(5), &config).to_string(), format!("p.cnf:3:3: {}", fault(5)));
+    assert_eq!(located(fault(6), &config), fault(6));
 }
 
 #[test]

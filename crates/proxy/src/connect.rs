@@ -5,6 +5,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
 use crate::shared::{ServerInfo, ServerShared, ServerTracking, Slot, TrackDefaults};
+use crate::state::Text;
 use crate::stream::{Socket, Stream};
 use crate::worker::Worker;
 use model::snapshot::{Address, Password};
@@ -143,25 +144,39 @@ pub async fn open(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, c
     Ok(backend)
 }
 
-/// Opens a connection for a `fast_forward` session: the client's own capabilities and schema.
+/// What decides how packets look that pass untranslated.
+const SHAPE: Capabilities = Capabilities::DEPRECATE_EOF
+    .union(Capabilities::SESSION_TRACK)
+    .union(Capabilities::QUERY_ATTRIBUTES)
+    .union(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
+
+/// What a `fast_forward` session's client logged in with.
+pub struct Raw {
+    /// The capabilities that it was promised.
+    pub capabilities: Capabilities,
+    /// Its schema.
+    pub schema: Option<Text>,
+}
+
+/// Opens a connection for a `fast_forward` session.
 pub async fn open_raw(
     worker: &Worker,
     server: &Arc<ServerShared>,
     lane: &LaneKey,
-    client: Capabilities,
+    raw: &Raw,
     collation: u8,
-    schema: Option<&[u8]>,
     slot: Slot,
 ) -> Result<Backend, ConnectError> {
     let greeted = greet(worker, server).await?;
-    let shape = client & (Capabilities::DEPRECATE_EOF | Capabilities::SESSION_TRACK);
+    let shape = raw.capabilities & SHAPE;
     let mut caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, false);
-    caps.remove(Capabilities::DEPRECATE_EOF | Capabilities::SESSION_TRACK);
+    // Compressed, packets are numbered otherwise, and nobody numbers them anew here.
+    caps.remove(SHAPE | Capabilities::COMPRESS);
     if !greeted.greeting.capabilities.contains(shape) {
         return Err(ConnectError::Impossible("the server lacks protocol features that the client was promised".into()));
     }
     caps.insert(shape);
-    log_in(worker, server, lane, caps, collation, Some(schema.unwrap_or_default()), greeted, slot).await
+    log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await
 }
 
 /// Connects and reads the greeting.

@@ -20,14 +20,25 @@ pub struct Compression {
     /// Unpacked and not yet read: from `plain_at` on.
     plain: Vec<u8>,
     plain_at: usize,
+    /// Packed; what `poll_send` took is on its way from `out_at` on.
     out: Vec<u8>,
+    out_at: usize,
 }
 
 impl Compression {
     /// Fresh state, for use right after the authentication's OK.
     pub fn new(method: Method, answers: bool) -> Box<Self> {
         let (compressor, decompressor) = (Compressor::new(method), Decompressor::new(method));
-        Box::new(Self { compressor, decompressor, answers, raw: Buffer::default(), plain: Vec::new(), plain_at: 0, out: Vec::new() })
+        Box::new(Self {
+            compressor,
+            decompressor,
+            answers,
+            raw: Buffer::default(),
+            plain: Vec::new(),
+            plain_at: 0,
+            out: Vec::new(),
+            out_at: 0,
+        })
     }
 }
 
@@ -36,6 +47,19 @@ impl Compression {
     fn frame_len(&self) -> Option<usize> {
         let [low, middle, high] = *self.raw.filled().first_chunk::<3>()?;
         Some(FRAME_HEADER + (usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16))
+    }
+
+    fn pack(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.forget_sent();
+        self.compressor.compress(bytes, &mut self.out).map_err(invalid)
+    }
+
+    fn forget_sent(&mut self) {
+        self.out.clear();
+        self.out_at = 0;
+        if self.out.capacity() > crate::buffer::WINDOW {
+            self.out = Vec::new();
+        }
     }
 
     fn has_plain(&self) -> bool {
@@ -175,13 +199,39 @@ impl Link {
         let Some(c) = self.compression.as_mut() else {
             return self.stream.write_all(bytes).await;
         };
-        c.out.clear();
-        c.compressor.compress(bytes, &mut c.out).map_err(invalid)?;
+        c.pack(bytes)?;
         self.stream.write_all(&c.out).await?;
-        if c.out.capacity() > crate::buffer::WINDOW {
-            c.out = Vec::new();
-        }
+        c.forget_sent();
         Ok(())
+    }
+
+    /// Takes as many of `bytes` as there is room for; some may be held back until [`Link::poll_flush`]. Not to be mixed with
+    /// a [`Link::write_all`] that is under way.
+    pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush(cx))?;
+        let taken = match self.compression.as_mut() {
+            None => ready!(self.stream.poll_write(cx, bytes))?,
+            Some(c) => {
+                c.pack(bytes)?;
+                bytes.len()
+            }
+        };
+        self.traffic.0 += taken as u64;
+        Poll::Ready(if taken == 0 && !bytes.is_empty() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(taken) })
+    }
+
+    /// Ready when all is sent that [`Link::poll_send`] took.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(c) = self.compression.as_mut() {
+            while let Some(rest) = c.out.get(c.out_at..).filter(|rest| !rest.is_empty()) {
+                match ready!(self.stream.poll_write(cx, rest))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    n => c.out_at += n,
+                }
+            }
+            c.forget_sent();
+        }
+        self.stream.poll_flush(cx)
     }
 
     /// With compression, the sequence id of the next frame sent: packets inside it count on from there.

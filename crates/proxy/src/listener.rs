@@ -25,7 +25,7 @@ pub enum Bound {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// Binds one listener. A Unix socket's file that nobody listens on is replaced.
+/// Binds one listener. A Unix socket that nobody listens on is replaced.
 pub fn bind(listen: &Listen) -> io::Result<Bound> {
     match listen {
         Listen::Tcp(address) => {
@@ -41,9 +41,7 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
             Ok(Bound::Tcp(socket.into()))
         }
         Listen::Unix(path) => {
-            if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
-                std::fs::remove_file(path)?;
-            }
+            model::listen::clear_path(path)?;
             let listener = std::os::unix::net::UnixListener::bind(path)?;
             listener.set_nonblocking(true)?;
             Ok(Bound::Unix(listener))

@@ -6,6 +6,7 @@
 //! of the reply ([`ReplyFacts`]).
 
 use wire::WireError;
+use wire::codec::Reader;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{EOF, ErrPacket, OkPacket, put_eof};
 use wire::packet::{self, HEADER};
@@ -149,6 +150,8 @@ enum Instead {
     Eof { warnings: u16, status: StatusFlags },
     Payload(Vec<u8>),
 }
+
+const EXTENDED_METADATA: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
 /// ER_QUERY_INTERRUPTED.
 const INTERRUPTED: u16 = 1317;
@@ -304,7 +307,7 @@ impl<'f> Reframe<'f> {
             };
             let body = rest.get(HEADER..(HEADER + len).min(rest.len())).unwrap_or_default();
             let at_hand = body.len();
-            let patched = self.patch.is_some();
+            let patched = self.patch.is_some() || self.adds_metadata() && self.defines();
             if (patched || self.whole) && at_hand < len {
                 needs = HEADER + len;
                 break;
@@ -330,6 +333,7 @@ impl<'f> Reframe<'f> {
             if let Some(instead) = replaced {
                 self.flush(input, &mut run, pos, out, &mut direct);
                 self.put(&instead, out);
+                self.eof_due = self.tracker.group_ended() && self.adds_eof();
                 pos += HEADER + len;
                 run = pos;
                 continue;
@@ -348,6 +352,16 @@ impl<'f> Reframe<'f> {
             out.extend_from_slice(input.get(run..pos).unwrap_or_default());
         }
         Ok(Processed { consumed: pos, direct, needs })
+    }
+
+    /// The client expects extended metadata in each definition, which the server does not send.
+    fn adds_metadata(&self) -> bool {
+        self.to.contains(EXTENDED_METADATA) && !self.from.contains(EXTENDED_METADATA)
+    }
+
+    /// The next packet may be a definition.
+    fn defines(&self) -> bool {
+        self.tracker.in_definitions() || self.tracker.kind() == ReplyKind::FieldList
     }
 
     fn adds_eof(&self) -> bool {
@@ -387,11 +401,14 @@ impl<'f> Reframe<'f> {
     /// Notes what the frame says; answers what goes to the client instead, if it cannot pass as it is.
     fn replace(&mut self, frame: Frame, body: &[u8], facts: &mut ReplyFacts) -> Option<Instead> {
         match frame {
-            Frame::Definition if self.patch.is_some() => {
-                // The definition ends: type (1), flags (2), decimals (1), filler (2).
-                self.patch_type = body.len().checked_sub(6).and_then(|at| body.get(at)).copied().unwrap_or(0);
-                None
+            Frame::Definition => {
+                if self.patch.is_some() {
+                    // The definition ends: type (1), flags (2), decimals (1), filler (2).
+                    self.patch_type = body.len().checked_sub(6).and_then(|at| body.get(at)).copied().unwrap_or(0);
+                }
+                self.with_metadata(body).map(Instead::Payload)
             }
+            Frame::Row if self.tracker.kind() == ReplyKind::FieldList => self.with_metadata(body).map(Instead::Payload),
             Frame::Row => self.patch.map(|p| Instead::Payload(p.row(self.patch_type))),
             Frame::Err => {
                 let error = ErrPacket::parse(body, self.from).ok();
@@ -405,6 +422,20 @@ impl<'f> Reframe<'f> {
             Frame::ResultEnd => self.result_end(body, facts),
             _ => None,
         }
+    }
+
+    /// A definition with empty extended metadata, where the client expects some and the server sends none. It follows six
+    /// strings: catalog, schema, table twice, column twice.
+    fn with_metadata(&self, definition: &[u8]) -> Option<Vec<u8>> {
+        if !self.adds_metadata() {
+            return None;
+        }
+        let mut reader = Reader::new(definition);
+        for _ in 0..6 {
+            reader.lenenc_bytes().ok()?;
+        }
+        let (names, rest) = definition.split_at_checked(definition.len() - reader.remaining())?;
+        Some([names, &[0], rest].concat())
     }
 
     /// Error 1907, as ProxySQL puts it, in place of the 1317 that follows a KILL.
@@ -581,6 +612,55 @@ mod tests {
             assert_eq!(!ok.session_state.is_empty(), told, "{gtids} {hides}");
             assert_eq!(ok.status.contains(StatusFlags::SESSION_STATE_CHANGED), told, "{gtids} {hides}");
             assert_eq!(facts.gtids.as_deref(), Some(&b"aa:1"[..]), "the session itself knows");
+        }
+    }
+
+    fn definition(metadata: Option<&[u8]>) -> Vec<u8> {
+        let mut payload = Vec::new();
+        [&b"def"[..], b"test", b"t", b"t", b"a", b"a"].iter().for_each(|name| wire::codec::put_lenenc_bytes(&mut payload, name));
+        metadata.into_iter().for_each(|metadata| wire::codec::put_lenenc_bytes(&mut payload, metadata));
+        payload.extend_from_slice(&[0x0c, 45, 0, 4, 0, 0, 0, 253, 0, 0, 0, 0, 0]);
+        payload
+    }
+
+    /// In text and prepared results and in COM_FIELD_LIST, with EOF packets made or not; bytes come one by one.
+    #[test]
+    fn definitions_get_the_metadata_that_the_client_was_promised() {
+        for (kind, first) in
+            [(ReplyKind::Results, &[1][..]), (ReplyKind::Prepare, &[0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0][..]), (ReplyKind::FieldList, &[])]
+        {
+            for to_eof in [Capabilities::DEPRECATE_EOF, Capabilities::default()] {
+                let from = CAPS | Capabilities::DEPRECATE_EOF;
+                let to = CAPS | to_eof | EXTENDED_METADATA;
+                let make = |definition: Vec<u8>, eof: bool| {
+                    let (mut seq, mut out) = (1, Vec::new());
+                    if !first.is_empty() {
+                        packet::put_packet(&mut out, &mut seq, first);
+                    }
+                    packet::put_packet(&mut out, &mut seq, &definition);
+                    if eof && kind != ReplyKind::FieldList {
+                        let start = packet::begin_packet(&mut out);
+                        put_eof(&mut out, 0, StatusFlags::AUTOCOMMIT);
+                        packet::finish_packet(&mut out, start, &mut seq);
+                    }
+                    out
+                };
+                let (input, expected) = (make(definition(None), false), make(definition(Some(b"")), to_eof != Capabilities::DEPRECATE_EOF));
+                let mut reframe = Reframe::new(kind, from, to, None, StatusFlags::AUTOCOMMIT);
+                let (mut at_hand, mut told, mut facts) = (Vec::new(), Vec::new(), ReplyFacts::default());
+                for byte in input {
+                    at_hand.push(byte);
+                    let mut out = Vec::new();
+                    let processed = reframe.process(&mut at_hand, &mut out, &mut facts).unwrap();
+                    told.extend_from_slice(if processed.direct { &at_hand[..processed.consumed] } else { &out });
+                    at_hand.drain(..processed.consumed);
+                }
+                if kind == ReplyKind::Results && to_eof == Capabilities::default() {
+                    // The EOF comes with what follows.
+                    told.extend_from_slice(&expected[told.len()..]);
+                }
+                assert_eq!(told, expected, "{kind:?}");
+            }
         }
     }
 

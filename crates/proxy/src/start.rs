@@ -130,7 +130,8 @@ impl Proxy {
             task.abort();
         }
         for path in &self.unix_sockets {
-            let _ = std::fs::remove_file(path);
+            // Whoever put a file in its place keeps it.
+            let _ = model::listen::remove_socket(path);
         }
         self.shared.draining.store(true, Ordering::Release);
         self.send_all(|| Mail::Drain);

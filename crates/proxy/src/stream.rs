@@ -273,7 +273,8 @@ impl Stream {
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    /// Takes as many of `bytes` as there is room for; TLS may hold them back until [`Stream::poll_flush`].
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let Some(tls) = self.tls.as_mut() else {
             return self.socket.poll_write(cx, bytes);
         };
@@ -300,10 +301,14 @@ impl Stream {
 
     /// Sends what TLS holds back; nothing to do in clear.
     async fn flush(&mut self) -> io::Result<()> {
-        let socket = &self.socket;
+        poll_fn(|cx| self.poll_flush(cx)).await
+    }
+
+    /// The same, polled.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.tls.as_mut() {
-            Some(tls) => poll_fn(|cx| drain_tls(socket, tls, cx)).await,
-            None => Ok(()),
+            Some(tls) => drain_tls(&self.socket, tls, cx),
+            None => Poll::Ready(Ok(())),
         }
     }
 

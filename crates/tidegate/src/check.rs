@@ -16,7 +16,7 @@ pub fn check(file: &Path) -> Result<()> {
         Ok(snapshot) => snapshot,
         Err(errors) => return refuse(file, &errors),
     };
-    let errors = patterns(&snapshot);
+    let errors: Vec<_> = patterns(&snapshot).into_iter().map(|error| model::snapshot::located(error, &config)).collect();
     if !errors.is_empty() {
         return refuse(file, &errors);
     }

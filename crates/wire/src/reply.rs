@@ -128,6 +128,12 @@ impl Tracker {
         self.phase == Phase::Rows
     }
 
+    /// True while definitions of columns or parameters are expected.
+    #[must_use]
+    pub fn in_definitions(&self) -> bool {
+        matches!(self.phase, Phase::Definitions { .. } | Phase::Params { .. } | Phase::PrepareColumns { .. })
+    }
+
     /// True after [`Frame::LocalInfile`], until [`Tracker::infile_sent`].
     #[must_use]
     pub fn wants_infile(&self) -> bool {

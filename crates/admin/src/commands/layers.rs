@@ -239,18 +239,6 @@ pub fn everything() -> Vec<Part> {
     MODULES.iter().map(|module| module.part).collect()
 }
 
-/// What only the admin interface can find wrong: logins that are none.
-pub fn check_admin(config: &Config) -> Result<(), AdminError> {
-    for (name, list) in [("admin_credentials", &config.admin.admin_credentials), ("stats_credentials", &config.admin.stats_credentials)] {
-        let text = list.expose_text();
-        let is_login = |login: &str| login.split_once(':').is_some_and(|(user, _)| !user.is_empty());
-        if !text.split(';').filter(|login| !login.is_empty()).all(is_login) {
-            return refuse(format!("global_variables, variable_name=admin-{name}: must be user:password, separated by ';'"));
-        }
-    }
-    Ok(())
-}
-
 /// Counts a load of `modules` in their lines of `runtime_checksums_values`.
 pub fn count(runtime: &mut Runtime, modules: &[&'static Module], now: i64) {
     let named = modules.iter().filter(|module| !module.checksum.is_empty());

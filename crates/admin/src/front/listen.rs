@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -121,7 +120,7 @@ impl Listeners {
             open.accepting.abort();
             let _ = open.accepting.await;
             if let Listen::Unix(path) = listen {
-                let _ = std::fs::remove_file(path);
+                let _ = model::listen::remove_socket(path);
             }
             tracing::info!("admin interface no longer listens on {listen}");
         }
@@ -147,7 +146,7 @@ fn bind_all(listens: &[Listen]) -> Result<Vec<Bound>, (Listen, io::Error)> {
     listens.iter().map(|listen| bind(listen).map_err(|e| (listen.clone(), e))).collect()
 }
 
-/// Binds one. The file of a Unix socket that nobody listens on is replaced.
+/// Binds one. A Unix socket that nobody listens on is replaced.
 pub fn bind(listen: &Listen) -> io::Result<Bound> {
     match listen {
         Listen::Tcp(address) => bind_tcp(*address).map(Bound::Tcp),
@@ -170,9 +169,7 @@ pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    if path.exists() && StdUnixStream::connect(path).is_err() {
-        std::fs::remove_file(path)?;
-    }
+    model::listen::clear_path(path)?;
     UnixListener::bind(path)
 }
 

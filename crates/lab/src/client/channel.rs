@@ -100,6 +100,13 @@ impl Channel {
         }
     }
 
+    pub(super) fn try_clone_tcp(&self) -> Option<TcpStream> {
+        match &self.stream {
+            Stream::Tcp(tcp) => tcp.try_clone().ok(),
+            _ => None,
+        }
+    }
+
     /// Whether a password may be sent in clear text.
     pub(super) fn is_secure(&self) -> bool {
         matches!(self.stream, Stream::Tls(_) | Stream::Unix(_))

@@ -103,6 +103,11 @@ impl Client {
         self.channel.local_addr()
     }
 
+    /// The same TCP connection once more, to read what comes while this one sends; None on other streams.
+    pub fn try_clone_tcp(&self) -> Option<std::net::TcpStream> {
+        self.channel.try_clone_tcp()
+    }
+
     /// Answers LOAD DATA LOCAL; without a handler every file is refused (an empty packet).
     pub fn set_infile_handler(&mut self, handler: InfileHandler) {
         self.infile = Some(handler);

@@ -65,6 +65,20 @@ fn most_threads(bed: &Bed, body: impl FnOnce()) -> u64 {
     })
 }
 
+/// Error 9001 of a hostgroup whose only server has no weight says just that.
+#[test]
+fn a_server_without_weight_is_named_as_such() {
+    let server = lab::Server::start(Flavor::Mariadb, &lab::Options::new()).unwrap();
+    let port = server.port();
+    let bed = Bed::with(server, 2, |b| {
+        let row = [("max_connections", 2.into()), ("weight", 0.into())];
+        b.server_with(1, "127.0.0.1", port, &row).user("root", "", 1).variable("connect_timeout_server_max", 500)
+    });
+    let mut client = Client::connect(&bed.proxy.options("root", "").timeout(LIMIT)).unwrap();
+    let error = client.query("SELECT 1").unwrap().err().unwrap().to_lab_error().to_string();
+    assert!(error.contains(&format!("127.0.0.1:{port} ONLINE, weight 0")), "{error}");
+}
+
 /// `max_connections` of a server holds over all workers, as the server counts.
 fn max_connections_of_a_server(flavor: Flavor) {
     const MAX: u64 = 3;

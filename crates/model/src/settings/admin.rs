@@ -12,8 +12,8 @@ settings! {
     AdminVariables in "admin";
 
     // Logins and listeners
-    admin_credentials: Secret = "admin:admin", Kind::Secret(TextRule::NonEmpty), Live, "Logins that may change things: user:password, separated by ';'.";
-    stats_credentials: Secret = "stats:stats", Kind::Secret(TextRule::NonEmpty), Live, "Logins that may only read.";
+    admin_credentials: Secret = "admin:admin", Kind::Secret(TextRule::Logins), Live, "Logins that may change things: user:password, separated by ';'.";
+    stats_credentials: Secret = "stats:stats", Kind::Secret(TextRule::Logins), Live, "Logins that may only read.";
     mysql_ifaces: String = "0.0.0.0:6032", Kind::Text(TextRule::Listeners), Live, "Where administrators connect.";
     max_connections: u64 = 200, count(1, 10_000), Live, "Most connections to the admin port; clients of this machine have a few more.";
     wait_timeout: u64 = 28_800_000, ms(1_000, 31_536_000_000), Live, "How long an admin session may wait for its next command.";

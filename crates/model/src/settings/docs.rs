@@ -68,6 +68,8 @@ fn rule_text(rule: TextRule) -> &'static str {
         TextRule::Networks => "networks separated by commas, or `*`",
         TextRule::Address => "an IP address",
         TextRule::TableName => "`schema.table`",
+        TextRule::Logins => "`user:password`, separated by `;`",
+        TextRule::Charset => "a character set",
     }
 }
 

@@ -90,7 +90,7 @@ settings! {
     server_capabilities: u64 = 569_867, count(11, 4_294_967_295), NoEffect("the greeting announces what the proxy can do"), "Capability bits that the greeting announces.";
     default_authentication_plugin: AuthPlugin = AuthPlugin::MysqlNativePassword, AuthPlugin::KIND, Live, "Authentication plugin that the greeting announces.";
     default_schema: String = "", TEXT, Live, "Schema of a session when neither the client nor its user names one.";
-    default_charset: String = "utf8", TEXT, NoEffect("the greeting announces the backends' own collation"), "Character set that the greeting announces.";
+    default_charset: String = "utf8", Kind::Text(TextRule::Charset), NoEffect("the greeting announces the backends' own collation"), "Character set that the greeting announces.";
     default_collation_connection: String = "utf8_general_ci", TEXT, NoEffect("the greeting announces the backends' own collation"), "Collation that the greeting announces; must belong to default_charset.";
     handle_unknown_charset: u64 = 1, count(0, 3), Live, "For a client whose handshake names a collation that the servers do not know: 0 refuse it (error 1273); 1 use the servers' default, and log it once for each collation and worker; 2 and 3 use the default.";
     have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";

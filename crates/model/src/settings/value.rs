@@ -81,7 +81,18 @@ pub enum TextRule {
     Address,
     /// Empty, or `schema.table`, where either may be in backquotes.
     TableName,
+    /// `user:password`, separated by `;`.
+    Logins,
+    /// A character set that MySQL or MariaDB has.
+    Charset,
 }
+
+/// Character sets of MySQL and MariaDB.
+const CHARSETS: &[&str] = &[
+    "armscii8", "ascii", "big5", "binary", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "cp932", "dec8", "eucjpms",
+    "euckr", "gb18030", "gb2312", "gbk", "geostd8", "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5",
+    "latin7", "macce", "macroman", "sjis", "swe7", "tis620", "ucs2", "ujis", "utf16", "utf16le", "utf32", "utf8", "utf8mb3", "utf8mb4",
+];
 
 impl TextRule {
     /// `text` as it is kept, or why it is refused.
@@ -99,9 +110,18 @@ impl TextRule {
             Self::Address => drop(text.parse::<std::net::IpAddr>().map_err(|_| "must be an IP address".to_owned())?),
             Self::TableName if text.is_empty() || is_table_name(text) => {}
             Self::TableName => return Err("must be schema.table".to_owned()),
+            Self::Logins if text.is_empty() => return Err("must not be empty".to_owned()),
+            Self::Logins if text.split(';').filter(|login| !login.is_empty()).all(is_login) => {}
+            Self::Logins => return Err("must be user:password, separated by ';'".to_owned()),
+            Self::Charset if CHARSETS.iter().any(|known| known.eq_ignore_ascii_case(text)) => {}
+            Self::Charset => return Err(format!("must be one of {}", CHARSETS.join(", "))),
         }
         Ok(text)
     }
+}
+
+fn is_login(login: &str) -> bool {
+    login.split_once(':').is_some_and(|(user, _)| !user.is_empty())
 }
 
 fn is_table_name(text: &str) -> bool {

@@ -21,7 +21,7 @@ pub use effective::{Effective, Overrides};
 pub use firewall::{FirewallConfig, FirewallMode, FirewallRule, FirewallUser};
 pub use hostgroup::{Hostgroup, HostgroupAttributes, ServerDefaults};
 pub use roles::{Aurora, ReadOnlyCheck, RoleGroup, RoleKind, WriterReads};
-pub use rules::{AddressPattern, FastRoute, Modifiers, QueryRule, RuleConfig, RuleMultiplex, WeightedFlag, rule_subject};
+pub use rules::{AddressPattern, FastRoute, Modifiers, QueryRule, RuleConfig, RuleMultiplex, WeightedFlag, located, rule_subject};
 pub use server::{Address, Server, ServerStatus, TlsParams};
 pub use split::{ReadWriteSplit, UserSplit};
 pub use user::{NativeHash, Password, User, UserAttributes};

@@ -275,6 +275,19 @@ pub fn rule_subject(rule_id: u32, column: &str) -> String {
     format!("{RULES}.{column} of rule {rule_id}")
 }
 
+/// A fault of a rule that was found after its file was read, with the place where its column was given.
+pub fn located(error: ConfigError, config: &Config) -> ConfigError {
+    let of_file = || config.rows(RULES).iter().filter(|row| row.at.position().is_some());
+    let rules = || of_file().filter_map(|row| Some((row, u32::try_from(row.integer("rule_id")?).ok()?)));
+    let column = || error.subject.strip_prefix(RULES)?.strip_prefix('.')?.split_once(' ').map(|(column, _)| column);
+    let found = column().filter(|_| error.at.is_none());
+    let row = found.and_then(|column| rules().find(|(_, id)| rule_subject(*id, column) == error.subject));
+    match row.zip(found) {
+        Some(((row, _), column)) => ConfigError { at: Some(row.position(column)), ..error },
+        None => error,
+    }
+}
+
 fn address_pattern(text: &str) -> Result<AddressPattern, ErrorKind> {
     match text.split_once('%') {
         None => Ok(AddressPattern::Exact(text.into())),

@@ -10,7 +10,8 @@ use crate::choice::Needs;
 use crate::counters::count;
 use crate::lane::Lane;
 use crate::pins::PinSet;
-use crate::pool::{AcquireError, HostgroupPool};
+use crate::pool::{AcquireError, HostgroupPool, Wish};
+use crate::session::flavors::adapt;
 use crate::session::{abandon, reset};
 use crate::state::{Diff, State, diff};
 use crate::stats::digest_table::Sums;
@@ -124,7 +125,8 @@ async fn obtain(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, 
     }
     let wait_us = worker.snapshot().vars.connect_timeout_server.saturating_mul(1000);
     let deadline_us = worker.shared.clock.now_us().saturating_add(wait_us);
-    let mut acquire = pool.enqueue(worker, lane, Needs::default(), copy.collation, worker.shared.clock.now_us(), deadline_us);
+    let wish = Wish { collation: copy.collation, ..Wish::default() };
+    let mut acquire = pool.enqueue(worker, lane, wish, worker.shared.clock.now_us(), deadline_us);
     let acquired = poll_fn(|cx| acquire.poll(cx)).await;
     acquired.map_err(|error| {
         Failure::NoBackend(match error {
@@ -145,6 +147,11 @@ enum Readied {
 }
 
 async fn bring_to(worker: &Worker, backend: &mut Backend, want: &State) -> io::Result<Readied> {
+    let mut adapted = None;
+    if worker.shared.info.get().is_some_and(|info| info.flavor != backend.core.info.flavor) {
+        adapt(adapted.insert(want.clone()), &backend.core.info, backend.core.server.tracking.get());
+    }
+    let want = adapted.as_ref().unwrap_or(want);
     for _ in 0..2 {
         match diff(want, &backend.core.state) {
             Diff::Identical => return Ok(Readied::Yes),

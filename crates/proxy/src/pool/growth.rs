@@ -2,11 +2,10 @@
 
 use super::{AcquireError, HostgroupPool, Outcome, Waiter};
 use crate::backend::Backend;
-use crate::choice::Needs;
-use crate::connect::{self, ConnectError};
+use crate::connect::{self, ConnectError, Raw};
 use crate::lane::Lane;
 use crate::mailbox::Mail;
-use crate::shared::{ServerShared, Slot};
+use crate::shared::ServerShared;
 use crate::stats::meter;
 use crate::worker::Worker;
 use model::fleet::SignalKind;
@@ -29,6 +28,23 @@ enum Whose {
     Anybodys,
     /// One who takes no connection that others have used.
     Only(Rc<Waiter>),
+}
+
+impl Whose {
+    /// How its connection is opened, where that is not as all others are.
+    fn raw(&self) -> Option<&Raw> {
+        match self {
+            Self::Only(waiter) => waiter.raw.as_ref(),
+            Self::Anybodys => None,
+        }
+    }
+
+    /// A connect for it began, or ended.
+    fn is_opening(&self, is_opening: bool) {
+        if let Self::Only(waiter) = self {
+            waiter.is_opening.set(is_opening);
+        }
+    }
 }
 
 impl HostgroupPool {
@@ -76,15 +92,6 @@ impl HostgroupPool {
         (server.max_connections() as usize * pct / 100 / workers).max(1)
     }
 
-    /// A usable server with room, and the right to one connection to it.
-    pub fn reserve_any(&self, worker: &Worker, lane: &Lane) -> Option<(Arc<ServerShared>, Slot)> {
-        let now_ms = worker.shared.clock.now_ms();
-        let index = self.choose(worker, Needs::default(), |s| !s.is_backing_off(now_ms) && !s.is_full())?;
-        let server = Arc::clone(self.servers.borrow().get(index)?);
-        let slot = server.reserve(&lane.quota, lane.limit())?;
-        Some((server, slot))
-    }
-
     /// Opens connections for waiters as far as the limits allow.
     pub fn grow(self: &Rc<Self>, worker: &Rc<Worker>) {
         if self.shared.is_held() {
@@ -98,7 +105,9 @@ impl HostgroupPool {
             if self.connecting.get() >= waiting.min(step) {
                 return;
             }
-            let Some(waiter) = self.next_wanting(self.connecting.get()) else { return };
+            // Those for whom one is being opened are not the next.
+            let opening = self.waiters.borrow().iter().filter(|w| w.is_opening.get()).count();
+            let Some(waiter) = self.next_wanting(self.connecting.get().saturating_sub(opening)) else { return };
             if !self.start_connect(worker, &waiter, have) {
                 return;
             }
@@ -113,11 +122,9 @@ impl HostgroupPool {
 
     /// The one of them that stands behind `skip` others.
     fn next_wanting(&self, skip: usize) -> Option<Rc<Waiter>> {
-        let waiters = self.waiters.borrow();
-        match self.has_limits.get() {
-            true => waiters.iter().filter(|w| !w.waits_for_its_own()).nth(skip).cloned(),
-            false => waiters.get(skip).cloned(),
-        }
+        let has_limits = self.has_limits.get();
+        let wants = |w: &&Rc<Waiter>| !(w.is_opening.get() || has_limits && w.waits_for_its_own());
+        self.waiters.borrow().iter().filter(wants).nth(skip).cloned()
     }
 
     /// Connections of the whole process to those of the hostgroup's servers that are used: what is left on others serves
@@ -163,12 +170,19 @@ impl HostgroupPool {
             return false;
         }
         self.connecting.set(self.connecting.get() + 1);
+        whose.is_opening(true);
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
         tokio::task::spawn_local(async move {
             let limit = Duration::from_millis(pool.settings().connect_timeout_server);
-            let open = tokio::time::timeout(limit, connect::open(&worker, &server, &lane.key, collation, slot));
-            let result = pool.while_used(&server, open).await;
+            let open = async {
+                match whose.raw() {
+                    Some(raw) => connect::open_raw(&worker, &server, &lane.key, raw, collation, slot).await,
+                    None => connect::open(&worker, &server, &lane.key, collation, slot).await,
+                }
+            };
+            let result = pool.while_used(&server, tokio::time::timeout(limit, open)).await;
             drop(permit);
+            whose.is_opening(false);
             pool.connecting.set(pool.connecting.get() - 1);
             match result {
                 Some(Ok(result)) => pool.connected(&worker, &server, &lane, &whose, result),
@@ -218,11 +232,11 @@ impl HostgroupPool {
             }
             Err(ConnectError::Login(e)) => {
                 tracing::warn!("login to {} as '{}' was refused: {e}", server.key, lane.key.user.name);
-                self.fail_lane(worker, lane, || AcquireError::Refused(e.clone()));
+                self.fail(worker, lane, whose, || AcquireError::Refused(e.clone()));
             }
             Err(ConnectError::Impossible(text)) => {
                 tracing::warn!("cannot log in to {} as '{}': {text}", server.key, lane.key.user.name);
-                self.fail_lane(worker, lane, || AcquireError::Impossible(text.clone()));
+                self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));
             }
             Err(ConnectError::Server(text)) => {
                 counters.connect_errors.set(counters.connect_errors.get() + 1);
@@ -242,14 +256,23 @@ impl HostgroupPool {
             Whose::Only(_) | Whose::Anybodys => None,
         };
         match position.and_then(|i| self.waiters.borrow_mut().remove(i)) {
-            Some(waiter) => waiter.finish(Outcome::Ready(Box::new(backend))),
+            Some(waiter) => {
+                self.publish_oldest(worker);
+                waiter.finish(Outcome::Ready(Box::new(backend)));
+            }
+            // It is in its client's state, which the pool does not know.
+            None if whose.raw().is_some() => drop(backend),
             None => self.release(worker, backend),
         }
     }
 
-    /// The login can never succeed for those who wait in this lane.
-    fn fail_lane(&self, worker: &Worker, lane: &Lane, error: impl Fn() -> AcquireError) {
-        let (failed, rest): (VecDeque<_>, VecDeque<_>) = self.waiters.take().into_iter().partition(|w| w.lane.key == lane.key);
+    /// The login can never succeed for those who wait in this lane; one as a client logged in fails for that client alone.
+    fn fail(&self, worker: &Worker, lane: &Lane, whose: &Whose, error: impl Fn() -> AcquireError) {
+        let fails = |waiter: &Rc<Waiter>| match whose {
+            Whose::Only(only) if only.raw.is_some() => Rc::ptr_eq(waiter, only),
+            Whose::Only(_) | Whose::Anybodys => waiter.lane.key == lane.key,
+        };
+        let (failed, rest): (VecDeque<_>, VecDeque<_>) = self.waiters.take().into_iter().partition(fails);
         *self.waiters.borrow_mut() = rest;
         self.publish_oldest(worker);
         for waiter in failed {

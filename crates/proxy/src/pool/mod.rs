@@ -3,13 +3,15 @@
 //! INVARIANTS: a connection exists only under a [`crate::shared::Slot`], so `max_connections` holds over all workers;
 //! a backend given back goes to the waiter that waits longest, on this worker, or on another one whose waiter is older
 //! by more than [`FAIRNESS_BOUND_US`]; connects in progress never outnumber the waiters. Who wants a connection of its own
-//! stands in nobody's way: it is passed over by backends that others have used.
+//! stands in nobody's way: it is passed over by backends that others have used. Only a `fast_forward` session, which lends
+//! none to others, has its turn also where the server is full: a backend is closed for it.
 
 mod growth;
 mod upkeep;
 
 use crate::backend::{Backend, ServerError};
-use crate::choice::{self, Needs, Rules};
+use crate::choice::{self, Connections, Needs, Rules};
+use crate::connect::Raw;
 use crate::counters::count;
 use crate::hostgroup::HostgroupRole;
 use crate::lane::{Lane, LaneKey};
@@ -56,11 +58,32 @@ enum Outcome {
     Taken,
 }
 
+/// What one who waits wants.
+#[derive(Default)]
+pub struct Wish {
+    /// Which server and connection will do.
+    pub needs: Needs,
+    /// The session's collation, for a login.
+    pub collation: u8,
+    /// It wants a connection that is opened as its client logged in.
+    pub raw: Option<Raw>,
+}
+
+impl Wish {
+    /// A `fast_forward` session's own connection.
+    pub fn own(collation: u8, raw: Raw) -> Self {
+        Self { needs: Needs { connections: Connections::New, ..Needs::default() }, collation, raw: Some(raw) }
+    }
+}
+
 /// One session's place in the queue.
 struct Waiter {
     lane: Rc<Lane>,
     needs: Needs,
     collation: u8,
+    raw: Option<Raw>,
+    /// A connection of its own is being opened for it.
+    is_opening: Cell<bool>,
     since_us: u64,
     /// Since when it is in line: waiters stand in this order.
     turn_us: u64,
@@ -73,6 +96,17 @@ impl Waiter {
     /// Whether this backend will do, which others have used.
     fn takes(&self, backend: &Backend) -> bool {
         self.needs.takes_used() && self.lane.key == backend.core.lane && self.needs.accept(&backend.core.server)
+    }
+
+    /// Whether closing a connection to this server lets one be opened for it, which nobody else would lend it.
+    fn wants_room_on(&self, server: &ServerShared, now_ms: u64) -> bool {
+        self.raw.is_some()
+            && !self.is_opening.get()
+            && !self.waits_for_its_own()
+            && server.is_full()
+            && server.is_usable(now_ms)
+            && !server.is_backing_off(now_ms)
+            && self.needs.accept(server)
     }
 
     /// Whether it waits for its user's own connections only: there may be no more of them.
@@ -132,6 +166,10 @@ impl Drop for Acquire {
     fn drop(&mut self) {
         match self.waiter.outcome.replace(Outcome::Taken) {
             Outcome::Waiting => self.pool.leave_queue(&self.worker, &self.waiter),
+            Outcome::Ready(backend) if self.waiter.raw.is_some() => {
+                drop(backend);
+                self.pool.grow(&self.worker);
+            }
             Outcome::Ready(backend) => self.pool.release(&self.worker, *backend),
             Outcome::Failed(_) | Outcome::Taken => {}
         }
@@ -283,20 +321,15 @@ impl HostgroupPool {
 
     /// Queues for a backend until `deadline_us` (process clock), in line since `turn_us`. Whoever has lost one in a transaction
     /// is in line since that began.
-    pub fn enqueue(
-        self: &Rc<Self>,
-        worker: &Rc<Worker>,
-        lane: &Rc<Lane>,
-        needs: Needs,
-        collation: u8,
-        turn_us: u64,
-        deadline_us: u64,
-    ) -> Acquire {
+    pub fn enqueue(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, wish: Wish, turn_us: u64, deadline_us: u64) -> Acquire {
+        let Wish { needs, collation, raw } = wish;
         let since_us = worker.shared.clock.now_us();
         let waiter = Rc::new(Waiter {
             lane: Rc::clone(lane),
             needs,
             collation,
+            raw,
+            is_opening: Cell::new(false),
             since_us,
             turn_us,
             deadline_us,
@@ -330,7 +363,7 @@ impl HostgroupPool {
         if (self.shared.queue.is_empty() && own_queue.is_none()) || self.shared.is_held() {
             return lane.put(backend);
         }
-        let own_since = self.first_in_line(is_limited.then_some(lane)).map_or(NOBODY, |w| w.turn_us);
+        let own_since = self.oldest_us(worker, is_limited.then_some(lane));
         let queues = [Some(&self.shared.queue), own_queue].into_iter().flatten();
         let other = queues.filter_map(|queue| queue.longest_waiting_other(worker.index)).min_by_key(|(_, since)| *since);
         if let Some((other, _)) = other.filter(|(_, since)| since.saturating_add(FAIRNESS_BOUND_US) < own_since) {
@@ -344,7 +377,12 @@ impl HostgroupPool {
             // A backend from another worker: its server may be out by now. Idle, it goes with the next look.
             return self.lane(worker, &backend.core.lane).put(backend);
         }
-        let position = self.waiters.borrow().iter().position(|w| w.takes(&backend));
+        let (server, now_ms) = (&backend.core.server, worker.shared.clock.now_ms());
+        let position = self.waiters.borrow().iter().position(|w| w.takes(&backend) || w.wants_room_on(server, now_ms));
+        if position.is_some_and(|i| self.waiters.borrow().get(i).is_some_and(|w| w.raw.is_some())) {
+            drop(backend);
+            return self.grow(worker);
+        }
         if let Some(waiter) = position.and_then(|i| self.waiters.borrow_mut().remove(i)) {
             self.publish_oldest(worker);
             return waiter.finish(Outcome::Ready(Box::new(backend)));
@@ -409,8 +447,17 @@ impl HostgroupPool {
         self.waiters.borrow().iter().find(|w| is_in_line(w)).cloned()
     }
 
+    /// Since when the first one is in line whom a backend given back would serve: [`HostgroupPool::first_in_line`], or one
+    /// for whom it would be closed.
+    fn oldest_us(&self, worker: &Worker, lane: Option<&Lane>) -> u64 {
+        let in_line = self.first_in_line(lane).map_or(NOBODY, |w| w.turn_us);
+        let (now_ms, servers, waiters) = (worker.shared.clock.now_ms(), self.servers.borrow(), self.waiters.borrow());
+        let wants_room = |w: &&Rc<Waiter>| w.raw.is_some() && servers.iter().any(|s| w.wants_room_on(s, now_ms));
+        in_line.min(waiters.iter().find(wants_room).map_or(NOBODY, |w| w.turn_us))
+    }
+
     fn publish_oldest(&self, worker: &Worker) {
-        let since = self.first_in_line(None).map_or(NOBODY, |w| w.turn_us);
+        let since = self.oldest_us(worker, None);
         self.shared.queue.set_oldest(worker.index, since);
         if !self.has_limits.get() {
             return;

@@ -126,7 +126,8 @@ fn out_of_use(servers: &[Arc<ServerShared>]) -> String {
     for server in servers.iter().filter(|s| !s.is_removed()).take(MAX_NAMED) {
         let placement = server.placement();
         let why = if placement.why.is_empty() { String::new() } else { format!(" ({})", placement.why) };
-        text += &format!("{mark}{}:{} {}{why}", server.key.host, server.key.port, server.status().as_str());
+        let weight = if server.configured_weight() == 0 { ", weight 0" } else { "" };
+        text += &format!("{mark}{}:{} {}{weight}{why}", server.key.host, server.key.port, server.status().as_str());
         mark = ", ";
     }
     text

@@ -6,10 +6,11 @@ use super::end::End;
 use super::leave::Kept;
 use super::replay::NO_LIMIT;
 use crate::backend::Backend;
+use crate::connect::Raw;
 use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
 use crate::pins::PinSet;
-use crate::pool::AcquireError;
+use crate::pool::{AcquireError, Wish};
 use crate::safety::Safety;
 use crate::stats::view::Held;
 use std::future::{Future, poll_fn};
@@ -110,6 +111,7 @@ impl Session {
         self.entry.view.held.set(Some(Held::of(&backend)));
         self.came_to_a_server();
         self.backend = Some(backend);
+        self.adapt_to_flavor();
         Ok(())
     }
 
@@ -157,18 +159,30 @@ impl Session {
 
     /// Waits in the queue, in line since `asked_us`, or since its transaction began.
     async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
-        let worker = &self.worker;
         let collation = u8::try_from(self.collation).unwrap_or(0);
         if self.replaying.is_some() && self.lane.is_used_up() {
             // It waits for its own user, and others not for it.
             self.pool.shared.replays.served(asked_us);
         }
         let since_us = self.entry.transaction_since_us().unwrap_or(asked_us);
-        let mut acquire = self.pool.enqueue(worker, &self.lane, self.directions.needs, collation, since_us, deadline_us);
-        self.entry.set_activity(Activity::Waiting, worker.clock.now_ms());
-        let result = self.wait(|cx| acquire.poll(cx)).await;
+        let wish = Wish { needs: self.directions.needs, collation, raw: None };
+        self.entry.set_activity(Activity::Waiting, self.now_ms());
+        let result = self.wait_for(wish, since_us, deadline_us).await;
         self.entry.set_activity(Activity::Running, self.now_ms());
-        match result? {
+        result
+    }
+
+    /// Waits until this client's own connection is there: opened as it logged in, for nobody else.
+    pub(super) async fn obtain_own(&mut self) -> Result<Backend, Fault> {
+        let raw = Raw { capabilities: self.caps, schema: self.state.schema.clone() };
+        let asked_us = self.worker.shared.clock.now_us();
+        let deadline_us = self.wait_deadline_us(asked_us);
+        self.wait_for(Wish::own(u8::try_from(self.collation).unwrap_or(0), raw), asked_us, deadline_us).await
+    }
+
+    async fn wait_for(&mut self, wish: Wish, since_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
+        let mut acquire = self.pool.enqueue(&self.worker, &self.lane, wish, since_us, deadline_us);
+        match self.wait(|cx| acquire.poll(cx)).await? {
             Ok(backend) => Ok(backend),
             Err(AcquireError::Refused(e)) => Err(Fault::server(e)),
             Err(AcquireError::Impossible(text)) => {

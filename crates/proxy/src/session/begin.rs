@@ -56,6 +56,7 @@ impl Session {
     pub(super) fn set_initial_variables(&mut self, collation: u16) {
         let info = self.worker.shared.info.get();
         let flavor = info.map_or(Flavor::MySql, |i| i.flavor);
+        (self.flavor, self.stand_ins) = (flavor, None);
         let servers = self.pool.servers();
         let tracking = servers.iter().find_map(|server| server.tracking.get());
         let known = match info {
@@ -108,15 +109,24 @@ impl Session {
         }
     }
 
-    /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client.
+    /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client. A
+    /// `fast_forward` user is answered when its own connection is there.
     pub(super) async fn check_schema(&mut self) -> Result<(), End> {
+        if self.user.fast_forward {
+            return Ok(());
+        }
         if let Some(schema) = self.state.schema.clone() {
             let now = self.now_ms();
             let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, now);
-            if !known && !self.user.fast_forward {
+            if !known {
                 self.ask_for_schema(&schema).await?;
             }
         }
+        self.welcome().await
+    }
+
+    /// The login has succeeded.
+    pub(super) async fn welcome(&mut self) -> Result<(), End> {
         self.send_login_ok(self.login_seq).await?;
         self.start_compression();
         Ok(())

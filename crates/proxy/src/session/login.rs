@@ -23,6 +23,7 @@ use std::time::Duration;
 use wire::WireError;
 use wire::auth::server::{Account, ServerAuth, Step, Stored, Verified};
 use wire::auth::{Channel, Plugin};
+use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, SslRequest};
 use wire::message::ErrPacket;
@@ -375,6 +376,8 @@ impl Login {
             caps: self.caps,
             collation: request.collation,
             state: State::default(),
+            flavor: Flavor::MySql,
+            stand_ins: None,
             status: StatusFlags::AUTOCOMMIT,
             lex: sql::LexMode::default(),
             pins: Pins::default(),

@@ -20,6 +20,7 @@ mod end;
 mod execute;
 mod facts;
 mod fence;
+pub mod flavors;
 mod guard;
 mod infile;
 mod label;
@@ -73,6 +74,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 
 /// See the module.
@@ -101,6 +103,9 @@ pub struct Session {
     collation: u16,
     /// What the session wants of a backend.
     state: State,
+    /// Which servers know its collations, and what stands in for those that they do not.
+    flavor: Flavor,
+    stand_ins: Option<Box<flavors::StandIns>>,
     /// Status flags as the client last saw them.
     status: StatusFlags,
     lex: LexMode,
@@ -312,6 +317,6 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         let size = std::mem::size_of::<Session>();
-        assert!(size <= 824, "{size} bytes");
+        assert!(size <= 832, "{size} bytes");
     }
 }

@@ -1,72 +1,89 @@
 //! 1:1 connections: `fast_forward` users, and replicas that ask for the binlog.
+//!
+//! Bytes pass unread, each way by itself and with a bounded buffer of its own: neither side can hold the other up. Only the
+//! first packet after an answer is looked at, for a KILL of a session's id and for what has no answer.
 
-use super::Session;
+use super::acquire::Fault;
 use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
-use crate::backend::Backend;
-use crate::buffer::Buffer;
-use crate::connect;
+use super::{Session, settle};
+use crate::buffer::{Buffer, WINDOW};
 use crate::entry::Signal;
 use crate::link::Link;
+use crate::mailbox::KillKind;
 use crate::pins::PinReason;
 use crate::stats::view::Held;
-use crate::worker::Worker;
-use sql::{Analysis, Facts, Kind};
-use std::future::poll_fn;
+use crate::worker::{FIRST_SESSION_ID, Worker};
+use sql::{Analysis, Facts, Kill, KillTarget, Kind};
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::command::Command;
+use wire::packet::{self, HEADER};
 use wire::reply::ReplyKind;
 
-enum Flow {
-    ToServer,
-    ToClient,
+/// How long the server must have been silent after an answer, us, until it is taken for a whole one.
+const ANSWERED_AFTER_US: u64 = 1_000_000;
+/// How long a client may refuse to take bytes, us.
+const WRITE_TIMEOUT_US: u64 = 60_000_000;
+/// At most so many bytes at a time go to a client that is sent so many a second.
+const MIN_PIECE: usize = 512;
+
+/// Where a 1:1 connection stands.
+#[derive(Default)]
+struct Passage {
+    /// The client has said something since the server last spoke.
+    awaits_answer: bool,
+    /// When (process clock, us) the server last spoke.
+    answered_us: u64,
+    /// It goes on for ever: a dump of the binlog.
+    is_endless: bool,
+    /// The client has said COM_QUIT.
+    has_quit: bool,
+    client_closed: bool,
+    server_closed: bool,
+    /// Since when (process clock, us) the client takes nothing.
+    stalled_since_us: Option<u64>,
+    /// The process stops: the end comes with the answer that is awaited.
+    drains: bool,
+}
+
+enum Event {
+    /// Bytes went on, a signal came, or it is time to look again.
+    Moved,
+    /// The client speaks after an answer.
+    Command,
 }
 
 impl Session {
-    /// Serves a `fast_forward` user: a connection of its own, packets as they come.
+    /// Serves a `fast_forward` user: a connection of its own, packets as they come. The login is answered by the server.
     pub(super) async fn pass_through(&mut self) -> End {
-        match self.open_own_backend().await {
-            Ok(backend) => {
-                self.entry.view.held.set(Some(Held::of(&backend)));
-                self.backend = Some(backend);
-                let now = self.now_ms();
-                self.pins.begin(PinReason::Replication, now, 0);
-                self.pump().await
+        self.command_seq = self.login_seq;
+        let backend = match self.obtain_own().await {
+            Ok(backend) => backend,
+            Err(Fault::Error { code, sqlstate, text }) => {
+                let state = String::from_utf8_lossy(&sqlstate).into_owned();
+                return match self.send_error_at(self.login_seq, code, &state, &text).await {
+                    Ok(()) => End::Refused(String::from_utf8_lossy(&text).into_owned()),
+                    Err(end) => end,
+                };
             }
-            Err(text) => End::Protocol { code: 9001, sqlstate: "HY000", text },
+            Err(Fault::End(end)) => return end,
+            Err(Fault::Lost { text, .. }) => return End::BackendLost(text),
+            Err(Fault::Refused { .. }) => return End::StreamEnded,
+        };
+        self.entry.view.held.set(Some(Held::of(&backend)));
+        self.backend = Some(backend);
+        let now = self.now_ms();
+        self.pins.begin(PinReason::Replication, now, 0);
+        if let Err(end) = self.welcome().await {
+            return end;
         }
-    }
-
-    async fn open_own_backend(&mut self) -> Result<Backend, String> {
-        let snapshot = self.worker.snapshot();
-        let vars = &snapshot.vars;
-        let limit = Duration::from_millis(vars.connect_timeout_server_max.max(vars.connect_timeout_server));
-        let result = tokio::time::timeout(limit, async {
-            loop {
-                match self.try_own_backend().await {
-                    Ok(backend) => return Ok(backend),
-                    Err(connect::ConnectError::Login(e)) => return Err(e.to_string()),
-                    Err(connect::ConnectError::Impossible(text)) => return Err(text),
-                    Err(connect::ConnectError::Server(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
-                }
-            }
-        });
-        result.await.unwrap_or_else(|_| {
-            let ms = limit.as_millis();
-            Err(format!("Max connect timeout reached while reaching hostgroup {} after {ms}ms", self.user.default_hostgroup))
-        })
-    }
-
-    async fn try_own_backend(&self) -> Result<Backend, connect::ConnectError> {
-        let unavailable = || connect::ConnectError::Server("no server has room".into());
-        let (server, slot) = self.pool.reserve_any(&self.worker, &self.lane).ok_or_else(unavailable)?;
-        let collation = u8::try_from(self.collation).unwrap_or(0);
-        let open = connect::open_raw(&self.worker, &server, &self.lane.key, self.caps, collation, self.state.schema.as_deref(), slot);
-        let limit = Duration::from_millis(self.worker.snapshot().vars.connect_timeout_server);
-        tokio::time::timeout(limit, open).await.unwrap_or_else(|_| Err(unavailable()))
+        self.command_seq = 1;
+        self.pump(Passage { drains: self.worker.shared.is_draining(), ..Passage::default() }).await
     }
 
     /// COM_REGISTER_SLAVE, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID: from here the connection is the replica's.
@@ -89,67 +106,228 @@ impl Session {
         }
         self.pins.begin(PinReason::Replication, now, analysis.digest);
         // The dump has no end that could be told from its packets: bytes pass until a side closes.
-        Err(Box::pin(self.pump()).await)
+        Err(Box::pin(self.pump(Passage { is_endless: true, ..Passage::default() })).await)
     }
 
-    /// Passes bytes both ways, with one buffer each way, until a side closes or the session is told to end.
-    async fn pump(&mut self) -> End {
+    /// Passes bytes both ways until a side closes or the session is told to end.
+    async fn pump(&mut self, mut passage: Passage) -> End {
         loop {
-            match self.next_flow().await {
-                Ok(Some(Flow::ToServer)) => {
-                    let Self { input, backend, .. } = self;
-                    let Some(backend) = backend.as_mut() else { return End::StreamEnded };
-                    if backend.link.write_all(input.filled()).await.is_err() {
-                        return End::StreamEnded;
-                    }
-                    input.consume(input.len());
-                    input.release(&self.worker.buffers);
-                }
-                Ok(Some(Flow::ToClient)) => {
-                    let Some(mut chunk) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return End::StreamEnded };
-                    if let Err(end) = self.write_front(chunk.filled()).await {
-                        return end;
-                    }
-                    chunk.consume(chunk.len());
-                    chunk.release(&self.worker.buffers);
-                }
-                Ok(None) | Err(_) => return End::StreamEnded,
+            match self.next_passed(&mut passage).await {
+                Ok(Event::Moved) => {}
+                Ok(Event::Command) => match self.hear(&mut passage).await {
+                    Ok(()) => {}
+                    Err(end) => return end,
+                },
+                Err(_) => return End::StreamEnded,
             }
             self.note_traffic();
-            if matches!(self.entry.pending(), Some(Signal::KillConnection | Signal::Stop | Signal::Drain | Signal::Cut | Signal::Demoted)) {
-                return End::Shutdown;
+            let disturbed = self.entry.pending().and_then(|signal| self.disturbed_in(&mut passage, signal));
+            if let Some(end) = disturbed.or_else(|| self.ended(&passage)) {
+                return end;
             }
         }
     }
 
-    async fn next_flow(&mut self) -> io::Result<Option<Flow>> {
+    /// Whether it is over, and how.
+    fn ended(&self, passage: &Passage) -> Option<End> {
+        let now_us = self.worker.shared.clock.now_us();
+        let is_read = self.input.is_empty();
+        let is_told = self.backend.as_ref().is_none_or(|backend| backend.input.is_empty());
+        if passage.client_closed && is_read {
+            return Some(if passage.has_quit || self.is_at_rest(passage) { End::Quit } else { End::StreamEnded });
+        }
+        if passage.server_closed && is_told {
+            return Some(if passage.has_quit { End::Quit } else { End::StreamEnded });
+        }
+        if passage.stalled_since_us.is_some_and(|since_us| since_us + WRITE_TIMEOUT_US <= now_us) {
+            return Some(End::WriteTimeout);
+        }
+        (passage.drains && (passage.is_endless || self.is_answered(passage))).then(|| self.told_at_rest(passage, End::Shutdown))
+    }
+
+    /// It is at rest, and has been for so long that what the server said was a whole answer.
+    fn is_answered(&self, passage: &Passage) -> bool {
+        self.is_at_rest(passage) && passage.answered_us + ANSWERED_AFTER_US <= self.worker.shared.clock.now_us()
+    }
+
+    /// Nothing is under way, as far as can be told from outside.
+    fn is_at_rest(&self, passage: &Passage) -> bool {
+        !passage.awaits_answer && self.input.is_empty() && self.backend.as_ref().is_none_or(|backend| backend.input.is_empty())
+    }
+
+    /// An error packet has no place within an answer.
+    fn told_at_rest(&self, passage: &Passage, end: End) -> End {
+        if self.is_at_rest(passage) && !passage.is_endless { end } else { End::StreamEnded }
+    }
+
+    fn disturbed_in(&mut self, passage: &mut Passage, signal: Signal) -> Option<End> {
+        self.entry.clear_signal();
+        match signal {
+            Signal::KillConnection => return Some(self.told_at_rest(passage, End::Killed)),
+            Signal::Stop | Signal::Cut | Signal::Demoted => return Some(self.told_at_rest(passage, End::Shutdown)),
+            Signal::Drain => passage.drains = true,
+            Signal::KillQuery if !self.is_answered(passage) => {
+                if let Some(backend) = self.backend.as_ref() {
+                    settle::kill_statement(&self.worker, &self.pool, backend);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
+    async fn hear(&mut self, passage: &mut Passage) -> Result<(), End> {
+        let at = before_answered(self.input.filled());
+        let bytes = self.input.filled().get(at..).unwrap_or_default();
+        let whole = packet::header(bytes).filter(|(len, seq)| *seq == 0 && bytes.len() == HEADER + len).is_some();
+        let payload = if whole { bytes.get(HEADER..).unwrap_or_default() } else { &[] };
+        passage.awaits_answer = true;
+        let is_answer_told = self.backend.as_ref().is_none_or(|backend| backend.input.is_empty());
+        if let Some(backend) = self.backend.as_mut() {
+            backend.link.start_command();
+        }
+        match payload.first().copied().and_then(Command::from_u8) {
+            Some(Command::Query | Command::ProcessKill) => {
+                if let Some((id, kind)) = self.killed_by(payload).filter(|_| is_answer_told) {
+                    self.input.consume_behind(at, HEADER + payload.len());
+                    self.command_seq = 1;
+                    passage.awaits_answer = false;
+                    return self.kill_session(id, kind).await;
+                }
+            }
+            Some(Command::Quit) => passage.has_quit = true,
+            Some(Command::StmtClose | Command::StmtSendLongData) => passage.awaits_answer = false,
+            Some(Command::BinlogDump | Command::BinlogDumpGtid) => passage.is_endless = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whom this command kills, if that is a session of the proxy's: clients know such ids from their greetings.
+    fn killed_by(&self, payload: &[u8]) -> Option<(u64, KillKind)> {
+        let (id, kind) = if payload.first() == Some(&(Command::ProcessKill as u8)) {
+            (u64::from(u32::from_le_bytes(*payload.get(1..)?.first_chunk()?)), KillKind::Connection)
+        } else {
+            let sql = wire::query::split_query(payload, self.caps).ok()?.sql;
+            match sql::parse_kill(payload.get(sql)?, self.lex)? {
+                Kill { target: KillTarget::Connection(id), .. } => (id, KillKind::Connection),
+                Kill { target: KillTarget::Query(id), .. } => (id, KillKind::Query),
+            }
+        };
+        (id >= FIRST_SESSION_ID / 2 && self.worker.shared.user_of(id).is_some()).then_some((id, kind))
+    }
+
+    /// When (process clock, us) it is to be looked at again, whatever happens.
+    fn looked_at_us(&self, passage: &Passage, pays: bool) -> Option<u64> {
+        let stalled = passage.stalled_since_us.map(|since_us| since_us + WRITE_TIMEOUT_US);
+        let answered = (passage.drains && self.is_at_rest(passage)).then_some(passage.answered_us + ANSWERED_AFTER_US);
+        let paid = pays.then(|| self.entry.paid_until_us.get());
+        [stalled, answered, paid].into_iter().flatten().min()
+    }
+
+    /// Waits until bytes have moved, either way, or something else has happened.
+    async fn next_passed(&mut self, passage: &mut Passage) -> io::Result<Event> {
+        let rate = self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client;
+        let now_us = self.worker.shared.clock.now_us();
+        let pays = rate > 0 && self.entry.paid_until_us.get() > now_us && self.backend.as_ref().is_some_and(|b| !b.input.is_empty());
+        let at_us = self.looked_at_us(passage, pays);
+        let mut timer = pin!(tokio::time::sleep(Duration::from_micros(at_us.unwrap_or(now_us).saturating_sub(now_us))));
         let Self { front, input, backend, worker, entry, .. } = self;
-        let Some(backend) = backend.as_mut() else { return Ok(None) };
-        if !input.is_empty() {
-            return Ok(Some(Flow::ToServer));
-        }
-        if !backend.input.is_empty() {
-            return Ok(Some(Flow::ToClient));
-        }
+        let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let budget = match rate {
+            0 => usize::MAX,
+            _ if pays => 0,
+            rate => usize::try_from(rate / 20).unwrap_or(usize::MAX).max(MIN_PIECE),
+        };
         poll_fn(|cx| {
-            if let Poll::Ready(result) = fill(front, input, worker, cx) {
-                return Poll::Ready(result.map(|n| (n > 0).then_some(Flow::ToServer)));
+            let mut moved = pass_on(&mut backend.link, input, usize::MAX, cx)?.unwrap_or(0) > 0;
+            if !passage.server_closed
+                && let Poll::Ready(n) = fill(&mut backend.link, &mut backend.input, worker, cx)?
+            {
+                passage.server_closed = n == 0;
+                passage.answered_us = worker.shared.clock.now_us();
+                passage.awaits_answer = false;
+                moved = true;
             }
-            if let Poll::Ready(result) = fill(&mut backend.link, &mut backend.input, worker, cx) {
-                return Poll::Ready(result.map(|n| (n > 0).then_some(Flow::ToClient)));
+            if budget > 0 {
+                let taken = pass_on(front, &mut backend.input, budget, cx)?;
+                if rate > 0
+                    && let Some(n) = taken.filter(|n| *n > 0)
+                {
+                    let cost_us = u64::try_from(n).unwrap_or(u64::MAX).saturating_mul(1_000_000) / rate;
+                    entry.paid_until_us.set(worker.shared.clock.now_us().saturating_add(cost_us));
+                }
+                moved |= taken.is_some_and(|n| n > 0);
+                // A stall that begins moves the timer.
+                moved |= taken.is_none() && passage.stalled_since_us.is_none();
+                passage.stalled_since_us = match taken {
+                    None => passage.stalled_since_us.or_else(|| Some(worker.shared.clock.now_us())),
+                    Some(_) => None,
+                };
             }
-            match entry.poll_signal(cx) {
-                Some(Signal::KillConnection | Signal::Stop | Signal::Drain | Signal::Cut | Signal::Demoted) => Poll::Ready(Ok(None)),
-                _ => Poll::Pending,
+            let begins = !passage.awaits_answer && input.is_empty();
+            if !passage.client_closed
+                && let Poll::Ready(n) = fill(front, input, worker, cx)?
+            {
+                passage.client_closed = n == 0;
+                if n > 0 && begins {
+                    return Poll::Ready(Ok(Event::Command));
+                }
+                passage.awaits_answer |= n > 0;
+                moved = true;
             }
+            if moved {
+                return Poll::Ready(Ok(Event::Moved));
+            }
+            input.release(&worker.buffers);
+            backend.input.release(&worker.buffers);
+            if entry.poll_signal(cx).is_some() || at_us.is_some() && timer.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(Event::Moved));
+            }
+            Poll::Pending
         })
         .await
     }
 }
 
+/// Length of the whole commands at the front that have no answer, where another one follows.
+fn before_answered(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..)
+        && let Some((len, 0)) = packet::header(rest)
+        && rest.get(HEADER) == Some(&(Command::StmtClose as u8))
+        && rest.len() > HEADER + len
+    {
+        at += HEADER + len;
+    }
+    at
+}
+
+/// Sends what the buffer holds, `budget` bytes at most, as far as there is room: how many bytes, None when the peer takes none.
+fn pass_on(link: &mut Link, buffer: &mut Buffer, budget: usize, cx: &mut Context<'_>) -> io::Result<Option<usize>> {
+    let mut sent = 0;
+    while !buffer.is_empty() && sent < budget {
+        let piece = buffer.filled().get(..buffer.len().min(budget - sent)).unwrap_or_default();
+        match link.poll_send(cx, piece)? {
+            Poll::Ready(n) => {
+                buffer.consume(n);
+                sent += n;
+            }
+            Poll::Pending => return Ok((sent > 0).then_some(sent)),
+        }
+    }
+    let flushed = link.poll_flush(cx)?;
+    Ok(if flushed.is_ready() || sent > 0 { Some(sent) } else { None })
+}
+
+/// Reads what there is, as far as the buffer has room; 0 is the end of the stream.
 fn fill(link: &mut Link, buffer: &mut Buffer, worker: &Worker, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-    if link.poll_readable(cx).is_pending() {
+    if buffer.len() >= WINDOW || link.poll_readable(cx).is_pending() {
         return Poll::Pending;
+    }
+    if buffer.is_full() {
+        buffer.reserve(WINDOW, &worker.buffers);
     }
     link.poll_read(cx, buffer, &worker.buffers)
 }

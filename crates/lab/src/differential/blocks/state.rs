@@ -194,12 +194,13 @@ pub(super) fn resets(maker: &mut Maker) {
     maker.sql("SELECT COUNT(*) FROM t WHERE s = 'before'");
 }
 
-/// A role keeps its backend until a reset, also none: it may differ from those that a login gives.
+/// A role keeps its backend until another login, also none: it may differ from those that a login gives.
 pub(super) fn roles(maker: &mut Maker) {
     maker.pins();
     maker.sql("SET ROLE NONE");
     maker.one_of(&["SELECT CURRENT_ROLE()", "SELECT COUNT(*) FROM t", "SET ROLE nobody"]);
-    reset(maker);
+    maker.step(Step::ChangeUser(Login { with_schema: true, ..maker.login.clone() }));
+    maker.prepared.clear();
 }
 
 fn reset(maker: &mut Maker) {

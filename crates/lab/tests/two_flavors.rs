@@ -1,0 +1,127 @@
+//! MariaDB and MySQL behind one proxy, as in a migration: a session goes to both, and what was promised by the one is kept
+//! with the other.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
+
+mod common;
+
+use std::process::Command as Program;
+
+use common::{LIMIT, server};
+use lab::client::Reply;
+use lab::{Client, ConnectOptions, Flavor, Tidegate};
+use wire::command::Command;
+use wire::flags::Capabilities;
+
+const BOTH: [Flavor; 2] = [Flavor::Mariadb, Flavor::Mysql];
+
+fn other(flavor: Flavor) -> Flavor {
+    if flavor == Flavor::Mariadb { Flavor::Mysql } else { Flavor::Mariadb }
+}
+
+/// Hostgroup 0 is `first`, hostgroup 1 the other; `other` in a statement leads there.
+fn proxy(first: Flavor) -> Tidegate {
+    let rule = [
+        ("rule_id", 1.into()),
+        ("active", 1.into()),
+        ("match_pattern", "other".into()),
+        ("destination_hostgroup", 1.into()),
+        ("apply", 1.into()),
+    ];
+    let builder = Tidegate::builder().backend(0, server(first)).backend(1, server(other(first)));
+    builder.app_user().user("empty", "", 1).row("mysql_query_rules", &rule).variable("threads", 1).start().unwrap()
+}
+
+fn options(proxy: &Tidegate) -> ConnectOptions {
+    proxy.options("app", "app-pass").database("test").timeout(LIMIT)
+}
+
+/// Asks in text and prepared, here and there, and checks names and values.
+fn asks(client: &mut Client) {
+    for hint in ["", "/* other */", ""] {
+        let sql = format!("SELECT 1 AS one, 'zwei' AS two {hint}");
+        let is_right = |reply: Reply| {
+            let names: Vec<String> = reply.rows().unwrap().columns.iter().map(|column| column.name.clone()).collect();
+            assert_eq!(names, ["one", "two"], "{sql}");
+            assert_eq!(reply.table().unwrap(), [[Some("1".to_owned()), Some("zwei".to_owned())]], "{sql}");
+        };
+        is_right(client.run(&sql).unwrap());
+        let statement = client.prepare(format!("SELECT ? AS one, 'zwei' AS two {hint}")).unwrap();
+        is_right(client.execute(&statement, &[lab::client::Param::Int(1)]).unwrap().check().unwrap());
+        client.close_statement(&statement).unwrap();
+    }
+}
+
+/// A client that was promised MariaDB's extended metadata reads MySQL's answers too.
+#[test]
+fn extended_metadata() {
+    for first in BOTH {
+        let proxy = proxy(first);
+        for caps in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
+            let options = options(&proxy).capabilities(caps | Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
+            let mut client = Client::connect(&options).unwrap();
+            let is_promised = client.capabilities().contains(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
+            assert_eq!(is_promised, first == Flavor::Mariadb);
+            asks(&mut client);
+        }
+        // A user whose own server is the other one; COM_FIELD_LIST too.
+        let caps = ConnectOptions::MODERN | Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
+        let options = proxy.options("empty", "").database("test").timeout(LIMIT).capabilities(caps);
+        let mut client = Client::connect(&options).unwrap();
+        asks(&mut client);
+        client.run("CREATE TABLE IF NOT EXISTS fields (a INT)").unwrap();
+        client.send_command(Command::FieldList, b"fields\0%").unwrap();
+        let definition = client.recv_packet().unwrap();
+        assert!(String::from_utf8_lossy(&definition).contains("fields"));
+        assert_eq!(client.recv_packet().unwrap()[0], 0xfe);
+        client.ping().unwrap();
+    }
+}
+
+/// The command line client lists fields and shows results.
+#[test]
+fn the_command_line_client() {
+    for first in BOTH {
+        let proxy = proxy(first);
+        let mut program = Program::new("mariadb");
+        program.args(["--no-defaults", "-h127.0.0.1", "-N", "-B", "-uempty", "--auto-rehash", "test"]).arg(format!("-P{}", proxy.port()));
+        let ended = match program.args(["-e", "SELECT 1, 'zwei'"]).output() {
+            Ok(ended) => ended,
+            Err(error) => return println!("skipped: mariadb: {error}"),
+        };
+        assert_eq!(String::from_utf8_lossy(&ended.stdout), "1\tzwei\n", "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
+
+/// utf8mb4_0900_ai_ci is of MySQL alone: on MariaDB it is the default of utf8mb4, and back on MySQL it is itself.
+#[test]
+fn collations_of_one_flavor() {
+    const COLLATION: &str = "SELECT @@collation_connection, @@character_set_results";
+    for first in BOTH {
+        let proxy = proxy(first);
+        for collation in [255, 45, 8] {
+            let mut client = Client::connect(&options(&proxy).charset(collation)).unwrap();
+            asks(&mut client);
+        }
+        // What one server made of the client's own words goes to the other.
+        let mut client = Client::connect(&options(&proxy)).unwrap();
+        for hint in ["", "/* other */"] {
+            client.run(format!("SET NAMES utf8mb4 {hint}")).unwrap();
+            for _ in 0..2 {
+                for there in ["", "/* other */"] {
+                    let seen = client.run(format!("{COLLATION} {there}")).unwrap().table().unwrap();
+                    let collation = seen[0][0].clone().unwrap();
+                    assert!(collation.starts_with("utf8mb4_"), "{collation}");
+                    assert_eq!(seen[0][1].as_deref(), Some("utf8mb4"));
+                }
+            }
+            asks(&mut client);
+        }
+        if first == Flavor::Mysql {
+            let mut client = Client::connect(&options(&proxy).charset(255)).unwrap();
+            for (hint, wanted) in [("", "utf8mb4_0900_ai_ci"), ("/* other */", "utf8mb4_general_ci"), ("", "utf8mb4_0900_ai_ci")] {
+                assert_eq!(client.scalar(format!("SELECT @@collation_connection {hint}")).unwrap().as_deref(), Some(wanted));
+            }
+        }
+    }
+}

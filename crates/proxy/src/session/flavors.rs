@@ -1,0 +1,123 @@
+//! One session on servers of both families: collations that only one of them has.
+//!
+//! On a server that does not know it, a collation is its character set's default. The session's own comes back with a server
+//! that does, unless it chose another one meanwhile.
+
+use super::Session;
+use crate::shared::{ServerInfo, ServerTracking};
+use crate::state::{RESULTS_COLLATION, State, Text};
+use std::sync::Arc;
+use wire::charset::{self, Collation};
+
+/// What stands in for collations of a session's own.
+#[derive(Default)]
+pub struct StandIns(Vec<StandIn>);
+
+struct StandIn {
+    variable: Arc<str>,
+    own: Text,
+    instead: &'static str,
+}
+
+fn known(info: &ServerInfo, name: &[u8]) -> Option<&'static Collation> {
+    let name = std::str::from_utf8(name).ok()?;
+    charset::by_name_in(info.flavor, name).filter(|collation| info.collation_of(collation.id).is_some())
+}
+
+/// What a server takes a collation for that it does not know; None for one that it knows, or whose character set it has not.
+fn instead(name: &[u8], info: &ServerInfo, tracking: Option<&ServerTracking>) -> Option<&'static Collation> {
+    if known(info, name).is_some() {
+        return None;
+    }
+    let charset = charset::by_name(std::str::from_utf8(name).ok()?)?.charset;
+    let default = charset::default_of(info.flavor, charset)?;
+    info.login_collation(default.id, tracking)
+}
+
+/// Puts in `state` what a server like this takes for collations that it does not know.
+pub fn adapt(state: &mut State, info: &ServerInfo, tracking: Option<&ServerTracking>) -> StandIns {
+    let mut put = StandIns::default();
+    let is_collation = |name: &str| name.starts_with("collation_") || name == RESULTS_COLLATION;
+    for (name, value) in state.variables.entries().iter().filter(|(name, _)| is_collation(name)) {
+        if let Some(collation) = instead(value, info, tracking) {
+            put.0.push(StandIn { variable: Arc::clone(name), own: Arc::clone(value), instead: collation.name });
+        }
+    }
+    for one in &put.0 {
+        state.variables.set(&one.variable, Some(one.instead.as_bytes()));
+    }
+    put
+}
+
+impl StandIns {
+    /// Gives the state back what is still stood in for.
+    fn undo(self, state: &mut State) {
+        for one in self.0 {
+            if state.variables.get(&one.variable).is_some_and(|value| **value == *one.instead.as_bytes()) {
+                state.variables.set(&one.variable, Some(&one.own));
+            }
+        }
+    }
+}
+
+impl Session {
+    /// The session came to a backend: one of the other family than its state was learnt on may not know all of it.
+    pub(super) fn adapt_to_flavor(&mut self) {
+        let Some(backend) = self.backend.as_ref().filter(|backend| backend.core.info.flavor != self.flavor) else { return };
+        if let Some(put) = self.stand_ins.take() {
+            put.undo(&mut self.state);
+        }
+        let put = adapt(&mut self.state, &backend.core.info, backend.core.server.tracking.get());
+        self.stand_ins = Some(Box::new(put)).filter(|put| !put.0.is_empty());
+        self.flavor = backend.core.info.flavor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::charset::Flavor;
+    use wire::flags::{Capabilities, StatusFlags};
+
+    fn info(flavor: Flavor, version: &str) -> ServerInfo {
+        ServerInfo { version: version.into(), flavor, capabilities: Capabilities::default(), collation: 45, status: StatusFlags::default() }
+    }
+
+    fn collations(state: &State) -> Vec<String> {
+        let names = ["collation_connection", RESULTS_COLLATION];
+        names.iter().filter_map(|name| state.variables.get(name)).map(|v| String::from_utf8_lossy(v).into_owned()).collect()
+    }
+
+    fn state(collation: &str) -> State {
+        let mut state = State::default();
+        state.variables.set("collation_connection", Some(collation.as_bytes()));
+        state.variables.set(RESULTS_COLLATION, Some(collation.as_bytes()));
+        state
+    }
+
+    #[test]
+    fn what_one_family_does_not_know_is_the_default_there() {
+        let (mysql, mariadb) = (info(Flavor::MySql, "9.7.0"), info(Flavor::MariaDb, "10.11.6"));
+        for (wanted, server, got) in [
+            ("utf8mb4_0900_ai_ci", &mariadb, "utf8mb4_general_ci"),
+            ("utf8mb4_uca1400_ai_ci", &mysql, "utf8mb4_0900_ai_ci"),
+            ("utf8mb4_0900_ai_ci", &mysql, "utf8mb4_0900_ai_ci"),
+            ("utf8mb4_0900_ai_ci", &info(Flavor::MySql, "5.7.44"), "utf8mb4_0900_ai_ci"),
+            ("latin1_swedish_ci", &mariadb, "latin1_swedish_ci"),
+            ("gb18030_chinese_ci", &mariadb, "gb18030_chinese_ci"),
+        ] {
+            let mut state = state(wanted);
+            adapt(&mut state, server, None);
+            assert_eq!(collations(&state), [got, got], "{wanted} on {}", server.version);
+        }
+    }
+
+    #[test]
+    fn the_own_one_comes_back_unless_another_was_chosen() {
+        let mut state = state("utf8mb4_0900_ai_ci");
+        let put = adapt(&mut state, &info(Flavor::MariaDb, "10.11.6"), None);
+        state.variables.set("collation_connection", Some(b"utf8mb4_bin"));
+        put.undo(&mut state);
+        assert_eq!(collations(&state), ["utf8mb4_bin", "utf8mb4_0900_ai_ci"]);
+    }
+}
