@@ -17,7 +17,7 @@ use model::{Config, ConfigError, Scope, Snapshot};
 use rusqlite::{OptionalExtension, params};
 
 use crate::commands::history;
-use crate::commands::layers::{self, everything, merge};
+use crate::commands::layers::{everything, merge};
 use crate::commands::show::collation_rows;
 use crate::engine::{Engine, first_runtime, now};
 use crate::error::AdminError;
