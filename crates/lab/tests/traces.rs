@@ -7,7 +7,7 @@ mod common;
 
 use common::{LIMIT, Peer, World, proxy_with, server};
 use lab::client::Encoding;
-use lab::{Client, ConnectOptions, Flavor, wait};
+use lab::{ConnectOptions, Flavor, wait};
 use wire::Capabilities;
 
 each_flavor!(
