@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -18,6 +18,8 @@ use crate::process::Process;
 use crate::server::Server;
 
 const START_LIMIT: Duration = Duration::from_secs(20);
+/// In its directory: what it takes for `/etc/resolv.conf`, if it is there.
+const NAME_SERVER: &str = "resolv.conf";
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// One value in the configuration file.
@@ -71,6 +73,7 @@ pub struct Builder {
     args: Vec<String>,
     program: Option<PathBuf>,
     ports: Option<(u16, u16)>,
+    name_server: Option<Ipv4Addr>,
 }
 
 /// Copies a row written as a literal.
@@ -146,6 +149,12 @@ impl Builder {
         self
     }
 
+    /// Asks this name server, on port 53, instead of the machine's. Needs root.
+    pub fn name_server(mut self, address: Ipv4Addr) -> Builder {
+        self.name_server = Some(address);
+        self
+    }
+
     /// Uses this program instead of looking for one.
     pub fn program(mut self, path: impl Into<PathBuf>) -> Builder {
         self.program = Some(path.into());
@@ -181,6 +190,10 @@ impl Builder {
         let config = dir.join("proxysql.cnf");
         let text = self.config(port.number(), admin_port.number(), &dir);
         fs::write(&config, text).context(|| format!("write {}", config.display()))?;
+        if let Some(address) = self.name_server {
+            let file = dir.join(NAME_SERVER);
+            fs::write(&file, format!("nameserver {address}\n")).context(|| format!("write {}", file.display()))?;
+        }
         let process = launch(&program, &dir, &self.args)?;
         let tidegate = Tidegate { program, process, dir, port, admin_port };
         tidegate.wait_ready()?;
@@ -190,7 +203,17 @@ impl Builder {
 
 /// Starts the program on what is in `dir`.
 fn launch(program: &Path, dir: &Path, args: &[String]) -> Result<Process, LabError> {
-    let mut command = Command::new(program);
+    let names = dir.join(NAME_SERVER);
+    let mut command = match names.exists() {
+        false => Command::new(program),
+        true => {
+            // With a view of its own of the file system.
+            let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", script]).arg(names).arg(program);
+            command
+        }
+    };
     command.arg("-f").arg("-c").arg(dir.join("proxysql.cnf")).arg("-D").arg(dir).args(args);
     Process::start("tidegate", &command, &dir.join("log"))
 }

@@ -126,6 +126,37 @@ fn offline_soft_and_lag_end_nothing() {
     assert_eq!(get(&mut client, WHO), port(&bed, 0));
 }
 
+/// Desync, donor, maintenance, DRAIN SERVER: not what the administrator wrote into `mysql_servers`.
+#[test]
+fn on_a_server_that_drains_what_is_no_transaction_has_a_limit() {
+    const OWN: &str = "CREATE TEMPORARY TABLE own (n INT)";
+    let bed = Bed::new(|b| b.variable("drain_grace_ms", 300));
+    let (mut idle, mut both, mut plain, mut free) = (bed.connect(), bed.connect(), bed.connect(), bed.connect());
+    idle.run(OWN).unwrap();
+    both.run(OWN).unwrap();
+    for (n, client) in [&mut both, &mut plain].into_iter().enumerate() {
+        client.run("BEGIN").unwrap();
+        client.run(format!("INSERT INTO t VALUES ({n}, 'may finish')")).unwrap();
+    }
+    assert_eq!(get(&mut free, WHO), port(&bed, 0));
+    bed.arrange(&[writer_is(0, ServerStatus::OfflineSoft), writer(1)]);
+    assert_eq!(get(&mut idle, "SELECT COUNT(*) FROM own"), "0", "within the grace");
+    assert_eq!(get(&mut free, WHO), port(&bed, 1));
+    bed.until(0, APP, "2");
+    let (code, text) = error(&mut idle, "INSERT INTO t VALUES (9, 'on the old writer')");
+    assert!(code == 2013 && text.contains("temporary_table"), "{code}: {text}");
+    thread::sleep(Duration::from_secs(1));
+    for (n, client) in [&mut both, &mut plain].into_iter().enumerate() {
+        client.run(format!("INSERT INTO t VALUES ({}, 'transactions may')", n + 10)).unwrap();
+        client.run("COMMIT").unwrap();
+    }
+    // Without another word of the one whose temporary table is still there.
+    bed.until(0, APP, "0");
+    assert_eq!(error(&mut both, "SELECT COUNT(*) FROM own").0, 2013);
+    assert_eq!(get(&mut plain, WHO), port(&bed, 1));
+    assert_eq!(bed.ask(0, "SELECT GROUP_CONCAT(n ORDER BY n) FROM test.t"), "0,1,10,11");
+}
+
 #[test]
 fn a_severed_server_loses_its_connections_at_once() {
     let bed = Bed::new(|b| b);
@@ -209,6 +240,18 @@ fn the_error_names_the_pause_and_the_reason() {
     bed.arrange(&[writer_is(0, ServerStatus::Shunned)]);
     let (code, text) = error(&mut client, WHO);
     assert!(code == 9001 && text.contains("SHUNNED (the test says so)"), "{text}");
+}
+
+#[test]
+fn who_waits_for_a_server_that_is_out_is_told_how_connects_to_it_failed() {
+    let bed = Bed::new(|b| b.variable("connect_timeout_server_max", 1_000));
+    bed.servers[0].kill9();
+    let mut client = bed.connect();
+    let (code, text) = error(&mut client, WHO);
+    assert!(code == 9001 && text.contains("Connection refused"), "{text}");
+    bed.arrange(&[writer_is(0, ServerStatus::Shunned)]);
+    let (code, text) = error(&mut client, WHO);
+    assert!(code == 9001 && text.contains("SHUNNED (the test says so), connects to it failed: Connection refused"), "{text}");
 }
 
 #[test]

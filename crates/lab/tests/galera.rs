@@ -5,6 +5,7 @@
 use std::fs;
 use std::time::Duration;
 
+use lab::topology::{Topology, WRITER, layout};
 use lab::{Galera, Network, Options, wait};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -43,6 +44,43 @@ fn states_are_seen() {
     node.reject_queries(true).unwrap();
     assert_eq!(node.server.sql("SELECT 1 FROM mysql.user").unwrap_err().code(), Some(1047));
     node.reject_queries(false).unwrap();
+}
+
+/// The writer is desynced, and another node writes: who is pinned by something else than a transaction does not go on writing to the
+/// old one, and a node can be drained though such sessions are there.
+#[test]
+fn pinned_sessions_leave_a_node_that_drains() {
+    let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
+    let Topology::Galera(cluster) = &topology else { unreachable!("a cluster was started") };
+    cluster.server(0).sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    let proxy = topology.proxied().variable("drain_grace_ms", 1_000).variable("failback", "never").start().unwrap();
+    let writes_at = |index: usize| {
+        let port = cluster.server(index).port().to_string();
+        let placed = layout(&proxy).unwrap();
+        placed.iter().any(|p| p.hostgroup == WRITER && p.status == "ONLINE" && p.server.ends_with(&port)).then_some(())
+    };
+    wait::until("the writer", LIMIT, || writes_at(0)).unwrap();
+    let pinned = || {
+        let mut client = proxy.connect_app().unwrap();
+        client.run("SET @a = (SELECT CONNECTION_ID())").unwrap();
+        assert_eq!(client.scalar("SELECT @a = CONNECTION_ID()").unwrap().as_deref(), Some("1"));
+        client
+    };
+    let mut client = pinned();
+    cluster.nodes[0].desync(true).unwrap();
+    let mut writes = 0..;
+    let told = wait::until("the session to end", LIMIT, || {
+        let reply = client.query(format!("INSERT INTO t VALUES({})", writes.next()?)).unwrap();
+        reply.err().map(|e| (e.code, e.message.clone()))
+    });
+    let (code, text) = told.unwrap();
+    assert!(code == 2013 && text.contains("user_variable"), "{code}: {text}");
+    let new = wait::until("another writer", LIMIT, || [1, 2].into_iter().find(|index| writes_at(*index).is_some())).unwrap();
+    let _pinned = pinned();
+    let server = cluster.server(new);
+    let drain = format!("DRAIN SERVER '{}:{}'", server.host(), server.port());
+    proxy.admin().unwrap().run(drain).unwrap();
+    assert_eq!(server.scalar("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'app'").unwrap().as_deref(), Some("0"));
 }
 
 #[test]

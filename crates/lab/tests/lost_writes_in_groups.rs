@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -270,4 +271,42 @@ fn cut_and_write(bed: &Bed, cut: impl FnOnce()) -> Vec<JoinHandle<()>> {
     let writers = two_writers(bed);
     bed.wait_committing(0, 2);
     writers
+}
+
+/// A member that leaves its group refuses every commit with 3100 for as long as that takes, and its own check hangs meanwhile: what
+/// was under way there may fail, and nothing new goes there.
+#[test]
+fn nobody_new_is_sent_to_a_primary_that_leaves_its_group() {
+    const WRITERS: usize = 4;
+    let _alone = alone();
+    let bed = Bed::new(Group::start(3, &Options::new()).unwrap(), &[("settle_lost_writes", false.into())]);
+    let is_over = AtomicBool::new(false);
+    let write = |n: usize| {
+        let mut client = bed.proxy.connect_app().unwrap();
+        let (mut applied, mut errors) = (Vec::new(), Vec::new());
+        for id in (n * 1_000_000..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+            match client.query(format!("INSERT INTO w(id) VALUES({id})")).unwrap().err() {
+                None => applied.push(id),
+                Some(error) => errors.push(error.code),
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        (applied, errors)
+    };
+    let told: Vec<(Vec<usize>, Vec<u16>)> = thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS).map(|n| scope.spawn(move || write(n))).collect();
+        thread::sleep(Duration::from_secs(1));
+        bed.group().leave(0).unwrap();
+        bed.group().wait_primary_among(&[1, 2]).unwrap();
+        thread::sleep(Duration::from_secs(2));
+        is_over.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    let errors: Vec<u16> = told.iter().flat_map(|(_, errors)| errors.clone()).collect();
+    println!("errors: {errors:?}");
+    assert!(errors.len() <= 2 * WRITERS, "{errors:?}");
+    let new = bed.group().wait_primary_among(&[1, 2]).unwrap();
+    let rows = bed.group().members[new].sql("SELECT id FROM test.w").unwrap().table().unwrap();
+    let there: HashSet<String> = rows.into_iter().flatten().flatten().collect();
+    assert!(told.iter().flat_map(|(applied, _)| applied).all(|id| there.contains(&id.to_string())), "acknowledged and lost");
 }

@@ -5,6 +5,7 @@
 //! back as configuration. INVARIANT: of two layouts the one with the larger revision is the later; an older one is dropped.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ids::{HostgroupId, ServerAddr};
@@ -154,6 +155,12 @@ pub trait Fleet: Send + Sync {
 
     /// What was measured of a server.
     fn measured(&self, server: &ServerAddr, measured: Measured);
+
+    /// A server was looked at, and whatever follows for its roles was arranged: what traffic said against it before is over.
+    fn looked_at(&self, server: &ServerAddr);
+
+    /// The addresses that a name has no more, whatever was said of it before: connections to them serve nobody new.
+    fn moved(&self, host: &str, gone: &[IpAddr]);
 
     /// Holds a hostgroup, or lets it go again: while it is held, no statement begins there that is not part of an open
     /// transaction (or of another pin); sessions wait in order, as long as they would for a server.

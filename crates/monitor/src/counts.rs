@@ -126,7 +126,7 @@ const PROXYSQL_METRICS: &[(CheckKind, &str, &str)] = &[
 fn result(checked: &Checked) -> &'static str {
     match &checked.outcome {
         Ok(_) => "ok",
-        Err(ProbeError::Timeout) => "timeout",
+        Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => "timeout",
         Err(ProbeError::Unreachable(_)) => "unreachable",
         Err(ProbeError::Denied(_)) => "denied",
         Err(ProbeError::Failed(_)) => "failed",

@@ -3,25 +3,37 @@
 //! Owns a bounded cache; the resolver itself is the system's. A name is looked up when its entry is older than
 //! `monitor_local_dns_cache_ttl`, after a connect to all of its addresses failed, and from time to time in the background, so
 //! that a name that was moved is noticed though its old address still answers. While a look-up fails, the addresses that are
-//! known go on to be used. Probes wait for a look-up that is due; the data plane ([`AddressBook`]) never does: it is given what
-//! is known, and the look-up is made in the background.
+//! known go on to be used. A look-up goes on when those who asked for it have given up, and its answer is kept: a slow name
+//! server delays the first connect only. The data plane ([`model::names::AddressBook`]) waits for none where something is known.
+//!
+//! An address that the answers lack may be gone, or only have its turn later (round robin). It counts as gone when at least
+//! two answers in a row lacked it, over the life of an entry (the smaller of the ttl and the refresh interval) or longer: where
+//! addresses of the name have come back before, over twice the longest of these absences.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use model::names::AddressBook;
 use model::settings::MysqlVariables;
-use tokio::sync::{Notify, Semaphore};
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
 
-/// Most names that are remembered; beyond it all are forgotten.
+/// Most names that are remembered; beyond it all are forgotten but those that were moved.
 const NAMES_MAX: usize = 10_000;
 /// Look-ups at a time: each has a thread of the runtime's.
-const LOOKUPS_MAX: usize = 16;
+pub(crate) const LOOKUPS_MAX: usize = 64;
+/// Longest that a look-up may take, whoever waits for it.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(30);
+/// How long a probe waits for a look-up of a name whose old addresses are known.
+const STALE_PATIENCE: Duration = Duration::from_millis(200);
+/// Addresses of a name's earlier answers that are remembered; beyond it the oldest go.
+const PAST_MAX: usize = 64;
+/// Answers in a row that must lack an address before it is gone.
+const GONE_AFTER: u32 = 2;
 
 /// How often it is looked whether refreshing has been switched on.
 const REFRESH_LOOK: Duration = Duration::from_secs(1);
@@ -34,7 +46,7 @@ pub(crate) struct DnsSettings {
     /// Time between look-ups in the background; None for none.
     refresh: Option<Duration>,
     /// Names that may wait for a look-up.
-    queue_max: u64,
+    queue_max: usize,
 }
 
 impl DnsSettings {
@@ -44,8 +56,23 @@ impl DnsSettings {
         Self {
             ttl: Duration::from_millis(vars.monitor_local_dns_cache_ttl),
             refresh: (refresh > 0).then(|| Duration::from_millis(refresh)),
-            queue_max: vars.monitor_local_dns_resolver_queue_maxsize,
+            queue_max: usize::try_from(vars.monitor_local_dns_resolver_queue_maxsize).unwrap_or(usize::MAX),
         }
+    }
+
+    /// How long an entry is used before it is looked up again.
+    fn life(&self) -> Duration {
+        self.refresh.map_or(self.ttl, |refresh| refresh.min(self.ttl))
+    }
+
+    /// How long a name's answers must have lacked an address that is gone. `longest`: of the absences that have ended.
+    fn patience(&self, longest: Duration) -> Duration {
+        (longest * 2).clamp(self.life(), self.longest_turn() * 2)
+    }
+
+    /// Who comes back after a longer absence was moved, and moved back.
+    fn longest_turn(&self) -> Duration {
+        self.ttl.max(self.life()) * 2
     }
 }
 
@@ -71,7 +98,38 @@ struct Known {
     addresses: Arc<[IpAddr]>,
     since: Instant,
     is_doubted: bool,
+    /// Addresses that earlier answers had, the oldest first.
+    past: Vec<Past>,
+    /// The longest absence of an address that came back.
+    longest_absence: Duration,
+    /// The addresses that are gone, as was told last.
+    gone: Vec<IpAddr>,
 }
+
+/// An address that the last answers lacked.
+#[derive(Debug, Clone)]
+struct Past {
+    address: IpAddr,
+    since: Instant,
+    /// Answers in a row that lacked it.
+    answers: u32,
+}
+
+/// A name whose addresses that are gone have changed.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Moved {
+    /// The name.
+    pub(crate) host: Arc<str>,
+    /// What it stands for.
+    pub(crate) addresses: Arc<[IpAddr]>,
+    /// All that are gone.
+    pub(crate) gone: Vec<IpAddr>,
+    /// Those of them that were not gone before.
+    pub(crate) newly: Vec<IpAddr>,
+}
+
+/// What a look-up brought, for all who wait for it.
+type Answer = Result<Arc<[IpAddr]>, (io::ErrorKind, String)>;
 
 /// See the module.
 #[derive(Debug)]
@@ -79,10 +137,8 @@ pub(crate) struct Resolver {
     settings: Mutex<DnsSettings>,
     known: Mutex<HashMap<Arc<str>, Known>>,
     lookups: Semaphore,
-    waiting: AtomicU64,
-    /// Names that the data plane uses and that are due.
-    due: Mutex<HashSet<Arc<str>>>,
-    fell_due: Notify,
+    /// The look-ups that are waiting or at work: one for each name.
+    under_way: Mutex<HashMap<Arc<str>, watch::Receiver<Option<Answer>>>>,
     /// For the metrics.
     pub(crate) counts: DnsCounts,
 }
@@ -93,9 +149,7 @@ impl Default for Resolver {
             settings: Mutex::default(),
             known: Mutex::default(),
             lookups: Semaphore::new(LOOKUPS_MAX),
-            waiting: AtomicU64::new(0),
-            due: Mutex::default(),
-            fell_due: Notify::new(),
+            under_way: Mutex::default(),
             counts: DnsCounts::default(),
         }
     }
@@ -116,7 +170,7 @@ impl Resolver {
     }
 
     /// The addresses of a name, at least one. IP addresses stand for themselves.
-    pub(crate) async fn resolve(&self, host: &Arc<str>) -> io::Result<Arc<[IpAddr]>> {
+    pub(crate) async fn resolve(self: &Arc<Self>, host: &str) -> io::Result<Arc<[IpAddr]>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(Arc::from([ip]));
         }
@@ -126,10 +180,10 @@ impl Resolver {
                 self.counts.hits.fetch_add(1, Ordering::Relaxed);
                 Ok(addresses)
             }
-            Plan::LookUp(stale) => match (self.look_up(host).await, stale) {
-                (Ok(addresses), _) => Ok(self.remember(host, addresses)),
-                (Err(_), Some(stale)) => Ok(stale),
-                (Err(e), None) => Err(e),
+            Plan::LookUp(None) => self.look_up(host).await,
+            Plan::LookUp(Some(stale)) => match tokio::time::timeout(STALE_PATIENCE, self.look_up(host)).await {
+                Ok(Ok(addresses)) => Ok(addresses),
+                Ok(Err(_)) | Err(_) => Ok(stale),
             },
         }
     }
@@ -146,134 +200,200 @@ impl Resolver {
         lock(&self.known).get(host).is_none_or(|known| known.addresses.contains(&ip))
     }
 
-    /// Looks names up again: every one time after time, and at once those that the data plane uses and that are due.
-    pub(crate) async fn keep_fresh(&self) {
-        let every = async {
-            loop {
-                let refresh = lock(&self.settings).refresh;
-                tokio::time::sleep(refresh.unwrap_or(REFRESH_LOOK)).await;
-                if refresh.is_some() {
-                    self.refresh().await;
-                }
-            }
-        };
-        tokio::join!(every, self.keep_up());
+    /// Whether nothing is known of a name, and a look-up goes on.
+    pub(crate) fn is_unresolved(&self, host: &str) -> bool {
+        lock(&self.under_way).contains_key(host) && !lock(&self.known).contains_key(host)
     }
 
-    async fn refresh(&self) {
-        let names: Vec<Arc<str>> = lock(&self.known).keys().cloned().collect();
-        for host in names {
-            if let Ok(addresses) = self.look_up(&host).await {
-                self.remember(&host, addresses);
-            }
-        }
-    }
-
-    /// Looks up what falls due, side by side: a name that nobody answers for holds no other one up.
-    async fn keep_up(&self) {
-        let mut lookups = JoinSet::new();
-        // One look-up of a name at a time: each has a thread.
-        let mut asked = HashSet::new();
+    /// Looks every name up again, time after time.
+    pub(crate) async fn keep_fresh(self: &Arc<Self>) {
         loop {
-            tokio::select! {
-                () = self.fell_due.notified() => {
-                    for host in std::mem::take(&mut *lock(&self.due)) {
-                        if asked.insert(Arc::clone(&host)) {
-                            lookups.spawn(async move { (ask_system(&host).await, host) });
-                        }
-                    }
-                }
-                Some(Ok((answer, host))) = lookups.join_next() => {
-                    asked.remove(&host);
-                    if let Ok(addresses) = answer {
-                        self.remember(&host, addresses);
-                    }
-                }
+            let refresh = lock(&self.settings).refresh;
+            tokio::time::sleep(refresh.unwrap_or(REFRESH_LOOK)).await;
+            if refresh.is_some() {
+                self.refresh().await;
             }
         }
+    }
+
+    /// Those that nobody answers for hold no other one up.
+    async fn refresh(self: &Arc<Self>) {
+        let names: Vec<Arc<str>> = lock(&self.known).keys().cloned().collect();
+        for some in names.chunks(LOOKUPS_MAX / 2) {
+            let begun: Vec<_> = some.iter().filter_map(|host| self.begin(host).ok()).collect();
+            for lookup in begun {
+                let _ = tokio::time::timeout(STALE_PATIENCE, outcome(lookup)).await;
+            }
+        }
+    }
+
+    /// The names whose addresses that are gone have changed since this was last asked.
+    pub(crate) fn moved(&self, now: Instant) -> Vec<Moved> {
+        let settings = *lock(&self.settings);
+        let mut moved = Vec::new();
+        for (host, known) in lock(&self.known).iter_mut().filter(|(_, known)| !known.past.is_empty() || !known.gone.is_empty()) {
+            let gone = known.gone(now, settings.patience(known.longest_absence));
+            if gone != known.gone {
+                let newly = gone.iter().copied().filter(|address| !known.gone.contains(address)).collect();
+                known.gone.clone_from(&gone);
+                moved.push(Moved { host: Arc::clone(host), addresses: Arc::clone(&known.addresses), gone, newly });
+            }
+        }
+        moved
     }
 
     fn plan(&self, host: &str, now: Instant) -> Plan {
         let ttl = lock(&self.settings).ttl;
-        let Some(known) = lock(&self.known).get(host).cloned() else { return Plan::LookUp(None) };
+        let known = lock(&self.known);
+        let Some(known) = known.get(host) else { return Plan::LookUp(None) };
         match known.is_doubted || now.saturating_duration_since(known.since) >= ttl {
-            true => Plan::LookUp(Some(known.addresses)),
-            false => Plan::Use(known.addresses),
+            true => Plan::LookUp(Some(Arc::clone(&known.addresses))),
+            false => Plan::Use(Arc::clone(&known.addresses)),
         }
     }
 
-    async fn look_up(&self, host: &Arc<str>) -> io::Result<Vec<IpAddr>> {
+    /// Looks a name up, or waits for the look-up that is under way.
+    pub(crate) async fn look_up(self: &Arc<Self>, host: &str) -> io::Result<Arc<[IpAddr]>> {
+        outcome(self.begin(host)?).await
+    }
+
+    /// Has a name looked up, whoever waits for it.
+    fn begin(self: &Arc<Self>, host: &str) -> io::Result<watch::Receiver<Option<Answer>>> {
+        self.begin_with(host, ask_system(host.to_owned()))
+    }
+
+    fn begin_with(
+        self: &Arc<Self>,
+        host: &str,
+        ask: impl Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
+    ) -> io::Result<watch::Receiver<Option<Answer>>> {
+        let runtime = Handle::try_current().map_err(io::Error::other)?;
         let queue_max = lock(&self.settings).queue_max;
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= queue_max {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let mut under_way = lock(&self.under_way);
+        if let Some(lookup) = under_way.get(host) {
+            return Ok(lookup.clone());
+        }
+        if under_way.len() >= queue_max {
             return Err(io::Error::other(format!(
                 "{queue_max} names wait to be resolved already (monitor_local_dns_resolver_queue_maxsize)"
             )));
         }
-        let _waiting = Waiting(&self.waiting);
-        let _permit = self.lookups.acquire().await;
-        ask_system(host).await
+        let (answer, lookup) = watch::channel(None);
+        let host: Arc<str> = host.into();
+        under_way.insert(Arc::clone(&host), lookup.clone());
+        let entry = UnderWay { resolver: Arc::clone(self), host };
+        runtime.spawn(async move { answer.send_replace(Some(entry.finish(ask).await)) });
+        Ok(lookup)
     }
 
-    fn remember(&self, host: &Arc<str>, addresses: Vec<IpAddr>) -> Arc<[IpAddr]> {
+    fn remember(&self, host: &Arc<str>, addresses: Vec<IpAddr>, now: Instant) -> Arc<[IpAddr]> {
         let addresses: Arc<[IpAddr]> = addresses.into();
-        if lock(&self.settings).ttl.is_zero() {
+        let settings = *lock(&self.settings);
+        if settings.ttl.is_zero() {
             return addresses;
         }
         let mut known = lock(&self.known);
         if known.len() >= NAMES_MAX {
-            known.clear();
+            known.retain(|_, known| !known.gone.is_empty());
         }
-        let fresh = Known { addresses: Arc::clone(&addresses), since: Instant::now(), is_doubted: false };
-        let before = known.insert(Arc::clone(host), fresh);
-        if before.is_none_or(|before| before.addresses != addresses) {
+        let before = known.remove(host);
+        if before.as_ref().is_none_or(|before| before.addresses != addresses) {
             self.counts.updated.fetch_add(1, Ordering::Relaxed);
         }
+        known.insert(Arc::clone(host), Known::after(before, Arc::clone(&addresses), now, settings.longest_turn()));
         addresses
     }
 }
 
-impl AddressBook for Resolver {
-    fn find(&self, host: &str) -> Option<Arc<[IpAddr]>> {
+impl Known {
+    /// What is known once an answer has come. An address that comes back within `longest_turn` had its turn.
+    fn after(before: Option<Self>, addresses: Arc<[IpAddr]>, now: Instant, longest_turn: Duration) -> Self {
+        let fresh = Self { addresses, since: now, is_doubted: false, past: Vec::new(), longest_absence: Duration::ZERO, gone: Vec::new() };
+        let Some(before) = before else { return fresh };
+        let mut after = Self { longest_absence: before.longest_absence, gone: before.gone, ..fresh };
+        for past in before.past {
+            let absence = now.saturating_duration_since(past.since);
+            match after.addresses.contains(&past.address) {
+                false => after.past.push(Past { answers: past.answers.saturating_add(1), ..past }),
+                true if absence <= longest_turn => after.longest_absence = after.longest_absence.max(absence),
+                true => {}
+            }
+        }
+        let missing = before.addresses.iter().filter(|address| !after.addresses.contains(address));
+        after.past.extend(missing.map(|address| Past { address: *address, since: now, answers: 1 }));
+        let surplus = after.past.len().saturating_sub(PAST_MAX);
+        after.past.drain(..surplus);
+        after
+    }
+
+    fn gone(&self, now: Instant, patience: Duration) -> Vec<IpAddr> {
+        let is_gone = |past: &&Past| past.answers >= GONE_AFTER && now.saturating_duration_since(past.since) >= patience;
+        self.past.iter().filter(is_gone).map(|past| past.address).collect()
+    }
+}
+
+impl Resolver {
+    /// [`model::names::AddressBook::find`].
+    pub(crate) fn find(self: &Arc<Self>, host: &str) -> Option<Arc<[IpAddr]>> {
         self.counts.queried.fetch_add(1, Ordering::Relaxed);
         let addresses = match self.plan(host, Instant::now()) {
             Plan::Use(addresses) => addresses,
             Plan::LookUp(stale) => {
                 let stale = stale?;
-                if lock(&self.due).insert(host.into()) {
-                    self.fell_due.notify_one();
-                }
+                // Where that cannot be, the next one who asks tries again.
+                let _ = self.begin(host);
                 stale
             }
         };
         self.counts.hits.fetch_add(1, Ordering::Relaxed);
         Some(addresses)
     }
+}
 
-    fn learn(&self, host: &str, addresses: &[IpAddr]) {
-        self.remember(&host.into(), addresses.to_vec());
-    }
+/// A look-up's entry among those under way; gone with it, also where its runtime ends before.
+struct UnderWay {
+    resolver: Arc<Resolver>,
+    host: Arc<str>,
+}
 
-    fn doubt(&self, host: &str) {
-        Self::doubt(self, host);
+impl UnderWay {
+    /// Looks up in turn, and keeps the answer.
+    async fn finish(self, ask: impl Future<Output = io::Result<Vec<IpAddr>>>) -> Answer {
+        let _permit = self.resolver.lookups.acquire().await;
+        let addresses = match tokio::time::timeout(LOOKUP_LIMIT, ask).await {
+            Ok(answer) => answer.map_err(|e| (e.kind(), e.to_string()))?,
+            Err(_) => {
+                let why = format!("no name server has answered for {} within {} s", self.host, LOOKUP_LIMIT.as_secs());
+                return Err((io::ErrorKind::TimedOut, why));
+            }
+        };
+        Ok(self.resolver.remember(&self.host, addresses, Instant::now()))
     }
 }
 
-async fn ask_system(host: &str) -> io::Result<Vec<IpAddr>> {
-    let mut addresses: Vec<IpAddr> = tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect();
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        lock(&self.resolver.under_way).remove(&self.host);
+    }
+}
+
+async fn outcome(mut lookup: watch::Receiver<Option<Answer>>) -> io::Result<Arc<[IpAddr]>> {
+    let answer = lookup.wait_for(Option::is_some).await.map_err(|_| io::Error::other("the look-up was cut off"))?;
+    match &*answer {
+        Some(Ok(addresses)) => Ok(Arc::clone(addresses)),
+        Some(Err((kind, why))) => Err(io::Error::new(*kind, why.clone())),
+        None => Err(io::Error::other("the look-up was cut off")),
+    }
+}
+
+async fn ask_system(host: String) -> io::Result<Vec<IpAddr>> {
+    let found = tokio::net::lookup_host((&*host, 0)).await;
+    let found = found.map_err(|e| io::Error::new(e.kind(), format!("cannot resolve '{host}': {e}")))?;
+    let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
     addresses.dedup();
     match addresses.is_empty() {
         true => Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"))),
         false => Ok(addresses),
-    }
-}
-
-/// One less waits when it is dropped, also with a look-up that was given up.
-struct Waiting<'a>(&'a AtomicU64);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -285,15 +405,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    const OLD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const NEW: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    fn resolver(ttl_s: u64, refresh_s: Option<u64>) -> Arc<Resolver> {
+        let resolver = Arc::new(Resolver::default());
+        let refresh = refresh_s.map(Duration::from_secs);
+        resolver.configure(DnsSettings { ttl: Duration::from_secs(ttl_s), refresh, queue_max: 16 });
+        resolver
+    }
+
     fn known(resolver: &Resolver, host: &str) -> Arc<[IpAddr]> {
-        resolver.remember(&host.into(), vec![IpAddr::from([127, 0, 0, 1])])
+        resolver.remember(&host.into(), vec![OLD], Instant::now())
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
     }
 
     #[test]
     fn an_entry_is_used_until_it_is_old_or_doubted() {
-        let resolver = Resolver::default();
-        let settings = DnsSettings { ttl: Duration::from_secs(300), refresh: Some(Duration::from_secs(60)), queue_max: 1 };
-        resolver.configure(settings);
+        let resolver = resolver(300, Some(60));
         let now = Instant::now();
         assert_eq!(resolver.plan("db", now), Plan::LookUp(None));
         let addresses = known(&resolver, "db");
@@ -306,69 +438,131 @@ mod tests {
     #[test]
     fn a_name_that_was_moved_no_longer_stands_for_its_old_address() {
         let resolver = Resolver::default();
-        let (old, new) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
-        assert!(resolver.stands_for("db", old), "nothing is known");
+        assert!(resolver.stands_for("db", OLD), "nothing is known");
         known(&resolver, "db");
-        assert!(resolver.stands_for("db", old) && !resolver.stands_for("db", new));
-        resolver.remember(&"db".into(), vec![new]);
-        assert!(!resolver.stands_for("db", old) && resolver.stands_for("db", new));
+        assert!(resolver.stands_for("db", OLD) && !resolver.stands_for("db", NEW));
+        resolver.remember(&"db".into(), vec![NEW], Instant::now());
+        assert!(!resolver.stands_for("db", OLD) && resolver.stands_for("db", NEW));
+    }
+
+    /// What is told of a name whose answers are these, one each second.
+    fn told(resolver: &Resolver, answers: &[IpAddr]) -> Vec<(usize, Vec<IpAddr>)> {
+        let begun = Instant::now();
+        let mut told = Vec::new();
+        for (n, answer) in answers.iter().enumerate() {
+            let now = begun + Duration::from_secs(n as u64);
+            resolver.remember(&"db".into(), vec![*answer], now);
+            told.extend(resolver.moved(now).into_iter().map(|moved| (n, moved.gone)));
+        }
+        told
+    }
+
+    #[test]
+    fn an_address_is_gone_when_answers_have_lacked_it_for_the_life_of_an_entry() {
+        assert_eq!(told(&resolver(300, Some(3)), &[OLD, NEW, NEW, NEW, NEW, NEW]), [(4, vec![OLD])], "once, after 3 s");
+        assert_eq!(told(&resolver(2, None), &[OLD, NEW, NEW, NEW, OLD, OLD]), [(3, vec![OLD]), (4, vec![])], "it is back");
+        assert_eq!(told(&resolver(1, None), &[OLD, OLD, NEW, OLD]), [], "one answer is not enough");
+        let moved = resolver(2, None);
+        told(&moved, &[OLD, NEW, NEW]);
+        let all = moved.moved(Instant::now() + Duration::from_secs(9));
+        let expected = Moved { host: "db".into(), addresses: [NEW].into(), gone: vec![OLD], newly: vec![OLD] };
+        assert_eq!(all, [expected], "time alone makes it so, once two answers have lacked it");
+    }
+
+    #[test]
+    fn addresses_that_take_turns_are_not_gone_all_the_time() {
+        const TURNS: [u8; 5] = [1, 2, 3, 4, 5];
+        let resolver = resolver(300, Some(3));
+        let answers: Vec<IpAddr> = TURNS.iter().cycle().take(60).map(|n| IpAddr::from([192, 0, 2, *n])).collect();
+        let told = told(&resolver, &answers);
+        assert!(told.iter().all(|(n, _)| *n < 2 * TURNS.len()), "it was learnt in the first rounds: {told:?}");
+        let later = Instant::now() + Duration::from_secs(3_600);
+        resolver.remember(&"db".into(), vec![NEW], later);
+        resolver.remember(&"db".into(), vec![NEW], later + Duration::from_secs(20));
+        assert_eq!(resolver.moved(later + Duration::from_secs(21)).len(), 1, "a name that stops turning is noticed");
+    }
+
+    #[test]
+    fn who_is_moved_and_moved_back_does_not_take_turns() {
+        let answers: Vec<IpAddr> = (0..60).map(|n| if (n / 20) % 2 == 0 { OLD } else { NEW }).collect();
+        let changes: Vec<usize> = told(&resolver(2, None), &answers).into_iter().map(|(n, _)| n).collect();
+        assert_eq!(changes, [22, 40, 42], "back from an absence of 20 s, its patience is what it was");
     }
 
     #[test]
     fn names_are_looked_up_again_in_the_background() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let resolver = Resolver::default();
-        resolver.remember(&"localhost".into(), vec![IpAddr::from([192, 0, 2, 1])]);
-        runtime.block_on(resolver.refresh());
-        assert!(!resolver.stands_for("localhost", IpAddr::from([192, 0, 2, 1])));
+        let resolver = resolver(300, Some(60));
+        known(&resolver, "localhost");
+        runtime().block_on(resolver.refresh());
+        assert!(!resolver.stands_for("localhost", OLD));
+    }
+
+    /// A name server that is slower than those who ask are patient.
+    #[test]
+    fn an_answer_that_comes_too_late_is_kept() {
+        runtime().block_on(async {
+            let resolver = resolver(300, None);
+            let (answer, slow) = tokio::sync::oneshot::channel();
+            resolver.begin_with("db", async { slow.await.map_err(io::Error::other) }).unwrap();
+            for _ in 0..3 {
+                let asked = tokio::time::timeout(Duration::from_millis(5), resolver.resolve("db")).await;
+                assert!(asked.is_err() && resolver.is_unresolved("db"));
+            }
+            assert_eq!(lock(&resolver.under_way).len(), 1, "one look-up, whoever asks");
+            answer.send(vec![NEW]).unwrap();
+            assert_eq!(*resolver.look_up("db").await.unwrap(), [NEW]);
+            assert_eq!(resolver.find("db").as_deref(), Some(&[NEW][..]));
+            assert!(!resolver.is_unresolved("db") && lock(&resolver.under_way).is_empty());
+        });
+    }
+
+    #[test]
+    fn what_is_old_serves_while_a_look_up_takes_long() {
+        runtime().block_on(async {
+            let resolver = resolver(300, None);
+            known(&resolver, "db");
+            resolver.doubt("db");
+            resolver.begin_with("db", std::future::pending()).unwrap();
+            assert_eq!(*resolver.resolve("db").await.unwrap(), [OLD]);
+            assert!(!resolver.is_unresolved("db"), "something is known of it");
+        });
     }
 
     #[test]
     fn the_data_plane_is_given_what_is_known_and_the_rest_is_looked_up_behind_it() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let resolver = Resolver::default();
-        resolver.configure(DnsSettings { ttl: Duration::from_secs(300), refresh: None, queue_max: 1 });
-        let old = [IpAddr::from([192, 0, 2, 1])];
+        let resolver = resolver(300, None);
         assert_eq!(resolver.find("localhost"), None, "nothing is known");
-        resolver.learn("localhost", &old);
-        resolver.learn("nobody.invalid", &old);
-        assert_eq!(resolver.find("localhost").as_deref(), Some(&old[..]));
-        assert!(lock(&resolver.due).is_empty(), "it is fresh");
-        for host in ["localhost", "nobody.invalid"] {
-            AddressBook::doubt(&resolver, host);
-            assert_eq!(resolver.find(host).as_deref(), Some(&old[..]), "{host}: it will do until it is looked up");
-        }
-        let looked_up = async {
+        runtime().block_on(async {
+            known(&resolver, "localhost");
+            known(&resolver, "nobody.invalid");
+            assert_eq!(resolver.find("localhost").as_deref(), Some(&[OLD][..]));
+            assert!(lock(&resolver.under_way).is_empty(), "it is fresh");
+            for host in ["localhost", "nobody.invalid"] {
+                resolver.doubt(host);
+                assert_eq!(resolver.find(host).as_deref(), Some(&[OLD][..]), "{host}: it will do until it is looked up");
+            }
             while !resolver.find("localhost").is_some_and(|found| found.iter().all(IpAddr::is_loopback)) {
                 tokio::task::yield_now().await;
             }
-        };
-        runtime.block_on(async {
-            tokio::select! {
-                () = resolver.keep_fresh() => {}
-                () = looked_up => {}
-            }
+            assert_eq!(resolver.find("nobody.invalid").as_deref(), Some(&[OLD][..]), "a name that cannot be looked up stays");
         });
-        assert_eq!(resolver.find("nobody.invalid").as_deref(), Some(&old[..]), "a name that cannot be looked up stays");
     }
 
     #[test]
     fn without_a_ttl_nothing_is_remembered() {
-        let resolver = Resolver::default();
-        resolver.configure(DnsSettings { ttl: Duration::ZERO, refresh: None, queue_max: 1 });
+        let resolver = resolver(0, None);
         known(&resolver, "db");
         assert_eq!(resolver.plan("db", Instant::now()), Plan::LookUp(None));
     }
 
     #[test]
-    fn addresses_stand_for_themselves_and_names_are_bounded() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let resolver = Resolver::default();
+    fn addresses_stand_for_themselves_and_look_ups_are_bounded() {
+        runtime().block_on(async {
+            let resolver = Arc::new(Resolver::default());
             resolver.configure(DnsSettings { ttl: Duration::from_secs(1), refresh: None, queue_max: 0 });
-            assert_eq!(*resolver.resolve(&"::1".into()).await.unwrap(), [IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
-            assert!(resolver.resolve(&"localhost".into()).await.unwrap_err().to_string().contains("queue_maxsize"));
-            assert_eq!(resolver.waiting.load(Ordering::Relaxed), 0);
+            assert_eq!(*resolver.resolve("::1").await.unwrap(), [IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
+            assert!(resolver.resolve("localhost").await.unwrap_err().to_string().contains("queue_maxsize"));
+            assert!(lock(&resolver.under_way).is_empty());
         });
     }
 }

@@ -144,7 +144,11 @@ impl Line {
             Ok(outcome) => outcome.map_err(Fault::into_probe_error),
             Err(_) => {
                 self.open = None;
-                Err(ProbeError::Timeout)
+                let host = &plan.access.server.key.host;
+                match connector.resolver.is_unresolved(host) {
+                    true => Err(ProbeError::Unresolved(format!("the name '{host}' was not resolved within {} ms", check.timeout_ms))),
+                    false => Err(ProbeError::Timeout),
+                }
             }
         }
     }

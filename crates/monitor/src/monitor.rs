@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use model::fleet::{Fleet, Layout, Measured, RoleKeeper, Signal, SignalKind};
-use model::names::AddressBook;
+use model::names::{AddressBook, Resolving};
 use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
-use topology::{Check, CheckKind, Event, Lag, ProbeError, Seen, Topology};
+use topology::{Check, CheckKind, Event, EventKind, Lag, ProbeError, Seen, Topology};
 
 use crate::client::{Access, Connector};
 use crate::clock::Clock;
 use crate::counts::Counts;
-use crate::dns::DnsSettings;
+use crate::dns::{DnsSettings, Moved};
 use crate::inbox::Inbox;
 use crate::lane::Checked;
 use crate::log::{CheckLog, History};
@@ -193,6 +193,7 @@ impl Monitor {
     pub(crate) fn decide<R>(&self, change: impl FnOnce(&mut Topology, u64) -> R) -> R {
         let now_ms = self.clock.now_ms();
         let sightings = std::mem::take(&mut *lock(&self.sightings));
+        let looked_at: Vec<ServerAddr> = sightings.iter().filter(|(_, seen)| seen.tells_role()).map(|(addr, _)| addr.clone()).collect();
         let mut core = self.core();
         core.topology.observe_all(now_ms, sightings);
         let result = change(&mut core.topology, now_ms);
@@ -202,6 +203,9 @@ impl Monitor {
         self.note(events);
         if let (Some(layout), Some(running)) = (layout, self.running.get()) {
             running.fleet.arrange(layout);
+        }
+        if let Some(running) = self.running.get() {
+            looked_at.iter().for_each(|addr| running.fleet.looked_at(addr));
         }
         self.stale.notify_one();
         result
@@ -270,6 +274,24 @@ impl Monitor {
             self.connector.resolver.doubt(&signal.server.host);
         }
         self.decide(|topology, now_ms| signals.iter().for_each(|signal| topology.signal(now_ms, signal)));
+    }
+
+    /// Names stand for other addresses: connections to the old ones are not to serve for ever. On the monitor's thread.
+    pub(crate) fn take_moved_names(&self) {
+        let moved = self.connector.resolver.moved(Instant::now());
+        if moved.is_empty() {
+            return;
+        }
+        let known = servers(&self.layout());
+        for name in moved {
+            if let Some(running) = self.running.get() {
+                running.fleet.moved(&name.host, &name.gone);
+            }
+            if !name.newly.is_empty() {
+                let concerned = known.iter().filter(|addr| addr.host == name.host);
+                self.note(concerned.map(|addr| moved_event(addr, &name, self.clock.now_ms())).collect());
+            }
+        }
     }
 
     /// Time has passed. On the monitor's thread.
@@ -361,8 +383,12 @@ impl AddressBook for Monitor {
         self.connector.resolver.find(host)
     }
 
-    fn learn(&self, host: &str, addresses: &[IpAddr]) {
-        self.connector.resolver.learn(host, addresses);
+    fn resolve<'a>(&'a self, host: &'a str) -> Resolving<'a> {
+        Box::pin(self.connector.resolver.look_up(host))
+    }
+
+    fn is_unresolved(&self, host: &str) -> bool {
+        self.connector.resolver.is_unresolved(host)
     }
 
     fn doubt(&self, host: &str) {
@@ -375,6 +401,22 @@ impl Core {
     fn forget_strangers(&mut self, known: &HashSet<ServerAddr>) {
         self.gauges.retain(|addr, _| known.contains(addr));
         self.members.retain(|_, addr| known.contains(addr));
+    }
+}
+
+/// A server is reached under another address than before.
+fn moved_event(addr: &ServerAddr, name: &Moved, at_ms: u64) -> Event {
+    let list = |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    Event {
+        at_ms,
+        cluster: None,
+        server: Some(addr.clone()),
+        kind: EventKind::Address,
+        from: list(&name.newly),
+        to: list(&name.addresses),
+        seen: String::new(),
+        by: "resolver",
+        why: "the name was moved: idle connections to the old address are closed, others when they are given back".to_owned(),
     }
 }
 
@@ -392,6 +434,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn error_text(error: &ProbeError, timeout_ms: u64) -> String {
     match error {
         ProbeError::Timeout => format!("timeout: no answer within {timeout_ms} ms"),
-        ProbeError::Unreachable(why) | ProbeError::Denied(why) | ProbeError::Failed(why) => why.clone(),
+        error => error.text().unwrap_or_default().to_owned(),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::dns::LOOKUPS_MAX;
 use crate::error::MonitorError;
 use crate::monitor::{Monitor, Running};
 use crate::scheduler::Scheduler;
@@ -18,8 +19,10 @@ const SIGHTINGS_REST: u32 = 1;
 const TICK_MIN: Duration = Duration::from_millis(1);
 /// Longest that the end is put off by orders that are under way.
 const ORDERS_LIMIT: Duration = Duration::from_secs(6);
+/// Between two looks at whether names were moved.
+const NAMES_LOOK: Duration = Duration::from_secs(1);
 /// Look-ups of names that run at a time need threads.
-const BLOCKING_THREADS_MAX: usize = 20;
+const BLOCKING_THREADS_MAX: usize = LOOKUPS_MAX + 4;
 
 /// The running monitor. Dropping it stops the thread.
 #[derive(Debug)]
@@ -71,6 +74,7 @@ impl Monitor {
                         _ = stopped.wait_for(|stop| *stop) => {}
                         () = watch_servers(&monitor) => {}
                         () = monitor.connector.resolver.keep_fresh() => {}
+                        () = watch_names(&monitor) => {}
                     }
                     // Orders know that it is over, and undo what they have begun.
                     let _ = tokio::time::timeout(ORDERS_LIMIT, monitor.orders.write()).await;
@@ -119,6 +123,14 @@ async fn watch_servers(monitor: &Arc<Monitor>) {
                 rested_at = Instant::now() + begun.elapsed() * REST;
             }
         }
+    }
+}
+
+/// Names that are moved, for ever.
+async fn watch_names(monitor: &Monitor) {
+    loop {
+        tokio::time::sleep(NAMES_LOOK).await;
+        monitor.take_moved_names();
     }
 }
 

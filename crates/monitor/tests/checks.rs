@@ -82,7 +82,12 @@ fn a_refused_user_changes_nothing_and_is_said_to_be_refused() {
     assert!(lag(cluster.replicas[0].port()).iter().any(|row| row["repl_lag"] == "0"), "before");
     assert!(lag(port).iter().any(|row| row["repl_lag"] == "NULL" && row["error"] == "NULL"), "it is no replica");
     let events = running.table("stats_tidegate_events");
-    assert!(events.iter().any(|event| event["kind"] == "suspicion" && event["why"].contains("refused")), "{events:#?}");
+    assert!(
+        events.iter().any(|event| event["kind"] == "suspicion"
+            && event["why"].contains("cannot log in")
+            && event["seen"].starts_with("Access denied")),
+        "{events:#?}"
+    );
 }
 
 #[test]

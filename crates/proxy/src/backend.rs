@@ -48,6 +48,8 @@ pub struct Core {
     pub caps: Capabilities,
     /// Our end of the connection; None on Unix sockets.
     pub local: Option<std::net::SocketAddr>,
+    /// The server's end of it; None on Unix sockets.
+    pub peer: Option<std::net::IpAddr>,
     /// The server's id of this connection, for KILL.
     pub thread_id: u32,
     /// What it holds.
@@ -80,6 +82,11 @@ pub struct Core {
 }
 
 impl Core {
+    /// Whether its server's name stands for other addresses by now: it serves nobody new.
+    pub fn is_astray(&self) -> bool {
+        self.server.has_moved() && self.peer.is_some_and(|ip| self.server.is_gone(ip))
+    }
+
     /// The server forgot all state: as after a login.
     pub fn forget(&mut self) {
         self.state = State::default();
@@ -166,6 +173,7 @@ impl Backend {
             info,
             caps,
             local: link.stream().local_addr(),
+            peer: link.stream().peer_ip(),
             thread_id,
             state: State::default(),
             tracking: Tracking::None,

@@ -6,9 +6,11 @@
 use crate::ask::ask_all;
 use crate::control::Control;
 use crate::mailbox::Mail;
+use crate::server::ServerShared;
 use crate::shared::Shared;
 use model::fleet::{Bound, Fleet, HostgroupLoad, Layout, Measured};
 use model::{HostgroupId, ServerAddr};
+use std::net::IpAddr;
 
 impl Fleet for Control {
     fn arrange(&self, layout: Layout) {
@@ -20,11 +22,18 @@ impl Fleet for Control {
     }
 
     fn measured(&self, server: &ServerAddr, measured: Measured) {
+        for_each(self.shared(), server, |s| s.measured(measured));
+    }
+
+    fn looked_at(&self, server: &ServerAddr) {
+        for_each(self.shared(), server, ServerShared::looked_at);
+    }
+
+    fn moved(&self, host: &str, gone: &[IpAddr]) {
         for hostgroup in self.shared().hostgroups() {
-            let servers = hostgroup.servers();
-            let same = servers.iter().filter(|s| s.key.port == server.port && s.key.host == server.host);
-            same.for_each(|s| s.measured(measured));
+            hostgroup.servers().iter().filter(|s| *s.key.host == *host).for_each(|s| s.moved(gone));
         }
+        tell_workers(self.shared());
     }
 
     fn hold(&self, hostgroup: HostgroupId, is_held: bool) {
@@ -76,6 +85,13 @@ pub struct WorkerLoad {
     pub in_transaction: u32,
     /// Backends that nobody has.
     pub idle: u32,
+}
+
+/// A server in all of its hostgroups.
+fn for_each(shared: &Shared, server: &ServerAddr, then: impl Fn(&ServerShared)) {
+    for hostgroup in shared.hostgroups() {
+        hostgroup.servers().iter().filter(|s| s.key.port == server.port && s.key.host == server.host).for_each(|s| then(s));
+    }
 }
 
 /// Workers look at what has changed as soon as they can; nobody waits for them.

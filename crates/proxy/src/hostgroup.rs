@@ -34,6 +34,8 @@ pub enum HostgroupRole {
 pub struct Terms {
     /// How long pinned sessions may stay on a server that is not to be used any more, ms.
     pub grace_ms: u64,
+    /// How long sessions whose pin is no transaction may stay on a server that drains, ms.
+    pub drain_ms: u64,
     /// How long a server that came back takes to its whole weight, ms.
     pub ramp_ms: u64,
     /// How long a writer that refuses writes gets no new ones without being looked at, ms.
@@ -59,6 +61,7 @@ impl Terms {
         };
         Self {
             grace_ms: settings.demotion_grace_ms,
+            drain_ms: settings.drain_grace_ms,
             ramp_ms: settings.server_ramp_ms,
             suspicion_ms: settings.suspicion_ms,
             default_max_latency_ms: snapshot.vars.default_max_latency_ms,

@@ -1,7 +1,7 @@
 //! Addresses of servers' names, for connects.
 //!
-//! What the address book knows is used at once, so that no connect waits for a slow or dead resolver; only what it does not know is
-//! looked up here, and told to it. One for each process; without a book every connect looks its name up.
+//! What the address book knows is used at once, so that no connect waits for a slow or dead resolver; what it does not know it
+//! looks up, also when the connect that asked has given up. One for each process; without a book every connect looks its name up.
 
 use model::names::AddressBook;
 use std::io;
@@ -25,22 +25,23 @@ impl Names {
     /// # Errors
     /// The resolver's, for a name of which nothing is known.
     pub async fn addresses(&self, host: &str) -> io::Result<Arc<[IpAddr]>> {
-        self.addresses_by(host, async { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) }).await
-    }
-
-    async fn addresses_by(&self, host: &str, look_up: impl Future<Output = io::Result<Vec<IpAddr>>>) -> io::Result<Arc<[IpAddr]>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(Arc::from([ip]));
         }
-        if let Some(known) = self.book.get().and_then(|book| book.find(host)) {
-            return Ok(known);
+        let Some(book) = self.book.get() else {
+            let mut addresses: Vec<IpAddr> = tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect();
+            addresses.dedup();
+            return Ok(addresses.into());
+        };
+        match book.find(host) {
+            Some(known) => Ok(known),
+            None => book.resolve(host).await,
         }
-        let mut addresses = look_up.await?;
-        addresses.dedup();
-        if let Some(book) = self.book.get().filter(|_| !addresses.is_empty()) {
-            book.learn(host, &addresses);
-        }
-        Ok(addresses.into())
+    }
+
+    /// Whether a connect to this name has not got so far as to have an address.
+    pub fn is_unresolved(&self, host: &str) -> bool {
+        self.book.get().is_some_and(|book| book.is_unresolved(host))
     }
 
     /// None of a name's addresses could be connected to.
@@ -54,19 +55,25 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::names::Resolving;
     use std::collections::HashMap;
     use std::sync::Mutex;
 
-    #[derive(Default)]
-    struct Book(Mutex<HashMap<String, Arc<[IpAddr]>>>);
+    /// What it knows; it looks up nothing.
+    #[derive(Clone, Default)]
+    struct Book(Arc<Mutex<HashMap<String, Arc<[IpAddr]>>>>);
 
     impl AddressBook for Book {
         fn find(&self, host: &str) -> Option<Arc<[IpAddr]>> {
             self.0.lock().unwrap().get(host).cloned()
         }
 
-        fn learn(&self, host: &str, addresses: &[IpAddr]) {
-            self.0.lock().unwrap().insert(host.to_owned(), addresses.into());
+        fn resolve<'a>(&'a self, _host: &'a str) -> Resolving<'a> {
+            Box::pin(std::future::pending())
+        }
+
+        fn is_unresolved(&self, host: &str) -> bool {
+            self.find(host).is_none()
         }
 
         fn doubt(&self, host: &str) {
@@ -76,11 +83,6 @@ mod tests {
 
     const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
-
-    /// A resolver that never answers.
-    fn dead() -> impl Future<Output = io::Result<Vec<IpAddr>>> {
-        std::future::pending()
-    }
 
     /// The answer, if it is there without waiting.
     fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
@@ -93,22 +95,18 @@ mod tests {
 
     #[test]
     fn what_the_book_knows_waits_for_no_resolver() {
-        let names = Names::default();
-        names.open(Arc::new(Book::default()));
-        assert!(at_once(names.addresses_by("db", dead())).is_none(), "nobody knows it");
-        let answer = at_once(names.addresses_by("db", async { Ok(vec![A, A, B]) })).unwrap().unwrap();
-        assert_eq!(*answer, [A, B]);
-        assert_eq!(*at_once(names.addresses_by("db", dead())).unwrap().unwrap(), [A, B], "it was told");
+        let (names, book) = (Names::default(), Book::default());
+        assert!(!names.is_unresolved("db"), "without a book");
+        names.open(Arc::new(book.clone()));
+        assert!(at_once(names.addresses("db")).is_none() && names.is_unresolved("db"), "nobody knows it");
+        book.0.lock().unwrap().insert("db".into(), [A, B].into());
+        assert_eq!(*at_once(names.addresses("db")).unwrap().unwrap(), [A, B]);
         names.doubt("db");
-        assert!(at_once(names.addresses_by("db", dead())).is_none());
-        let failed = at_once(names.addresses_by("db", async { Err(io::ErrorKind::NotFound.into()) })).unwrap();
-        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(at_once(names.addresses("db")).is_none());
     }
 
     #[test]
     fn addresses_need_neither_book_nor_resolver() {
-        let names = Names::default();
-        assert_eq!(*at_once(names.addresses_by("192.0.2.2", dead())).unwrap().unwrap(), [B]);
-        assert_eq!(*at_once(names.addresses_by("db", async { Ok(vec![A]) })).unwrap().unwrap(), [A], "without a book");
+        assert_eq!(*at_once(Names::default().addresses("192.0.2.2")).unwrap().unwrap(), [B]);
     }
 }

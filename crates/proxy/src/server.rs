@@ -5,6 +5,7 @@
 //! a [`Slot`] is held. INVARIANT: once a placement that is not ONLINE is stored, nobody is given the server for new work.
 
 use crate::hostgroup::Terms;
+use crate::pins::{PASSING, PinReason, PinSet};
 use crate::quota::Quota;
 use crate::ramp;
 use crate::safety::Safety;
@@ -15,6 +16,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -53,6 +55,9 @@ pub struct ServerShared {
     last_error: Mutex<Option<String>>,
     /// Process clock (ms) from which pinned sessions must leave; [`NEVER`] while they may stay.
     leave_at_ms: AtomicU64,
+    /// Process clock (ms) from which sessions must leave whose pin is no transaction, because it drains; [`NEVER`] while they
+    /// may stay.
+    drained_at_ms: AtomicU64,
     /// An [`UnderWay`].
     under_way: AtomicU8,
     /// Process clock (ms) until which its role is in doubt; 0 when it is not.
@@ -75,6 +80,9 @@ pub struct ServerShared {
     pub info: ArcSwapOption<ServerInfo>,
     /// A COM_CHANGE_USER of the proxy's own was refused.
     refuses_change_user: AtomicBool,
+    /// Addresses that its name has no more, and whether there are any.
+    gone: ArcSwap<Vec<IpAddr>>,
+    has_moved: AtomicBool,
 }
 
 /// The right to hold one connection to a server; gives itself back.
@@ -107,6 +115,8 @@ impl Drop for ConnectPermit {
 
 /// First pause after a failed connect, ms; doubles with each further failure.
 const RETRY_FIRST_MS: u64 = 10;
+/// Time between looks at what is still done on a server that drains, ms.
+const LOOK_AGAIN_MS: u64 = 100;
 /// Longest pause between connects to a failing server, ms.
 const RETRY_MAX_MS: u64 = 1000;
 
@@ -126,6 +136,7 @@ impl ServerShared {
             failures: AtomicU32::new(0),
             last_error: Mutex::new(None),
             leave_at_ms: AtomicU64::new(NEVER),
+            drained_at_ms: AtomicU64::new(NEVER),
             under_way: AtomicU8::new(UnderWay::MayFinish as u8),
             suspect_until_ms: AtomicU64::new(0),
             back_since_ms: AtomicU64::new(0),
@@ -139,6 +150,8 @@ impl ServerShared {
             tracking: OnceLock::new(),
             info: ArcSwapOption::empty(),
             refuses_change_user: AtomicBool::new(false),
+            gone: ArcSwap::default(),
+            has_moved: AtomicBool::new(false),
         };
         new.place(placement, terms, PlacedBy::Configuration, now_ms);
         new
@@ -176,6 +189,8 @@ impl ServerShared {
         self.suspect_until_ms.store(0, Ordering::Release);
         let leave_at_ms = leave_at(placement, self.leave_at_ms.load(Ordering::Acquire), terms.grace_ms, now_ms);
         self.leave_at_ms.store(leave_at_ms, Ordering::Release);
+        let drained_at_ms = drained_at(placement, self.drained_at_ms.load(Ordering::Acquire), terms.drain_ms, now_ms);
+        self.drained_at_ms.store(drained_at_ms, Ordering::Release);
         self.placement.store(Arc::new(placement.clone()));
         let is_severed = placement.under_way == UnderWay::Severed && placement.status == ServerStatus::Online;
         let status = if is_severed { ServerStatus::Shunned } else { placement.status };
@@ -241,6 +256,25 @@ impl ServerShared {
         self.leave_at_ms.load(Ordering::Acquire)
     }
 
+    /// [`Self::leave_at_ms`] for a session with these pins: a transaction may finish on a server that drains, however long it
+    /// takes, and what else binds a session may last for ever.
+    pub fn leave_at_ms_with(&self, pins: PinSet) -> u64 {
+        let in_transaction = pins.contains(PinReason::Transaction) || pins.contains(PinReason::Xa);
+        let is_bound = !in_transaction && !pins.without(PASSING).is_empty();
+        let drained_at_ms = if is_bound { self.drained_at_ms.load(Ordering::Acquire) } else { NEVER };
+        self.leave_at_ms().min(drained_at_ms)
+    }
+
+    /// When a session with these pins is to be disturbed: as it must leave, and time after time where it must once its
+    /// transaction is over.
+    pub fn disturb_at_ms(&self, pins: PinSet, now_ms: u64) -> u64 {
+        match (self.leave_at_ms_with(pins), self.drained_at_ms.load(Ordering::Acquire)) {
+            (NEVER, NEVER) => NEVER,
+            (NEVER, drained_at_ms) if !pins.is_empty() => drained_at_ms.max(now_ms + LOOK_AGAIN_MS),
+            (leave_at_ms, _) => leave_at_ms,
+        }
+    }
+
     /// Whether it serves the hostgroup no more.
     pub fn is_removed(&self) -> bool {
         self.status.load(Ordering::Acquire) == REMOVED
@@ -267,11 +301,15 @@ impl ServerShared {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// Takes over what was measured of it: whoever measured has looked at it.
+    /// Its role is in doubt no more.
+    pub fn looked_at(&self) {
+        self.suspect_until_ms.store(0, Ordering::Release);
+    }
+
+    /// Takes over what was measured of it, which says nothing of its role.
     pub fn measured(&self, measured: Measured) {
         self.latency_us.store(measured.latency_us, Ordering::Release);
         self.lag_ms.store(measured.lag_ms.unwrap_or(UNKNOWN), Ordering::Release);
-        self.suspect_until_ms.store(0, Ordering::Release);
         if measured.latency_us > 0 {
             // It answers: the next connect need not wait.
             self.retry_at_ms.store(0, Ordering::Release);
@@ -316,6 +354,22 @@ impl ServerShared {
     /// It refused one: what fails once fails always, and is an entry in the server's log each time.
     pub fn refused_change_user(&self) {
         self.refuses_change_user.store(true, Ordering::Relaxed);
+    }
+
+    /// Its name has these addresses no more.
+    pub(crate) fn moved(&self, gone: &[IpAddr]) {
+        self.gone.store(Arc::new(gone.to_vec()));
+        self.has_moved.store(!gone.is_empty(), Ordering::Release);
+    }
+
+    /// Whether its name has had other addresses.
+    pub fn has_moved(&self) -> bool {
+        self.has_moved.load(Ordering::Acquire)
+    }
+
+    /// Whether its name has this address no more.
+    pub fn is_gone(&self, ip: IpAddr) -> bool {
+        self.gone.load().contains(&ip)
     }
 
     /// True when `max_connections` is reached.
@@ -395,6 +449,13 @@ fn leave_at(placement: &Placement, before: u64, grace_ms: u64, now_ms: u64) -> u
     }
 }
 
+/// From when (process clock, ms) sessions whose pin is no transaction must leave a server that drains. Where its row says
+/// OFFLINE_SOFT they may stay: so the administrator was promised.
+fn drained_at(placement: &Placement, before: u64, drain_ms: u64, now_ms: u64) -> u64 {
+    let drains = placement.status == ServerStatus::OfflineSoft && placement.server.status != ServerStatus::OfflineSoft;
+    if drains { before.min(now_ms.saturating_add(drain_ms)) } else { NEVER }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,6 +463,7 @@ mod tests {
 
     const TERMS: Terms = Terms {
         grace_ms: 500,
+        drain_ms: 800,
         ramp_ms: 1000,
         suspicion_ms: 100,
         default_max_latency_ms: 1000,
@@ -443,6 +505,33 @@ mod tests {
                 assert_eq!(server.leave_at_ms(), expected, "{before:?} then {after:?}");
             }
         }
+    }
+
+    #[test]
+    fn on_a_server_that_drains_transactions_may_finish_and_other_pins_have_a_limit() {
+        let server = server("a", 16);
+        let bound = PinSet::of(&[PinReason::UserVariable]);
+        let others = [
+            PinSet::default(),
+            PinSet::of(&[PinReason::Transaction]),
+            PinSet::of(&[PinReason::Transaction, PinReason::UserVariable]),
+            PinSet::of(&[PinReason::Xa]),
+            PinSet::of(&[PinReason::Cursor, PinReason::MultiplexingOff]),
+        ];
+        observed(&server, ServerStatus::OfflineSoft, 1000);
+        observed(&server, ServerStatus::OfflineSoft, 1400);
+        assert_eq!((server.leave_at_ms_with(bound), server.disturb_at_ms(bound, 1400)), (1800, 1800), "time that runs goes on");
+        for pins in others {
+            assert_eq!(server.leave_at_ms_with(pins), NEVER, "{pins:?}");
+            let looks = if pins.is_empty() { (NEVER, NEVER) } else { (1800, 2100) };
+            assert_eq!((server.disturb_at_ms(pins, 1400), server.disturb_at_ms(pins, 2000)), looks, "{pins:?}");
+        }
+        observed(&server, ServerStatus::Online, 1500);
+        assert_eq!((server.leave_at_ms_with(bound), server.disturb_at_ms(bound, 1500)), (NEVER, NEVER));
+        let mut by_row = placement("a", 16, ServerStatus::OfflineSoft);
+        by_row.server = Arc::new(Server { status: ServerStatus::OfflineSoft, ..Server::clone(&by_row.server) });
+        server.place(&by_row, &TERMS, PlacedBy::Configuration, 3000);
+        assert_eq!((server.leave_at_ms_with(bound), server.disturb_at_ms(bound, 9000)), (NEVER, NEVER), "an administrator's");
     }
 
     #[test]
@@ -531,7 +620,9 @@ mod tests {
         observed(&server, ServerStatus::Online, 1000);
         assert!(server.is_usable(1001));
         server.suspect(1100);
-        server.measured(Measured::default());
+        server.measured(Measured { latency_us: 100, lag_ms: None });
+        assert!(!server.is_usable(1001), "who answers a ping may have lost its role");
+        server.looked_at();
         assert!(server.is_usable(1001));
     }
 }

@@ -175,6 +175,16 @@ impl Stream {
         }
     }
 
+    /// The server's end of a TCP connection.
+    pub fn peer_ip(&self) -> Option<std::net::IpAddr> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.peer_addr().ok().map(|address| address.ip()),
+            Socket::Unix(_) => None,
+            #[cfg(feature = "sim")]
+            Socket::Memory(_) => None,
+        }
+    }
+
     /// The descriptor's number, for operators.
     pub fn descriptor(&self) -> i32 {
         match &self.socket {

@@ -231,7 +231,7 @@ impl Worker {
             let is_free = entry.is_idle() && entry.pins.get().without(session::WISHES).is_empty();
             let leave_at_ms = match is_free && (pool.shared.is_held() || !server.is_online()) {
                 true => now_ms,
-                false => server.leave_at_ms(),
+                false => server.disturb_at_ms(entry.pins.get(), now_ms),
             };
             entry.leave_by(leave_at_ms, if server.is_cut() { Leaving::Cut } else { Leaving::Demoted }, now_ms);
             if entry.is_idle() && entry.is_in_transaction() && pool.is_overtaken(&server, now_ms) {

@@ -5,7 +5,7 @@
 
 use model::snapshot::{ReadWriteSplit, UserSplit};
 use model::{HostgroupId, Snapshot, User};
-use sql::{Analysis, Call, Facts, Kind, LexMode, Lexer, TokenKind};
+use sql::{Analysis, Call, Facts, Kind, LexMode};
 
 use crate::route::{Decider, Route};
 
@@ -87,8 +87,8 @@ pub fn side(statement: &Statement<'_>, session: &SessionFacts, safe_functions: &
     let reads = match analysis.kind {
         // INTO a file or a user variable is among the facts; INTO anything else is an error outside stored programs.
         Kind::Select | Kind::Call => true,
-        Kind::Show => shows_schema(statement),
-        Kind::Explain => explains_read(statement),
+        // Not SHOW, DESCRIBE, EXPLAIN and ANALYZE: tools look so at what they have just made, and a server that is asked about
+        // itself is meant to be the writer.
         _ => false,
     };
     if reads && calls_are_safe(statement, safe_functions) { Side::Reader } else { Side::Writer }
@@ -128,54 +128,4 @@ fn calls_are_safe(statement: &Statement<'_>, safe: &[Box<str>]) -> bool {
         Call::Unnamed => false,
     };
     !safe.is_empty() && sql::unknown_calls(statement.text, statement.mode).iter().all(is_safe)
-}
-
-/// What every member of a cluster answers alike. All else (status, binary logs, replicas, processes, ...) is a
-/// server's own, and a client that asks means the writer's.
-const SHOWS_SCHEMA: &[&str] = &[
-    "character",
-    "charset",
-    "collation",
-    "columns",
-    "create",
-    "databases",
-    "fields",
-    "index",
-    "indexes",
-    "keys",
-    "schemas",
-    "table",
-    "tables",
-    "triggers",
-];
-
-fn shows_schema(statement: &Statement<'_>) -> bool {
-    const MODIFIERS: &[&str] = &["full", "extended"];
-    let mut words = words(statement).skip(1).skip_while(|word| is_any(word, MODIFIERS));
-    words.next().is_some_and(|word| is_any(word, SHOWS_SCHEMA))
-}
-
-/// `EXPLAIN` runs nothing, but `EXPLAIN ANALYZE` does, and a plan is worth knowing where the statement would run.
-fn explains_read(statement: &Statement<'_>) -> bool {
-    const WRITES: &[&str] = &["insert", "update", "delete", "replace", "connection", "call", "into"];
-    !words(statement).any(|word| is_any(word, WRITES))
-}
-
-fn words<'a>(statement: &Statement<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    let mut lexer = Lexer::new(statement.text, statement.mode);
-    let text = statement.text;
-    std::iter::from_fn(move || {
-        loop {
-            let token = lexer.token();
-            match token.kind {
-                TokenKind::End => return None,
-                TokenKind::Word => return Some(token.text(text)),
-                _ => {}
-            }
-        }
-    })
-}
-
-fn is_any(word: &[u8], words: &[&str]) -> bool {
-    words.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(word))
 }

@@ -18,7 +18,7 @@ use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapsho
 use model::{HostgroupId, ServerAddr};
 
 use crate::facts::Facts;
-use crate::health::{HostgroupPolicy, Lags, Vital, lags, place, vital};
+use crate::health::{HostgroupPolicy, Lags, Vital, lags, missed_pings, place, vital};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
 use crate::member::{self, Member};
 use crate::roll::Roll;
@@ -222,13 +222,13 @@ impl Cluster {
         };
         for (addr, judgement) in &mut judgements {
             if let Some(facts) = world.facts.get(addr) {
-                self.add_pings(vital(facts, vars), judgement);
+                self.add_pings(facts, vital(facts, vars), judgement);
             }
         }
         judgements
     }
 
-    fn add_pings(&self, vital: Vital, judgement: &mut Judgement) {
+    fn add_pings(&self, facts: &Facts, vital: Vital, judgement: &mut Judgement) {
         let may_write = judgement.fitness == Fitness::Writer;
         match (vital, self.group.offline) {
             (Vital::Alive, _) | (Vital::Slow, None) => {}
@@ -239,7 +239,7 @@ impl Cluster {
             (Vital::Dead, offline) => {
                 judgement.is_down = true;
                 judgement.under_way = UnderWay::Severed;
-                judgement.why = "it misses pings".to_owned();
+                judgement.why = missed_pings(facts);
                 if offline.is_some() {
                     judgement.fitness = Fitness::Out(Outage::Down);
                 }

@@ -19,7 +19,7 @@ pub struct Event {
     pub to: String,
     /// What was seen: the values that decided.
     pub seen: String,
-    /// By whom: `probe`, `traffic`, `time`, `operator`, `configuration`.
+    /// By whom: `probe`, `traffic`, `time`, `operator`, `configuration`, `resolver`.
     pub by: &'static str,
     /// The rule that decided, in words.
     pub why: String,
@@ -36,6 +36,8 @@ pub enum EventKind {
     Writer,
     /// A server was found or has left.
     Discovery,
+    /// A server's name was moved to another address.
+    Address,
     /// Traffic reported something.
     Suspicion,
     /// An operator's order.
@@ -50,6 +52,7 @@ impl EventKind {
             Self::Status => "status",
             Self::Writer => "writer",
             Self::Discovery => "discovery",
+            Self::Address => "address",
             Self::Suspicion => "suspicion",
             Self::Order => "order",
         }

@@ -37,24 +37,27 @@ pub(crate) struct Track<T> {
     pub failed: u32,
     /// The monitor's user was refused last time.
     pub is_denied: bool,
+    /// What the last failure said, if it said anything.
+    pub failure: Option<String>,
 }
 
 impl<T> Default for Track<T> {
     fn default() -> Self {
-        Self { last: None, at_ms: 0, repeats: 0, since_ms: 0, unreachable: 0, timeouts: 0, failed: 0, is_denied: false }
+        Self { last: None, at_ms: 0, repeats: 0, since_ms: 0, unreachable: 0, timeouts: 0, failed: 0, is_denied: false, failure: None }
     }
 }
 
 impl<T> Track<T> {
     /// Takes an answer; `is_same` says whether two answers say the same.
     fn take(&mut self, now_ms: u64, result: Result<T, ProbeError>, is_same: impl Fn(&T, &T) -> bool) {
+        self.failure = result.as_ref().err().and_then(ProbeError::text).map(str::to_owned);
         match result {
             Ok(answer) => {
                 let repeats = self.last.as_ref().is_some_and(|last| is_same(last, &answer));
                 let (count, since_ms) = if repeats { (self.repeats.saturating_add(1), self.since_ms) } else { (1, now_ms) };
                 *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, ..Self::default() };
             }
-            Err(ProbeError::Timeout) => self.timeouts = self.timeouts.saturating_add(1),
+            Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => self.timeouts = self.timeouts.saturating_add(1),
             Err(ProbeError::Unreachable(_)) => self.unreachable = self.unreachable.saturating_add(1),
             Err(ProbeError::Failed(_)) => self.failed = self.failed.saturating_add(1),
             // It answers, so it is neither unreachable nor slow; more is not known.
@@ -207,7 +210,7 @@ impl Facts {
         let is_over = match result {
             Ok((is_loaded, uptime_s)) => is_loaded || uptime_s > YOUNG_UPTIME_S,
             Err(ProbeError::Denied(_) | ProbeError::Failed(_)) => true,
-            Err(ProbeError::Timeout | ProbeError::Unreachable(_)) => false,
+            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_)) => false,
         };
         if is_over {
             self.warming_since_ms = None;

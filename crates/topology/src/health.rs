@@ -45,6 +45,14 @@ pub(crate) fn vital(facts: &Facts, vars: &MysqlVariables) -> Vital {
     }
 }
 
+/// Why a server whose pings fail is out, with what the last one met.
+pub(crate) fn missed_pings(facts: &Facts) -> String {
+    match &facts.ping.failure {
+        Some(failure) => format!("it misses pings: {failure}"),
+        None => "it misses pings".to_owned(),
+    }
+}
+
 /// How far a server is behind, which is too far.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Behind {

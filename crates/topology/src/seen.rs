@@ -9,12 +9,24 @@ use crate::gtids::GtidSet;
 pub enum ProbeError {
     /// No answer in time: the server may be slow, or cut off.
     Timeout,
+    /// The server's name was not resolved in time, so nobody was asked.
+    Unresolved(String),
     /// The connection was refused or broke, or the server said that it is shutting down.
     Unreachable(String),
     /// The server answers, but the monitor's user may not log in or ask: nothing is known of the server's health.
     Denied(String),
     /// The server answered with another error, or with something that cannot be understood.
     Failed(String),
+}
+
+impl ProbeError {
+    /// What was said; None where nobody said anything.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Timeout => None,
+            Self::Unresolved(text) | Self::Unreachable(text) | Self::Denied(text) | Self::Failed(text) => Some(text),
+        }
+    }
 }
 
 /// What one check saw.
@@ -39,6 +51,12 @@ pub enum Seen {
 }
 
 impl Seen {
+    /// Whether it says what a server is, not only that it lives.
+    pub fn tells_role(&self) -> bool {
+        let is_role = matches!(self, Self::ReadOnly(_) | Self::Galera(_) | Self::Group(_) | Self::Aurora(_));
+        is_role && self.error().is_none()
+    }
+
     /// Why nothing was seen; None for a good answer, which also proves that the server lives.
     pub fn error(&self) -> Option<&ProbeError> {
         match self {

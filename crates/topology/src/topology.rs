@@ -12,7 +12,7 @@ use crate::checks::{HASTE_MS, checks};
 use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
 use crate::facts::Facts;
-use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, place, present_lag, vital};
+use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital};
 use crate::judgement::{Judgements, small};
 use crate::order::Order;
 use crate::replication;
@@ -119,7 +119,7 @@ impl Topology {
                 ("", "unknown"),
                 &text,
                 Cause::Probe,
-                "the monitor's user is refused: nothing is known",
+                "the monitor cannot log in or ask, so nothing is known of it",
             );
         }
         if tells_members {
@@ -373,7 +373,7 @@ impl Topology {
         let Some(facts) = self.known.facts.get(&addr).filter(|_| self.known.snapshot.vars.monitor_enabled) else { return seat };
         let vital = vital(facts, &self.known.snapshot.vars);
         if vital == Vital::Dead {
-            seat.shun(UnderWay::Severed, "it misses pings");
+            seat.shun(UnderWay::Severed, missed_pings(facts));
         }
         seat.is_slow = vital == Vital::Slow;
         seat.is_warming = facts.warming_since_ms.is_some();

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Fleet, REPLICATION, read_only, unreachable};
+use model::HostgroupId;
 use topology::{GtidSet, Lag, ProbeError, Seen};
 
 const PLAIN: &str = "mysql_servers = (
@@ -25,6 +26,8 @@ fn missed_pings_shun_and_sever_everywhere() {
         fleet.pass(8_000).see("a", ping(unreachable()));
         assert_eq!(fleet.layout(), expected);
     }
+    let why = &fleet.topology.layout().hostgroups[&HostgroupId(5)][0].why;
+    assert!(why.starts_with("it misses pings: ") && why.ends_with(unreachable().text().unwrap()), "{why}");
     assert_eq!(fleet.events(), ["status a ONLINE>SHUNNED", "status a ONLINE>SHUNNED"]);
     fleet.pass(8_000).see("a", Seen::Ping(Ok(100)));
     assert_eq!(fleet.layout(), "5: a b; 6: a");

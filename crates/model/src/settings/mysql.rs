@@ -277,6 +277,7 @@ settings! {
     max_transactions_behind: u64 = 0, count(0, 1_000_000_000), Live, "A replica of mysql_replication_hostgroups that lacks more transactions of its writer's is not read from, 0 is no limit: counted by GTIDs every monitor_replication_lag_interval, in monitor_replication_lag_count results in a row. The reader hostgroup's counts.";
     reader_floor: u64 = 1, count(0, 1_000), Live, "Readers that stay in use though they lag or their lag is unknown: those that lag least.";
     demotion_grace_ms: u64 = 5_000, ms(0, 3_600_000), Live, "An open transaction may go on for this long on a server that is not to be used any more, and any statement on one that is cut off; then its session gets an error.";
+    drain_grace_ms: u64 = 5_000, ms(0, 3_600_000), Live, "A session that is pinned by something other than a transaction (temporary table, user lock, user variable, ...) may stay for this long on a server that drains: desync, donor, pxc_maint_mode, DRAIN SERVER; then it ends. Transactions may finish, and an OFFLINE_SOFT of mysql_servers ends nothing.";
     suspicion_ms: u64 = 1_000, ms(0, 60_000), Live, "A writer that refuses a write as read-only gets no new ones until it was probed, but at most this long.";
     transaction_replay: bool = false, BOOL, Live, "A transaction whose server is lost is done again on another, if every statement answers as it did before.";
     transaction_replay_max_bytes: u64 = 1_048_576, bytes(0, 1_073_741_824), Live, "Statements kept for that; a larger transaction is not replayed.";

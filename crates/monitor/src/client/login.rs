@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::snapshot::Address;
@@ -46,14 +47,14 @@ const WANTED: Capabilities = Capabilities::PROTOCOL_41
 #[derive(Debug)]
 pub(crate) struct Connector {
     /// Names to addresses.
-    pub(crate) resolver: Resolver,
+    pub(crate) resolver: Arc<Resolver>,
     tls: tls::ClientConfigs,
     logins: Semaphore,
 }
 
 impl Connector {
     pub(crate) fn new() -> Self {
-        Self { resolver: Resolver::default(), tls: tls::ClientConfigs::default(), logins: Semaphore::new(LOGINS_MAX) }
+        Self { resolver: Arc::default(), tls: tls::ClientConfigs::default(), logins: Semaphore::new(LOGINS_MAX) }
     }
 }
 
@@ -129,7 +130,7 @@ async fn secure(
     caps: &mut Capabilities,
 ) -> Result<Packets, Fault> {
     if !greeting.capabilities.contains(Capabilities::SSL) {
-        return Err(Fault::Login("TLS is required (use_ssl=1) and the server does not offer it".into()));
+        return Err(Fault::Login("the server offers no TLS, and use_ssl=1 wants it".into()));
     }
     caps.insert(Capabilities::SSL);
     let (config, name) = tls::towards(&connector.tls, &access.server, &access.user).map_err(Fault::Login)?;

@@ -127,7 +127,7 @@ impl CheckLog {
 
 fn class(error: &ProbeError) -> u8 {
     match error {
-        ProbeError::Timeout => 0,
+        ProbeError::Timeout | ProbeError::Unresolved(_) => 0,
         ProbeError::Unreachable(_) => 1,
         ProbeError::Denied(_) => 2,
         ProbeError::Failed(_) => 3,

@@ -110,9 +110,10 @@ fn report(event: &Event) {
     let cluster = event.cluster.map(|id| format!("cluster {id}: ")).unwrap_or_default();
     let server = event.server.as_ref().map(|addr| format!("{addr} ")).unwrap_or_default();
     let Event { kind, from, to, seen, by, why, .. } = event;
-    let line = format!("{cluster}{server}{}: {from} -> {to} ({why}; seen by {by}: {seen})", kind.as_str());
+    let seen = if seen.is_empty() { String::new() } else { format!(": {seen}") };
+    let line = format!("{cluster}{server}{}: {from} -> {to} ({why}; seen by {by}{seen})", kind.as_str());
     match event.kind {
-        EventKind::Status | EventKind::Writer | EventKind::Role => tracing::warn!("{line}"),
+        EventKind::Status | EventKind::Writer | EventKind::Role | EventKind::Address => tracing::warn!("{line}"),
         EventKind::Discovery | EventKind::Suspicion | EventKind::Order => tracing::info!("{line}"),
     }
 }

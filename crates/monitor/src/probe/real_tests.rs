@@ -134,5 +134,5 @@ fn tls_is_used_and_wanted() {
     let mut access = access(&plain, "monitor", "monitor");
     access.server = Arc::new(model::snapshot::Server { use_ssl: true, ..(*access.server).clone() });
     let refused = denied(ask_with(&access, CheckKind::Ping, &ProbeSettings::default()));
-    assert!(refused.contains("use_ssl=1"), "{refused}");
+    assert!(refused.contains("offers no TLS, and use_ssl=1 wants it"), "{refused}");
 }

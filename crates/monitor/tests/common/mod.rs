@@ -86,6 +86,10 @@ impl Fleet for Plane {
         });
     }
 
+    fn looked_at(&self, _server: &ServerAddr) {}
+
+    fn moved(&self, _host: &str, _gone: &[std::net::IpAddr]) {}
+
     fn hold(&self, hostgroup: HostgroupId, is_held: bool) {
         self.change(|told| {
             told.holds.push((hostgroup, is_held));

@@ -187,7 +187,7 @@ impl HostgroupPool {
             match result {
                 Some(Ok(result)) => pool.connected(&worker, &server, &lane, &whose, result),
                 Some(Err(_)) => {
-                    let text = format!("no connection within {} ms", limit.as_millis());
+                    let text = too_late(&worker, &server, limit);
                     pool.connected(&worker, &server, &lane, &whose, Err(ConnectError::Server(text)));
                 }
                 None => pool.grow(&worker),
@@ -307,5 +307,14 @@ impl HostgroupPool {
                 mailbox.send(Mail::Wanted { lane: waiter.lane.key.clone(), from: worker.index });
             }
         }
+    }
+}
+
+/// Why there is no connection after all that time.
+fn too_late(worker: &Worker, server: &ServerShared, limit: Duration) -> String {
+    let (host, limit_ms) = (&server.key.host, limit.as_millis());
+    match worker.shared.names.is_unresolved(host) {
+        true => format!("the name '{host}' was not resolved within {limit_ms} ms (the look-up goes on)"),
+        false => format!("no connection within {limit_ms} ms"),
     }
 }

@@ -125,7 +125,10 @@ fn out_of_use(servers: &[Arc<ServerShared>]) -> String {
     let mut mark = ": ";
     for server in servers.iter().filter(|s| !s.is_removed()).take(MAX_NAMED) {
         let placement = server.placement();
-        let why = if placement.why.is_empty() { String::new() } else { format!(" ({})", placement.why) };
+        let mut why = if placement.why.is_empty() { String::new() } else { format!(" ({})", placement.why) };
+        if let Some(error) = server.last_error().filter(|error| !placement.why.contains(&**error)) {
+            why += &format!(", connects to it failed: {error}");
+        }
         let weight = if server.configured_weight() == 0 { ", weight 0" } else { "" };
         text += &format!("{mark}{}:{} {}{weight}{why}", server.key.host, server.key.port, server.status().as_str());
         mark = ", ";

@@ -4,7 +4,8 @@
 //! What pins a session decides. State that is carried, and pins that are only an operator's wish, move at the next
 //! statement. A transaction that wrote and can be said again moves as soon as another server has the role. Any other may
 //! finish for `demotion_grace_ms`; then it is rolled back by closing the connection, the client is told once, and the session
-//! goes on elsewhere. Other state is lost with the server, and ends the session.
+//! goes on elsewhere. Other state is lost with the server, and ends the session. On a server that drains transactions may finish,
+//! and other state has `drain_grace_ms`.
 //! A statement that runs alone may end by itself, but not on a server that is cut off: there it may wait for ever, so it is
 //! given up when the time is over, which is told as for a server that was killed, or repeated if it only reads.
 //! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
@@ -74,7 +75,7 @@ impl Session {
         };
         let server = &backend.core.server;
         let now_ms = self.worker.clock.now_ms();
-        if is_free && (self.pool.shared.is_held() || !server.is_usable(now_ms)) {
+        if is_free && (self.pool.shared.is_held() || !server.is_usable(now_ms) || backend.core.is_astray()) {
             self.give_up_backend();
             return Ok(Kept::None);
         }
@@ -90,7 +91,7 @@ impl Session {
             };
             return Err(self.pinned_backend_lost(why));
         }
-        if server.leave_at_ms() <= now_ms {
+        if server.leave_at_ms_with(pins) <= now_ms {
             return Err(self.server_left());
         }
         if backend.link.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -207,18 +208,19 @@ impl Session {
         self.entry.may_stay();
         let Some(backend) = &self.backend else { return };
         let server = &backend.core.server;
-        if self.pins.set().without(WISHES).is_empty() && (self.pool.shared.is_held() || !server.is_online()) {
+        let pins = self.pins.set();
+        if pins.without(WISHES).is_empty() && (self.pool.shared.is_held() || !server.is_online()) {
             self.give_up_backend();
             return self.entry.view.held.set(None);
         }
         if server.is_cut() {
             // The next statement finds it closed, as if the server had done it.
             backend.link.stream().shutdown();
-        } else if server.leave_at_ms() <= now_ms {
+        } else if server.leave_at_ms_with(pins) <= now_ms {
             self.backend = None;
             self.entry.view.held.set(None);
         } else {
-            self.entry.leave_by(server.leave_at_ms(), Leaving::Demoted, now_ms);
+            self.entry.leave_by(server.disturb_at_ms(pins, now_ms), Leaving::Demoted, now_ms);
         }
     }
 
