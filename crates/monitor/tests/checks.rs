@@ -64,6 +64,10 @@ fn a_refused_user_changes_nothing_and_is_said_to_be_refused() {
     let servers = || std::iter::once(&cluster.primary).chain(&cluster.replicas);
     let running = Running::start(&replication(servers(), "", ", max_replication_lag=10"));
     running.wait_writer(&cluster.primary);
+    let lag = |port| of_port(running.table("mysql_server_replication_lag_log"), port);
+    let replica = cluster.replicas[0].port();
+    wait::until("a lag", Duration::from_secs(20), || lag(replica).iter().any(|row| row["repl_lag"] == "0").then_some(())).unwrap();
+    wait::until("none", Duration::from_secs(20), || (!lag(cluster.primary.port()).is_empty()).then_some(())).unwrap();
     running.monitor.configure(&replication(
         servers(),
         "monitor_password=\"no\", monitor_read_only_interval=100",
@@ -78,8 +82,6 @@ fn a_refused_user_changes_nothing_and_is_said_to_be_refused() {
     };
     wait::until("refusals", Duration::from_secs(20), || (denied() >= 3).then_some(())).unwrap();
     running.wait_writer(&cluster.primary);
-    let lag = |port| of_port(running.table("mysql_server_replication_lag_log"), port);
-    assert!(lag(cluster.replicas[0].port()).iter().any(|row| row["repl_lag"] == "0"), "before");
     assert!(lag(port).iter().any(|row| row["repl_lag"] == "NULL" && row["error"] == "NULL"), "it is no replica");
     let events = running.table("stats_tidegate_events");
     assert!(

@@ -4,7 +4,7 @@
 //! works must say so twice. And a server that returns writable after another one took over is kept out (fenced): an old primary
 //! that was killed and restarted usually says `read_only=0`, and would take writes that nobody else has.
 //!
-//! INVARIANT: a fence names who took over, and ends when its server says `read_only=1`, when the other does and nobody else
+//! INVARIANT: a fence names who took over, and ends when its server says `read_only=1`, when all who took over do and nobody else
 //! writes, when the other leaves the configuration, or when an operator orders it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,7 @@ impl Memory {
         if let Some(newer) = self.fenced.remove(addr) {
             self.fenced.insert(newer, addr.clone());
         }
+        self.replaced.retain(|(older, _)| older != addr);
     }
 }
 
@@ -122,8 +123,9 @@ fn admit(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, memory: &mut Memo
     memory.writable.insert(addr.clone());
     let is_explicit = |addr: &ServerAddr| scene.members.get(addr).is_some_and(|member| member.is_explicit_writer);
     let newer = memory.replaced.iter().find(|(older, _)| older == addr).map(|(_, newer)| newer.clone());
-    memory.replaced.retain(|(older, _)| older != addr);
     if let Some(newer) = newer {
+        // Others who took over from it are remembered: one of them may be all that is left.
+        memory.replaced.remove(&(addr.clone(), newer.clone()));
         return drop(memory.fenced.insert(addr.clone(), newer));
     }
     if history.was_read_only || !is_explicit(addr) {
@@ -203,11 +205,16 @@ fn lift_fences(memory: &mut Memory) {
         if memory.writable.contains(&newer) {
             continue;
         }
-        let heir = memory.writable.iter().find(|other| **other != addr && !memory.fenced.contains_key(*other)).cloned();
-        match heir {
-            Some(heir) => memory.fenced.insert(addr, heir),
-            None => memory.fenced.remove(&addr),
-        };
+        let heir = memory.writable.iter().find(|other| **other != addr && !memory.fenced.contains_key(*other));
+        // One who took over from it before that may be down now, and has what it lacks.
+        let earlier = || memory.replaced.iter().find(|(older, _)| *older == addr).map(|(_, newer)| newer);
+        match heir.or_else(earlier).cloned() {
+            Some(heir) => {
+                memory.replaced.remove(&(addr.clone(), heir.clone()));
+                memory.fenced.insert(addr, heir);
+            }
+            None => drop(memory.fenced.remove(&addr)),
+        }
     }
 }
 
