@@ -60,6 +60,27 @@ fn roles(world: &World) {
     }
     drop(second);
     assert_eq!(world.connect().get("SELECT CURRENT_ROLE()"), at_login);
+    if world.encoding == Encoding::Text {
+        let set = format!("SET ROLE {role}");
+        let mut ways = vec![vec![format!("PREPARE s FROM '{set}'"), "EXECUTE s".to_owned()]];
+        ways.push(vec![
+            format!("SET @s = '{set}'"),
+            "PREPARE s FROM @s".to_owned(),
+            "EXECUTE s".to_owned(),
+            "DEALLOCATE PREPARE s".to_owned(),
+        ]);
+        if !world.is_mysql() {
+            ways.push(vec![format!("EXECUTE IMMEDIATE '{set}'")]);
+            ways.push(vec![format!("BEGIN NOT ATOMIC {set}; END")]);
+        }
+        for way in ways {
+            let mut first = world.connect();
+            way.iter().for_each(|sql| drop(first.exec(sql)));
+            assert!(first.get("SELECT CURRENT_ROLE()").contains(&role), "{way:?}");
+            drop(first);
+            assert_eq!(world.connect().get("SELECT CURRENT_ROLE()"), at_login, "{way:?}");
+        }
+    }
     as_root(world, &[&format!("DROP ROLE {role}")]);
 }
 
@@ -254,5 +275,34 @@ fn local_infile_over_a_compressed_connection() {
         assert_eq!(peer.fails("LOAD DATA LOCAL INFILE 'here.txt' INTO TABLE missing"), 1146);
         assert_eq!(Peer::with(&options, Encoding::Text).get("SELECT COUNT(*) FROM files"), "50004");
         peer.exec("DROP TABLE files");
+    }
+}
+
+/// Several commands that go out together reach a server over a compressed connection, one by one.
+#[test]
+fn several_commands_at_once_over_a_compressed_connection() {
+    for (flavor, use_ssl) in [(Flavor::Mariadb, 0), (Flavor::Mariadb, 1), (Flavor::Mysql, 0), (Flavor::Mysql, 1)] {
+        let server = server(flavor);
+        let columns = [("compression", 1.into()), ("use_ssl", use_ssl.into()), ("max_connections", 1.into())];
+        let proxy = lab::Tidegate::builder().server_with(0, server.host(), server.port(), &columns).app_user().start().unwrap();
+        let options = proxy.options("app", "app-pass").database("test").timeout(LIMIT);
+        let mut sessions = ["+01:00", "+02:00"].map(|zone| {
+            let mut session = Peer::with(&options, Encoding::Text);
+            session.exec(&format!("SET time_zone = '{zone}', SESSION group_concat_max_len = 4321"));
+            (session, zone)
+        });
+        for _ in 0..4 {
+            for (session, zone) in &mut sessions {
+                assert_eq!(session.get("SELECT @@time_zone"), *zone);
+                let statement = session.prepare("SELECT @@time_zone, REPEAT('x', 200000)").unwrap();
+                assert_eq!(session.execute(&statement, &[]).unwrap().table().unwrap()[0][0].as_deref(), Some(*zone));
+                session.close_statement(&statement).unwrap();
+            }
+            let mut other = Peer::with(&options, Encoding::Text);
+            other.exec("SET @a = 1");
+            assert_eq!(other.get("SELECT @a"), "1");
+            other.reset_connection().unwrap().ok().unwrap();
+            other.exec("CREATE TEMPORARY TABLE tmp(i INT)");
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 use wire::compress::{Compressor, Decompressor, FRAME_HEADER, Method};
+use wire::packet::{self, HEADER};
 
 /// Compression state of one link; boxed, for most links have none.
 pub struct Compression {
@@ -23,6 +24,8 @@ pub struct Compression {
     /// Packed; what `poll_send` took is on its way from `out_at` on.
     out: Vec<u8>,
     out_at: usize,
+    /// What is written next begins with a command.
+    begins: bool,
 }
 
 impl Compression {
@@ -38,6 +41,7 @@ impl Compression {
             plain_at: 0,
             out: Vec::new(),
             out_at: 0,
+            begins: false,
         })
     }
 }
@@ -49,9 +53,20 @@ impl Compression {
         Some(FRAME_HEADER + (usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16))
     }
 
+    /// Towards a server each command is a frame of its own: while it answers one it forgets what else was in the frame.
     fn pack(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.forget_sent();
-        self.compressor.compress(bytes, &mut self.out).map_err(invalid)
+        if !std::mem::take(&mut self.begins) || self.answers {
+            return self.compressor.compress(bytes, &mut self.out).map_err(invalid);
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (command, more) = rest.split_at(command_len(rest));
+            self.compressor.reset();
+            self.compressor.compress(command, &mut self.out).map_err(invalid)?;
+            rest = more;
+        }
+        Ok(())
     }
 
     fn forget_sent(&mut self) {
@@ -95,6 +110,18 @@ impl Compression {
         }
         Ok(true)
     }
+}
+
+/// How many of these bytes, which begin with a command, are its packets: the next one begins with sequence id 0.
+fn command_len(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some((len, _)) = bytes.get(at..).and_then(packet::header) {
+        at += HEADER + len;
+        if bytes.get(at..).and_then(packet::header).is_some_and(|(_, seq)| seq == 0) {
+            return at;
+        }
+    }
+    bytes.len()
 }
 
 /// A stream of plain packets.
@@ -256,6 +283,7 @@ impl Link {
         if let Some(c) = self.compression.as_mut() {
             c.compressor.reset();
             c.decompressor.reset();
+            c.begins = true;
         }
     }
 }

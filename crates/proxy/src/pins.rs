@@ -164,13 +164,24 @@ impl fmt::Debug for PinSet {
     }
 }
 
+/// What dynamic SQL leaves on a connection that a session would have to know of, as far as its text is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// Nothing.
+    Nothing,
+    /// What a reset takes away.
+    State,
+    /// Perhaps a role, which none does.
+    Anything,
+}
+
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
 #[derive(Default)]
 struct Names {
     tables: Vec<String>,
     locks: Vec<String>,
-    /// Names, and whether their texts are known to leave nothing behind.
-    statements: Vec<(String, bool)>,
+    /// Names, and what their texts leave behind.
+    statements: Vec<(String, Trace)>,
     handlers: u32,
     /// A lock (or table, ...) whose name was not a literal: only a release of all ends the pin.
     unknown_locks: u32,
@@ -276,17 +287,18 @@ impl Pins {
         self.end(PinReason::UserLock);
     }
 
-    /// PREPARE name FROM ...; `is_traceless` when its text is known to leave nothing behind that a session would have to know of.
-    pub fn statement_prepared(&mut self, name: String, is_traceless: bool, now_ms: u64, digest: u64) {
+    /// PREPARE name FROM ...
+    pub fn statement_prepared(&mut self, name: String, trace: Trace, now_ms: u64, digest: u64) {
         let statements = &mut self.names().statements;
         statements.retain(|(known, _)| *known != name);
-        statements.push((name, is_traceless));
+        statements.push((name, trace));
         self.begin(PinReason::TextPrepare, now_ms, digest);
     }
 
-    /// Whether this statement is there and its text known to leave nothing behind.
-    pub fn is_traceless(&self, name: &str) -> bool {
-        self.names.as_ref().is_some_and(|names| names.statements.iter().any(|(known, traceless)| known == name && *traceless))
+    /// What an EXECUTE of this statement leaves behind.
+    pub fn trace_of(&self, name: &str) -> Trace {
+        let found = self.names.as_ref().and_then(|names| names.statements.iter().find(|(known, _)| known == name));
+        found.map_or(Trace::Anything, |(_, trace)| *trace)
     }
 
     /// DEALLOCATE PREPARE name.

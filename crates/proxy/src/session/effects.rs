@@ -9,7 +9,7 @@ use super::settle::counts_found_rows;
 use super::tableless::reads_table;
 use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
-use crate::pins::PinReason;
+use crate::pins::{PinReason, Trace};
 use crate::reframe::{ReplyFacts, TrackFilter};
 use crate::safety::Safety;
 use crate::state::{RESULTS_COLLATION, Text};
@@ -435,7 +435,7 @@ impl Session {
             Kind::LockTables | Kind::FlushReadLock if !failed => self.pins.begin(PinReason::LockTables, now, digest),
             Kind::UnlockTables if !failed => self.pins.end(PinReason::LockTables),
             Kind::Prepare if !failed => match sql::prepared_name(sql, self.lex) {
-                Some(name) => self.pins.statement_prepared(name, self.is_traceless(sql), now, digest),
+                Some(name) => self.pins.statement_prepared(name, self.trace_of(sql), now, digest),
                 None => self.pin(PinReason::SessionState, analysis),
             },
             Kind::Deallocate if !failed || reply.error == Some(UNKNOWN_STATEMENT) => {
@@ -447,6 +447,7 @@ impl Session {
             Kind::SetTransaction if !failed => self.pin(PinReason::NextTransaction, analysis),
             Kind::SetRole if !failed => self.pin(PinReason::Role, analysis),
             Kind::Execute => self.note_dynamic(sql, analysis, reply),
+            Kind::Compound if mentions_role(sql) => self.pin(PinReason::Role, analysis),
             Kind::Xa => self.note_xa(sql, analysis, failed),
             Kind::Handler if !failed => match handler_verb(sql) {
                 HandlerVerb::Open => self.pins.handler_opened(now, digest),
@@ -549,21 +550,25 @@ impl Session {
         }
     }
 
-    /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes.
+    /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes, nor of roles.
     fn note_dynamic(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        let is_traceless = match sql::prepared_name(sql, self.lex) {
-            Some(name) => self.pins.is_traceless(&name) || reply.error == Some(UNKNOWN_STATEMENT),
-            None => self.is_traceless(sql),
+        let trace = match sql::prepared_name(sql, self.lex) {
+            Some(_) if reply.error == Some(UNKNOWN_STATEMENT) => Trace::Nothing,
+            Some(name) => self.pins.trace_of(&name),
+            None => self.trace_of(sql),
         };
-        if !is_traceless {
+        if trace != Trace::Nothing {
             self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
             self.pin(PinReason::SessionState, analysis);
         }
+        if trace == Trace::Anything {
+            self.pin(PinReason::Role, analysis);
+        }
     }
 
-    /// Is the text that this PREPARE or EXECUTE IMMEDIATE gives known, and one that leaves nothing behind?
-    fn is_traceless(&self, sql: &[u8]) -> bool {
-        let Some(text) = sql::dynamic_text(sql, self.lex) else { return false };
+    /// What the text that this PREPARE or EXECUTE IMMEDIATE gives leaves behind.
+    fn trace_of(&self, sql: &[u8]) -> Trace {
+        let Some(text) = sql::dynamic_text(sql, self.lex) else { return Trace::Anything };
         let analysis = sql::analyze(&text, self.lex);
         let tracing = Facts::USER_VARIABLE_ASSIGN
             | Facts::GET_LOCK
@@ -572,9 +577,16 @@ impl Session {
             | Facts::MULTI
             | Facts::LAST_INSERT_ID_SET
             | Facts::UNKNOWN_FUNCTION;
-        let known =
-            matches!(analysis.kind, Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain);
-        known && !analysis.facts.intersects(tracing)
+        match analysis.kind {
+            _ if mentions_role(&text) => Trace::Anything,
+            Kind::Call | Kind::Compound => Trace::Anything,
+            Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain
+                if !analysis.facts.intersects(tracing) =>
+            {
+                Trace::Nothing
+            }
+            _ => Trace::State,
+        }
     }
 
     /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
@@ -654,6 +666,11 @@ impl Session {
         (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (0, 0);
         self.pins.end(PinReason::AutoIncrementDelay);
     }
+}
+
+/// Whether a text may say SET ROLE.
+fn mentions_role(sql: &[u8]) -> bool {
+    sql.windows(4).any(|word| word.eq_ignore_ascii_case(b"role"))
 }
 
 /// What servers track when nobody changed it.
