@@ -220,6 +220,21 @@ impl Backend {
         self.collect(ReplyKind::Results, false, pool).await
     }
 
+    /// Sends statements of our own together, and reads the reply to each.
+    pub async fn query_all<S: AsRef<str>>(&mut self, statements: &[S], pool: &BufferPool) -> io::Result<Vec<Collected>> {
+        let mut out = Vec::with_capacity(512);
+        for sql in statements {
+            put_query(&mut out, sql.as_ref().as_bytes(), self.core.caps);
+        }
+        self.link.start_command();
+        self.link.write_all(&out).await?;
+        let mut replies = Vec::with_capacity(statements.len());
+        for _ in statements {
+            replies.push(self.collect(ReplyKind::Results, false, pool).await?);
+        }
+        Ok(replies)
+    }
+
     /// Chooses a schema.
     pub async fn init_db(&mut self, schema: &Text, pool: &BufferPool) -> io::Result<Collected> {
         self.send(Command::InitDb, schema).await?;
@@ -337,4 +352,22 @@ pub fn put_query(out: &mut Vec<u8>, sql: &[u8], caps: Capabilities) {
 /// A peer that breaks the protocol.
 pub fn invalid(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
+}
+
+/// Replies for unit tests.
+#[cfg(test)]
+pub mod made {
+    use super::{Collected, ServerError};
+
+    /// One row of these values.
+    pub fn row(values: &[&str]) -> Collected {
+        let mut row = Vec::new();
+        values.iter().for_each(|value| wire::codec::put_lenenc_bytes(&mut row, value.as_bytes()));
+        Collected { rows: vec![row], ..Collected::default() }
+    }
+
+    /// An error.
+    pub fn error(code: u16) -> Collected {
+        Collected { error: Some(ServerError { code, sqlstate: *b"HY000", message: Vec::new() }), ..Collected::default() }
+    }
 }

@@ -112,7 +112,6 @@ impl Exchange<'_> {
                     let payload = payload.to_vec();
                     self.input.consume(packet::HEADER + len);
                     *self.seq = seq.wrapping_add(1);
-                    self.link.answer();
                     return Ok(payload);
                 }
                 self.input.reserve(packet::HEADER + len, pool);
@@ -314,7 +313,7 @@ async fn log_in(
     };
     let proven = prove(worker, lane, (&greeting.plugin, &greeting.scramble), caps, response, login.exchange()).await?;
     if caps.contains(Capabilities::COMPRESS) {
-        login.link.compress(Compression::new(Method::Zlib { level: 6 }, false));
+        login.link.compress(Compression::new(Method::Zlib { level: 6 }));
     }
     let _ = worker.shared.info.set(info.clone());
     let info = Arc::new(info);

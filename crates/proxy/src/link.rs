@@ -15,8 +15,6 @@ use wire::packet::{self, HEADER};
 pub struct Compression {
     compressor: Compressor,
     decompressor: Decompressor,
-    /// True towards clients: frames of an answer go on with the question's numbers.
-    answers: bool,
     raw: Buffer,
     /// Unpacked and not yet read: from `plain_at` on.
     plain: Vec<u8>,
@@ -30,12 +28,11 @@ pub struct Compression {
 
 impl Compression {
     /// Fresh state, for use right after the authentication's OK.
-    pub fn new(method: Method, answers: bool) -> Box<Self> {
+    pub fn new(method: Method) -> Box<Self> {
         let (compressor, decompressor) = (Compressor::new(method), Decompressor::new(method));
         Box::new(Self {
             compressor,
             decompressor,
-            answers,
             raw: Buffer::default(),
             plain: Vec::new(),
             plain_at: 0,
@@ -56,7 +53,7 @@ impl Compression {
     /// Towards a server each command is a frame of its own: while it answers one it forgets what else was in the frame.
     fn pack(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.forget_sent();
-        if !std::mem::take(&mut self.begins) || self.answers {
+        if !std::mem::take(&mut self.begins) {
             return self.compressor.compress(bytes, &mut self.out).map_err(invalid);
         }
         let mut rest = bytes;
@@ -105,9 +102,8 @@ impl Compression {
         self.decompressor.feed(frame, &mut self.plain)?;
         let len = frame.len();
         self.raw.consume(len);
-        if self.answers {
-            self.compressor.set_seq(self.decompressor.next_seq());
-        }
+        // What is sent next answers it, unless it begins with a command.
+        self.compressor.set_seq(self.decompressor.next_seq());
         Ok(true)
     }
 }
@@ -271,17 +267,9 @@ impl Link {
         self.compression.is_none()
     }
 
-    /// What is sent next answers what was received: compressed sequence ids go on from there.
-    pub fn answer(&mut self) {
-        if let Some(c) = self.compression.as_mut() {
-            c.compressor.set_seq(c.decompressor.next_seq());
-        }
-    }
-
     /// A new command begins: compressed sequence ids start again at 0.
     pub fn start_command(&mut self) {
         if let Some(c) = self.compression.as_mut() {
-            c.compressor.reset();
             c.decompressor.reset();
             c.begins = true;
         }

@@ -53,8 +53,8 @@ pub struct Place<'a> {
 impl Place<'_> {
     fn with(&self, text: &[u8]) -> Box<[u8]> {
         let server = self.server.map_or(u64::MAX, |server| server as u64);
-        let numbers = [&self.hostgroup.0.to_le_bytes()[..], &server.to_le_bytes()].concat();
-        [&numbers, self.version.as_bytes(), &[0], self.user.as_bytes(), &[0], text].concat().into()
+        let (hostgroup, server) = (self.hostgroup.0.to_le_bytes(), server.to_le_bytes());
+        [&hostgroup[..], &server, self.version.as_bytes(), &[0], self.user.as_bytes(), &[0], text].concat().into()
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use model::ConfigError;
-use model::config::{Column, ColumnDefault, Config, Field, Row, TABLES, Table, check_keys, ddl, operator_tables};
+use model::config::{Column, ColumnDefault, Config, Field, Row, TABLES, Table, check_keys, ddl, operator_tables, text};
 use model::settings::{AdminVariables, MysqlVariables};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -42,7 +42,9 @@ pub fn look_through(db: &Connection) -> Result<(Config, Vec<ConfigError>), Admin
     }
     if stored_ddl(db, "disk", "global_variables")?.is_some() {
         for module in [MysqlVariables::MODULE, AdminVariables::MODULE] {
-            rows::read_known_variables(db, "disk", module, &mut config, &mut errors)?;
+            // Names that are not known, or not ours to set, are passed over.
+            let is_known = |name: &str| model::Setting::by_full_name(name).is_some_and(|setting| !text::is_read_only(setting));
+            rows::read_variables(db, "disk", module, is_known, &mut config, &mut errors)?;
         }
     }
     Ok((config, errors))

@@ -33,7 +33,8 @@ pub fn read(db: &Connection, schema: &str, parts: &[Part], base: &Config) -> Res
             config.tables.insert(table.name, rows);
         }
         if let Some(module) = part.variables {
-            read_variables(db, schema, module, &mut config, &mut errors)?;
+            let is_ours = |name: &str| !name.eq_ignore_ascii_case("admin-version");
+            read_variables(db, schema, module, is_ours, &mut config, &mut errors)?;
         }
     }
     if errors.is_empty() { Ok(config) } else { Err(AdminError::Config(errors)) }
@@ -61,20 +62,16 @@ fn each_row(db: &Connection, schema: &str, table: &'static Table, mut act: impl 
     Ok(())
 }
 
-fn read_variables(
+/// Takes over the stored variables of a module that are `wanted`.
+pub(super) fn read_variables(
     db: &Connection,
     schema: &str,
     module: &str,
+    wanted: impl Fn(&str) -> bool,
     config: &mut Config,
     errors: &mut Vec<ConfigError>,
 ) -> Result<(), AdminError> {
-    let stored = variables(db, schema, module)?;
-    take_variables(stored.into_iter().filter(|(name, _)| !name.eq_ignore_ascii_case("admin-version")), module, config, errors);
-    Ok(())
-}
-
-fn take_variables(stored: impl Iterator<Item = (String, Vec<u8>)>, module: &str, config: &mut Config, errors: &mut Vec<ConfigError>) {
-    for (name, value) in stored {
+    for (name, value) in variables(db, schema, module)?.into_iter().filter(|(name, _)| wanted(name)) {
         let text = String::from_utf8_lossy(&value);
         let outcome = match module {
             MysqlVariables::MODULE => config.mysql.set(&name, &text),
@@ -85,18 +82,6 @@ fn take_variables(stored: impl Iterator<Item = (String, Vec<u8>)>, module: &str,
             errors.push(ConfigError::new(at, "", ErrorKind::Setting(error)));
         }
     }
-}
-
-/// The same for a database of any version: names that are not known, or not ours to set, are passed over.
-pub(super) fn read_known_variables(
-    db: &Connection,
-    schema: &str,
-    module: &str,
-    config: &mut Config,
-    errors: &mut Vec<ConfigError>,
-) -> Result<(), AdminError> {
-    let is_known = |name: &str| model::Setting::by_full_name(name).is_some_and(|setting| !text::is_read_only(setting));
-    take_variables(variables(db, schema, module)?.into_iter().filter(|(name, _)| is_known(name)), module, config, errors);
     Ok(())
 }
 

@@ -34,7 +34,7 @@ impl Whose {
     /// How its connection is opened, where that is not as all others are.
     fn raw(&self) -> Option<&Raw> {
         match self {
-            Self::Only(waiter) => waiter.raw.as_ref(),
+            Self::Only(waiter) => waiter.wish.raw.as_ref(),
             Self::Anybodys => None,
         }
     }
@@ -106,7 +106,10 @@ impl HostgroupPool {
                 return;
             }
             // Those for whom one is being opened are not the next.
-            let opening = self.waiters.borrow().iter().filter(|w| w.is_opening.get()).count();
+            let opening = match self.loners.get() {
+                0 => 0,
+                _ => self.waiters.borrow().iter().filter(|w| w.is_opening.get()).count(),
+            };
             let Some(waiter) = self.next_wanting(self.connecting.get().saturating_sub(opening)) else { return };
             if !self.start_connect(worker, &waiter, have) {
                 return;
@@ -137,19 +140,19 @@ impl HostgroupPool {
     fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>, have: usize) -> bool {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;
-        let Some(index) = self.choose(worker, waiter.needs, |s| !s.is_backing_off(now_ms) && !s.is_full()) else {
+        let Some(index) = self.choose(worker, waiter.wish.needs, |s| !s.is_backing_off(now_ms) && !s.is_full()) else {
             self.make_room(worker, waiter, now_ms);
             return false;
         };
         // Many who wait for few mean load that more connections serve better; a single one can wait for a moment.
         let crowded = self.waiters.borrow().len() * 2 > have;
         let delay = self.settings.borrow().connection_growth_delay_us;
-        if waiter.needs.takes_used() && have > 0 && !crowded && now_us.saturating_sub(waiter.since_us) < delay {
+        if waiter.wish.needs.takes_used() && have > 0 && !crowded && now_us.saturating_sub(waiter.since_us) < delay {
             return false;
         }
         let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };
-        let whose = if waiter.needs.takes_used() { Whose::Anybodys } else { Whose::Only(Rc::clone(waiter)) };
-        self.spawn_connect(worker, &server, &waiter.lane, waiter.collation, whose, now_us)
+        let whose = if waiter.is_loner() { Whose::Only(Rc::clone(waiter)) } else { Whose::Anybodys };
+        self.spawn_connect(worker, &server, &waiter.lane, waiter.wish.collation, whose, now_us)
     }
 
     /// Starts one connect as far as the limits allow; false when they do not.
@@ -269,7 +272,7 @@ impl HostgroupPool {
     /// The login can never succeed for those who wait in this lane; one as a client logged in fails for that client alone.
     fn fail(&self, worker: &Worker, lane: &Lane, whose: &Whose, error: impl Fn() -> AcquireError) {
         let fails = |waiter: &Rc<Waiter>| match whose {
-            Whose::Only(only) if only.raw.is_some() => Rc::ptr_eq(waiter, only),
+            Whose::Only(only) if only.wish.raw.is_some() => Rc::ptr_eq(waiter, only),
             Whose::Only(_) | Whose::Anybodys => waiter.lane.key == lane.key,
         };
         let (failed, rest): (VecDeque<_>, VecDeque<_>) = self.waiters.take().into_iter().partition(fails);
@@ -287,7 +290,7 @@ impl HostgroupPool {
         for server in full {
             let lanes = self.lanes.borrow().clone();
             // Its own lane's idle backends stand in the way of one that wants none of them.
-            let others = lanes.iter().filter(|l| l.key != waiter.lane.key || !waiter.needs.takes_used());
+            let others = lanes.iter().filter(|l| l.key != waiter.lane.key || !waiter.wish.needs.takes_used());
             if let Some(evicted) = others.filter_map(|l| l.take_oldest(server.index)).next() {
                 drop(evicted);
                 worker.pool_wakeup.notify_one();

@@ -79,9 +79,7 @@ impl Wish {
 /// One session's place in the queue.
 struct Waiter {
     lane: Rc<Lane>,
-    needs: Needs,
-    collation: u8,
-    raw: Option<Raw>,
+    wish: Wish,
     /// A connection of its own is being opened for it.
     is_opening: Cell<bool>,
     since_us: u64,
@@ -95,18 +93,23 @@ struct Waiter {
 impl Waiter {
     /// Whether this backend will do, which others have used.
     fn takes(&self, backend: &Backend) -> bool {
-        self.needs.takes_used() && self.lane.key == backend.core.lane && self.needs.accept(&backend.core.server)
+        self.wish.needs.takes_used() && self.lane.key == backend.core.lane && self.wish.needs.accept(&backend.core.server)
+    }
+
+    /// Whether it takes no connection that others have used.
+    fn is_loner(&self) -> bool {
+        !self.wish.needs.takes_used()
     }
 
     /// Whether closing a connection to this server lets one be opened for it, which nobody else would lend it.
     fn wants_room_on(&self, server: &ServerShared, now_ms: u64) -> bool {
-        self.raw.is_some()
+        self.wish.raw.is_some()
             && !self.is_opening.get()
             && !self.waits_for_its_own()
             && server.is_full()
             && server.is_usable(now_ms)
             && !server.is_backing_off(now_ms)
-            && self.needs.accept(server)
+            && self.wish.needs.accept(server)
     }
 
     /// Whether it waits for its user's own connections only: there may be no more of them.
@@ -135,6 +138,8 @@ pub struct HostgroupPool {
     /// Whether any lane's user is limited: what is rare is looked for only where it can be.
     has_limits: Cell<bool>,
     connecting: Cell<usize>,
+    /// Requests for connections that nobody else has used: what concerns only them is looked for only while there are any.
+    loners: Cell<usize>,
     /// Told when servers were laid out anew: connects to those that are out are given up.
     laid_out: Notify,
 }
@@ -164,9 +169,10 @@ impl Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
+        self.pool.loners.set(self.pool.loners.get() - usize::from(self.waiter.is_loner()));
         match self.waiter.outcome.replace(Outcome::Taken) {
             Outcome::Waiting => self.pool.leave_queue(&self.worker, &self.waiter),
-            Outcome::Ready(backend) if self.waiter.raw.is_some() => {
+            Outcome::Ready(backend) if self.waiter.wish.raw.is_some() => {
                 drop(backend);
                 self.pool.grow(&self.worker);
             }
@@ -190,6 +196,7 @@ impl HostgroupPool {
             waiters: RefCell::default(),
             has_limits: Cell::new(false),
             connecting: Cell::new(0),
+            loners: Cell::new(0),
             laid_out: Notify::new(),
         })
     }
@@ -235,10 +242,10 @@ impl HostgroupPool {
     /// Gives one who waits an idle backend, if there is one: backends can be idle while somebody waits when their server was
     /// out, or the hostgroup held.
     fn serve_from_idle(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>) -> bool {
-        if !waiter.needs.takes_used() {
+        if !waiter.wish.needs.takes_used() {
             return false;
         }
-        let Some(backend) = self.take_idle(worker, &waiter.lane, &State::default(), waiter.needs) else { return false };
+        let Some(backend) = self.take_idle(worker, &waiter.lane, &State::default(), waiter.wish.needs) else { return false };
         self.waiters.borrow_mut().retain(|w| !Rc::ptr_eq(w, waiter));
         waiter.finish(Outcome::Ready(Box::new(backend)));
         true
@@ -322,13 +329,10 @@ impl HostgroupPool {
     /// Queues for a backend until `deadline_us` (process clock), in line since `turn_us`. Whoever has lost one in a transaction
     /// is in line since that began.
     pub fn enqueue(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, wish: Wish, turn_us: u64, deadline_us: u64) -> Acquire {
-        let Wish { needs, collation, raw } = wish;
         let since_us = worker.shared.clock.now_us();
         let waiter = Rc::new(Waiter {
             lane: Rc::clone(lane),
-            needs,
-            collation,
-            raw,
+            wish,
             is_opening: Cell::new(false),
             since_us,
             turn_us,
@@ -336,6 +340,7 @@ impl HostgroupPool {
             outcome: RefCell::new(Outcome::Waiting),
             waker: RefCell::new(None),
         });
+        self.loners.set(self.loners.get() + usize::from(waiter.is_loner()));
         let place = self.waiters.borrow().partition_point(|other| other.turn_us <= turn_us);
         self.waiters.borrow_mut().insert(place, Rc::clone(&waiter));
         worker.counters.waits.set(worker.counters.waits.get() + 1);
@@ -379,7 +384,7 @@ impl HostgroupPool {
         }
         let (server, now_ms) = (&backend.core.server, worker.shared.clock.now_ms());
         let position = self.waiters.borrow().iter().position(|w| w.takes(&backend) || w.wants_room_on(server, now_ms));
-        if position.is_some_and(|i| self.waiters.borrow().get(i).is_some_and(|w| w.raw.is_some())) {
+        if position.is_some_and(|i| self.waiters.borrow().get(i).is_some_and(|w| w.wish.raw.is_some())) {
             drop(backend);
             return self.grow(worker);
         }
@@ -443,7 +448,7 @@ impl HostgroupPool {
     /// their users' own connections.
     fn first_in_line(&self, lane: Option<&Lane>) -> Option<Rc<Waiter>> {
         let is_own = |w: &Waiter| lane.is_some_and(|lane| w.lane.key.user.name == lane.key.user.name);
-        let is_in_line = |w: &Waiter| w.needs.takes_used() && (!self.has_limits.get() || !w.waits_for_its_own() || is_own(w));
+        let is_in_line = |w: &Waiter| w.wish.needs.takes_used() && (!self.has_limits.get() || !w.waits_for_its_own() || is_own(w));
         self.waiters.borrow().iter().find(|w| is_in_line(w)).cloned()
     }
 
@@ -451,8 +456,11 @@ impl HostgroupPool {
     /// for whom it would be closed.
     fn oldest_us(&self, worker: &Worker, lane: Option<&Lane>) -> u64 {
         let in_line = self.first_in_line(lane).map_or(NOBODY, |w| w.turn_us);
+        if self.loners.get() == 0 {
+            return in_line;
+        }
         let (now_ms, servers, waiters) = (worker.shared.clock.now_ms(), self.servers.borrow(), self.waiters.borrow());
-        let wants_room = |w: &&Rc<Waiter>| w.raw.is_some() && servers.iter().any(|s| w.wants_room_on(s, now_ms));
+        let wants_room = |w: &&Rc<Waiter>| w.wish.raw.is_some() && servers.iter().any(|s| w.wants_room_on(s, now_ms));
         in_line.min(waiters.iter().find(wants_room).map_or(NOBODY, |w| w.turn_us))
     }
 
@@ -463,7 +471,7 @@ impl HostgroupPool {
             return;
         }
         for lane in self.lanes.borrow().iter().filter(|lane| lane.limit() > 0) {
-            let is_own = |w: &&Rc<Waiter>| w.needs.takes_used() && w.lane.key.user.name == lane.key.user.name;
+            let is_own = |w: &&Rc<Waiter>| w.wish.needs.takes_used() && w.lane.key.user.name == lane.key.user.name;
             let since = self.waiters.borrow().iter().find(is_own).map_or(NOBODY, |w| w.turn_us);
             lane.quota.queue.set_oldest(worker.index, since);
         }

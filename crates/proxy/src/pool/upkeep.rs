@@ -77,7 +77,7 @@ impl HostgroupPool {
         if let Some(server) = usable.iter().find(|s| s.is_suspect(now_ms)) {
             return format!("{}:{} refuses writes and was not looked at since", server.key.host, server.key.port);
         }
-        if !usable.iter().any(|s| waiter.needs.accept(s)) {
+        if !usable.iter().any(|s| waiter.wish.needs.accept(s)) {
             return "every server of the hostgroup is further behind than the statement's max_lag_ms".into();
         }
         if waiter.waits_for_its_own() {

@@ -4,6 +4,7 @@ use super::Session;
 use super::acquire::Fault;
 use super::effects::TRACK_GTIDS;
 use super::end::End;
+use super::login::host_of;
 use crate::entry::Limits;
 use crate::link::Compression;
 use crate::state::Text;
@@ -24,7 +25,7 @@ const SCHEMA_CHECK: Duration = Duration::from_millis(1000);
 impl Session {
     /// The client's address, as accounts name it.
     pub(super) fn host(&self) -> String {
-        self.peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string())
+        host_of(self.peer)
     }
 
     /// State after a login (or COM_CHANGE_USER): character set, schema, limits.
@@ -189,6 +190,6 @@ impl Session {
         } else {
             return;
         };
-        self.front.compress(Compression::new(method, true));
+        self.front.compress(Compression::new(method));
     }
 }

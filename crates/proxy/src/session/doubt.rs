@@ -18,7 +18,7 @@ use super::leave::{TRANSACTION, WISHES};
 use super::relay::Outgoing;
 use super::retry::Patience;
 use super::sync::Ahead;
-use crate::backend::{Backend, Collected, ServerError, put_query};
+use crate::backend::{Backend, Collected, ServerError};
 use crate::buffer::BufferPool;
 use crate::counters::count;
 use crate::labels::Label;
@@ -29,7 +29,6 @@ use std::time::Duration;
 use wire::codec::Reader;
 use wire::flags::StatusFlags;
 use wire::message::{OK, OkPacket};
-use wire::reply::ReplyKind;
 
 /// The server was lost, and the transaction was not applied: as where a server had to be left.
 const NOT_APPLIED: u16 = 9004;
@@ -358,27 +357,23 @@ impl Session {
 
 /// Owns the GTID, waiting for who has it, and then asks: nobody but this session can bring it about from then on.
 async fn ask(backend: &mut Backend, label: &Label, opening: Opening, pool: &BufferPool) -> io::Result<Finding> {
-    let questions = [
-        Some(set_to(label)),
-        (opening == Opening::Begin).then(|| "BEGIN".to_owned()),
-        Some(format!("SELECT GTID_SUBSET('{label}',@@GLOBAL.gtid_executed),@@GLOBAL.read_only")),
-        Some(format!(
-            "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
-             WHERE SERVICE_STATE<>'OFF' OR GTID_SUBSET('{label}',RECEIVED_TRANSACTION_SET)"
-        )),
-    ];
-    let mut out = Vec::with_capacity(512);
-    for sql in questions.iter().flatten() {
-        put_query(&mut out, sql.as_bytes(), backend.core.caps);
+    let mut statements = vec![set_to(label)];
+    if opening == Opening::Begin {
+        statements.push("BEGIN".to_owned());
     }
-    backend.link.start_command();
-    backend.link.write_all(&out).await?;
-    let mut replies = Vec::with_capacity(questions.len());
-    for _ in questions.iter().flatten() {
-        replies.push(backend.collect(ReplyKind::Results, false, pool).await?);
-    }
+    statements.push(format!("SELECT GTID_SUBSET('{label}',@@GLOBAL.gtid_executed),@@GLOBAL.read_only"));
+    statements.push(format!(
+        "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
+         WHERE SERVICE_STATE<>'OFF' OR GTID_SUBSET('{label}',RECEIVED_TRANSACTION_SET)"
+    ));
+    Ok(found(&exchange(backend, &statements, pool).await?))
+}
+
+/// Has a server answer these together; its diagnostics are theirs from then on.
+pub async fn exchange(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
+    let replies = backend.query_all(statements, pool).await?;
     backend.core.has_warnings = true;
-    Ok(found(&replies))
+    Ok(replies)
 }
 
 /// What the answers say: to the SET, perhaps a BEGIN, then what is there, then what may still come.
@@ -415,16 +410,7 @@ pub fn numbers(reply: &Collected) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn row(values: &[&str]) -> Collected {
-        let mut row = Vec::new();
-        values.iter().for_each(|value| wire::codec::put_lenenc_bytes(&mut row, value.as_bytes()));
-        Collected { rows: vec![row], ..Collected::default() }
-    }
-
-    fn error(code: u16) -> Collected {
-        Collected { error: Some(ServerError { code, sqlstate: *b"HY000", message: Vec::new() }), ..Collected::default() }
-    }
+    use crate::backend::made::{error, row};
 
     fn finding(there: Collected, coming: Collected) -> Finding {
         found(&[Collected::default(), Collected::default(), there, coming])

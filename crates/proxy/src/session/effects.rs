@@ -4,20 +4,17 @@ use super::Session;
 use super::charsets;
 use super::command::Incoming;
 use super::facts::InsertId;
-use super::guard::guarded;
 use super::settle::counts_found_rows;
 use super::tableless::reads_table;
 use crate::backend::Tracking;
-use crate::memory::{Change, SetEffect};
 use crate::pins::{PinReason, Trace};
 use crate::reframe::{ReplyFacts, TrackFilter};
 use crate::safety::Safety;
 use crate::state::{RESULTS_COLLATION, Text};
 use model::snapshot::RuleMultiplex;
-use sql::{Analysis, Assignment, Facts, Kind, LockCall, Target, Value};
+use sql::{Analysis, Facts, Kind, LockCall, Target, Value};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
-use wire::codec::Reader;
 use wire::flags::StatusFlags;
 
 /// ER_UNKNOWN_STMT_HANDLER: there is none of that name (any more, after a PREPARE that failed).
@@ -30,7 +27,7 @@ pub const TRACK_GTIDS: &str = "session_track_gtids";
 const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
 
 /// Session variables that act once, or on the connection itself: they are not carried but pin.
-const UNCARRIED: &[&str] = &[
+pub(super) const UNCARRIED: &[&str] = &[
     "insert_id",
     "rand_seed1",
     "rand_seed2",
@@ -129,7 +126,7 @@ impl Session {
         }
     }
 
-    fn note_variable(&mut self, name: &str, value: &[u8], sql: &[u8], analysis: &Analysis) {
+    pub(super) fn note_variable(&mut self, name: &str, value: &[u8], sql: &[u8], analysis: &Analysis) {
         match name {
             // MariaDB tells of the proxy's own settings once more with the next reply.
             "last_insert_id" | "identity" if !matches!(analysis.kind, Kind::Set) => {}
@@ -196,157 +193,6 @@ impl Session {
         }
     }
 
-    /// A server refused what the session has set: what this SET assigns anew need not be brought to it before.
-    pub(super) fn make_way_for(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
-        if analysis.facts.intersects(Facts::SYSTEM_VARIABLE | Facts::MULTI) {
-            return;
-        }
-        for assignment in sql::parse_set(self.sql_text(command, start), self.lex).unwrap_or_default() {
-            match assignment.target {
-                Target::Session(name) => self.state.variables.set(&name, None),
-                Target::Names { .. } | Target::CharacterSet(_) => {
-                    self.state.variables.set("collation_connection", None);
-                    self.state.variables.set(RESULTS_COLLATION, None);
-                }
-                _ => {}
-            }
-        }
-        self.facts.is_refused = false;
-    }
-
-    /// Is there something to learn from the statement that the tracker does not tell?
-    pub(super) fn teaches(analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let sets = analysis.kind == Kind::Set || analysis.facts.contains(Facts::MULTI);
-        sets || lost_schema(reply) || !reply.variables.is_empty() && charsets::changed_by(reply)
-    }
-
-    /// After a SET: learns what the tracker does not tell. Answers those variables; None when something is not known, so
-    /// that the statement's effect cannot be repeated.
-    pub(super) async fn learn_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Option<Vec<Change>> {
-        let mut untold = self.untold(sql, analysis, reply);
-        let mut forgets = !untold.is_empty() && self.is_on(Flavor::MySql);
-        if lost_schema(reply) {
-            // It has become the session's collation_server, which servers do not tell.
-            untold.push("collation_database".to_owned());
-            forgets = true;
-        }
-        if forgets && reply.warnings > 0 && !self.keep_warnings().await {
-            self.pin(PinReason::SessionState, analysis);
-            return None;
-        }
-        let untold = if untold.is_empty() { Some(Vec::new()) } else { self.ask_for_variables(&untold).await };
-        let Some(untold) = untold else {
-            self.pin(PinReason::SessionState, analysis);
-            return None;
-        };
-        for (name, value) in &untold {
-            self.note_variable(name, value, sql, analysis);
-        }
-        let charsets_changed = charsets::changed_by(reply) || untold.iter().any(|(name, _)| charsets::is_one(name));
-        if charsets_changed && !self.learn_charsets(reply).await {
-            return None;
-        }
-        Some(untold)
-    }
-
-    /// Remembers what a SET in text did, so that it can be answered without a server.
-    pub(super) fn remember_set(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, untold: &[Change]) {
-        let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
-        let did = reply.error.is_none() && !(reply.variables.is_empty() && untold.is_empty());
-        if did && plain && analysis.kind == Kind::Set && reply.warnings == 0 && self.state_is_ordinary() {
-            let effect = sql::parse_set(sql, self.lex).and_then(|all| self.repeatable_effect(&all, reply, untold));
-            if let Some((effect, info)) = effect.zip(self.pool.one_version()) {
-                self.worker.memory.borrow_mut().learn_set(&self.place(&info), sql, effect);
-            }
-        }
-    }
-
-    /// Variables that the statement set and the server did not tell of: MariaDB says nothing after `SET @@name = ...`, and while
-    /// the client's own tracking settings are there, only what the client tracks is told.
-    fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
-        let clients = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
-        let may_be_silent = clients || self.is_on(Flavor::MariaDb) && !self.tracks_nothing();
-        if !may_be_silent || reply.error.is_some() && !analysis.facts.contains(Facts::MULTI) {
-            return Vec::new();
-        }
-        let statements = match analysis.facts.contains(Facts::MULTI) {
-            true => sql::split(sql, self.lex).collect(),
-            false => vec![sql],
-        };
-        let assignments = statements.into_iter().filter_map(|one| sql::parse_set(one, self.lex)).flatten();
-        let names = assignments.filter_map(|assignment| match assignment.target {
-            Target::Session(name) => Some(name),
-            _ => None,
-        });
-        let told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
-        names.filter(|name| !told(name) && (clients || !name.starts_with("session_track_")) && is_plain_name(name)).collect()
-    }
-
-    /// Asks the held backend for session variables.
-    async fn ask_for_variables(&mut self, names: &[String]) -> Option<Vec<Change>> {
-        let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
-        let question = format!("SELECT {}", columns.join(","));
-        let backend = self.backend.as_mut()?;
-        let reply = guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await.ok()?;
-        let mut values = Reader::new(reply.rows.first()?);
-        let value = |name: &String| {
-            // NULL (0xfb) is no string.
-            let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
-            let value = match (name.as_str(), value.as_slice()) {
-                ("autocommit", b"1") => b"ON".to_vec(),
-                ("autocommit", b"0") => b"OFF".to_vec(),
-                _ => value,
-            };
-            (name.as_str().into(), value.into())
-        };
-        Some(names.iter().map(value).collect())
-    }
-
-    /// After a change of character sets: asks for them. False when there is no answer.
-    pub(super) async fn learn_charsets(&mut self, reply: &ReplyFacts) -> bool {
-        (reply.warnings == 0 || self.keep_warnings().await) && self.ask_for_charsets().await
-    }
-
-    /// Reads the statement's warnings before something else is asked, which makes the server forget them. False when they
-    /// cannot be had.
-    async fn keep_warnings(&mut self) -> bool {
-        if !self.facts.warnings_read {
-            self.facts.warnings_read = self.read_warnings().await.is_ok();
-        }
-        self.facts.warnings_read
-    }
-
-    /// What the statement would do in any session, if that depends on nothing else.
-    fn repeatable_effect(&self, all: &[Assignment], reply: &ReplyFacts, untold: &[Change]) -> Option<SetEffect> {
-        let constant = |v: &Value| matches!(v, Value::Literal(_) | Value::Word(_));
-        let known = |t: &Target| match t {
-            Target::Session(name) => {
-                !UNCARRIED.contains(&name.as_str()) && !matches!(name.as_str(), "timestamp" | "last_insert_id" | "identity")
-            }
-            Target::Names { .. } | Target::TransactionSession { .. } => true,
-            Target::CharacterSet(_) | Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
-        };
-        if !all.iter().all(|a| known(&a.target) && constant(&a.value)) {
-            return None;
-        }
-        let told: Vec<Change> = reply.variables.iter().map(|(n, v)| ((**n).into(), (**v).into())).collect();
-        // Whatever else the server tells of (the end of an earlier SET STATEMENT) is not this statement's doing.
-        let own = |name: &str| {
-            charsets::is_one(name)
-                || name.starts_with("tx_")
-                || name.starts_with("transaction_")
-                || all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == name))
-        };
-        if !told.iter().all(|(name, _)| own(name)) {
-            return None;
-        }
-        let mut changes: Vec<Change> = told.iter().chain(untold).filter(|(name, _)| !charsets::is_one(name)).cloned().collect();
-        for assignment in all {
-            changes.extend(self.charset_changes(charsets::decided_by(&assignment.target)?));
-        }
-        Some(SetEffect { told, changes })
-    }
-
     /// The session and its backend both have this value now.
     pub(super) fn set_variable(&mut self, name: &str, value: Option<&[u8]>) {
         self.state.variables.set(name, value);
@@ -399,7 +245,7 @@ impl Session {
         filter
     }
 
-    fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
+    pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
         if reason == PinReason::UserVariable && self.directions.multiplex == Some(RuleMultiplex::IgnoreVariables) {
             return;
         }
@@ -469,11 +315,11 @@ impl Session {
     }
 
     /// Is the backend at hand one of these?
-    fn is_on(&self, flavor: Flavor) -> bool {
+    pub(super) fn is_on(&self, flavor: Flavor) -> bool {
         self.backend.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
     }
 
-    fn tracks_nothing(&self) -> bool {
+    pub(super) fn tracks_nothing(&self) -> bool {
         self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::None)
     }
 
@@ -498,55 +344,6 @@ impl Session {
             "COMMIT" | "ROLLBACK" if !failed => self.pins.end(PinReason::Xa),
             "RECOVER" => {}
             _ => self.pin(PinReason::Xa, analysis),
-        }
-    }
-
-    /// SET: user variables, and what the tracker does not tell.
-    fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        let tracked = !self.tracks_nothing();
-        let Some(assignments) = sql::parse_set(sql, self.lex) else {
-            if !tracked || reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
-                self.pin(PinReason::SessionState, analysis);
-            }
-            return;
-        };
-        for a in assignments {
-            match (a.target, a.value) {
-                (Target::User(name), Value::Literal(literal)) => self.set_user_variable(&name, &literal),
-                (Target::User(_), _) => self.pin(PinReason::UserVariable, analysis),
-                (Target::Global(_) | Target::Persist(_), _) => {}
-                _ if tracked => {}
-                (Target::Session(name), Value::Literal(v) | Value::Word(v)) => {
-                    let value = v.trim_matches(|c| c == '\'' || c == '"').to_owned();
-                    self.set_variable(&name, Some(value.as_bytes()));
-                }
-                (Target::Session(name), Value::Default) => self.set_variable(&name, None),
-                (Target::Names { charset: Some(charset), collation }, _) => self.set_names(&charset, collation.as_deref()),
-                _ => self.pin(PinReason::SessionState, analysis),
-            }
-        }
-    }
-
-    fn set_user_variable(&mut self, name: &str, literal: &str) {
-        // NULL is kept too: a variable that was assigned is not one that never was.
-        let portable = charsets::portable(literal, self.lex, &self.state);
-        let value = Some(portable.as_deref().unwrap_or(literal).as_bytes());
-        self.state.user_variables.set(name, value);
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.state.user_variables.set(name, value);
-        }
-    }
-
-    /// SET NAMES on a server that does not tell.
-    fn set_names(&mut self, charset: &str, collation: Option<&str>) {
-        let flavor = self.backend.as_ref().map(|b| b.core.info.flavor);
-        for name in ["character_set_client", "character_set_connection", "character_set_results"] {
-            self.set_variable(name, Some(charset.as_bytes()));
-        }
-        let default = flavor.and_then(|f| wire::charset::default_of(f, charset)).map(|c| c.name);
-        if let Some(collation) = collation.or(default) {
-            self.set_variable("collation_connection", Some(collation.as_bytes()));
-            self.set_variable(RESULTS_COLLATION, Some(collation.as_bytes()));
         }
     }
 
@@ -580,11 +377,7 @@ impl Session {
         match analysis.kind {
             _ if mentions_role(&text) => Trace::Anything,
             Kind::Call | Kind::Compound => Trace::Anything,
-            Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain
-                if !analysis.facts.intersects(tracing) =>
-            {
-                Trace::Nothing
-            }
+            kind if changes_data_at_most(kind) && !analysis.facts.intersects(tracing) => Trace::Nothing,
             _ => Trace::State,
         }
     }
@@ -596,12 +389,7 @@ impl Session {
         }
         let stored_code =
             matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
-        let is_quiet = |kind| {
-            matches!(
-                kind,
-                Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Show | Kind::Explain
-            )
-        };
+        let is_quiet = |kind| kind == Kind::LoadData || changes_data_at_most(kind);
         let changes_nothing_itself = match analysis.facts.contains(Facts::MULTI) {
             true => sql::split(sql, self.lex).all(|one| is_quiet(sql::analyze(one, self.lex).kind)),
             false => is_quiet(analysis.kind),
@@ -680,23 +468,19 @@ fn variable_list(value: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(value).split(',').map(|v| v.trim().to_ascii_lowercase()).filter(|v| !v.is_empty()).collect()
 }
 
-fn is_plain_name(name: &str) -> bool {
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
-}
-
 fn contains_word(value: &[u8], word: &[u8]) -> bool {
     value.split(|b| *b == b',').any(|w| w.eq_ignore_ascii_case(word))
-}
-
-/// Has the session no schema any more? It was dropped.
-fn lost_schema(reply: &ReplyFacts) -> bool {
-    reply.error.is_none() && reply.schema.as_ref().is_some_and(|schema| schema.is_empty())
 }
 
 fn sets_default(sql: &[u8], lex: sql::LexMode) -> bool {
     let zero = |v: &Value| matches!(v, Value::Default) || matches!(v, Value::Literal(t) if t == "0");
     sql::parse_set(sql, lex)
         .is_some_and(|all| all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == "timestamp") && zero(&a.value)))
+}
+
+/// Kinds of statements that leave the session's state alone, but for what stored code does.
+fn changes_data_at_most(kind: Kind) -> bool {
+    matches!(kind, Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain)
 }
 
 /// A statement that changes nothing the session must note: the hot path ends here.
@@ -707,19 +491,7 @@ fn is_plain(analysis: &Analysis, reply: &ReplyFacts) -> bool {
         | Facts::CALC_FOUND_ROWS
         | Facts::MULTI
         | Facts::UNKNOWN_FUNCTION;
-    let quiet_kind = matches!(
-        analysis.kind,
-        Kind::Select
-            | Kind::Insert
-            | Kind::Update
-            | Kind::Delete
-            | Kind::Replace
-            | Kind::Show
-            | Kind::Explain
-            | Kind::Commit
-            | Kind::Begin
-            | Kind::Rollback
-    );
+    let quiet_kind = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Commit | Kind::Begin | Kind::Rollback);
     quiet_kind && !analysis.facts.intersects(loud) && reply.variables.is_empty() && reply.schema.is_none() && !reply.state_change
 }
 

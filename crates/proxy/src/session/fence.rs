@@ -13,13 +13,12 @@
 //!
 //! The member that was lost may be the one that is asked: then the connection owns the GTID there, after whoever had it.
 
-use super::doubt::{Finding, Opening, numbers};
+use super::doubt::{Finding, Opening, exchange, numbers};
 use super::label::set_to;
-use crate::backend::{Backend, Collected, put_query};
+use crate::backend::{Backend, Collected};
 use crate::buffer::BufferPool;
 use crate::labels::{Label, Labels};
 use std::io;
-use wire::reply::ReplyKind;
 
 /// Statements of the fence.
 const FENCE: usize = 3;
@@ -72,21 +71,6 @@ fn questions(label: &Label, lost_on: &str, asked: &str) -> [String; 3] {
     ]
 }
 
-async fn exchange(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
-    let mut out = Vec::with_capacity(1024);
-    for sql in statements {
-        put_query(&mut out, sql.as_bytes(), backend.core.caps);
-    }
-    backend.link.start_command();
-    backend.link.write_all(&out).await?;
-    let mut replies = Vec::with_capacity(statements.len());
-    for _ in statements {
-        replies.push(backend.collect(ReplyKind::Results, false, pool).await?);
-    }
-    backend.core.has_warnings = true;
-    Ok(replies)
-}
-
 /// What the answers say: to what went before, then to the questions.
 fn found(replies: &[Collected]) -> Finding {
     let [before @ .., there, coming, members] = replies else { return Finding::NotYet("no answer") };
@@ -111,17 +95,7 @@ fn found(replies: &[Collected]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::ServerError;
-
-    fn row(values: &[&str]) -> Collected {
-        let mut row = Vec::new();
-        values.iter().for_each(|value| wire::codec::put_lenenc_bytes(&mut row, value.as_bytes()));
-        Collected { rows: vec![row], ..Collected::default() }
-    }
-
-    fn error(code: u16) -> Collected {
-        Collected { error: Some(ServerError { code, sqlstate: *b"HY000", message: Vec::new() }), ..Collected::default() }
-    }
+    use crate::backend::made::{error, row};
 
     fn finding(there: &[&str], coming: &[&str], members: &[&str]) -> Finding {
         found(&[row(there), row(coming), row(members)])

@@ -16,9 +16,6 @@ impl Session {
         // The command is done with; what follows it in the input is the file.
         self.input.consume(command_len.min(self.input.len()));
         self.streamed_input = true;
-        if let Some(backend) = self.backend.as_mut() {
-            backend.link.answer();
-        }
         let mut server_seq = reframe.server_seq();
         let mut skip = 0_usize;
         let mut last = false;

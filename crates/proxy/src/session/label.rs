@@ -266,20 +266,9 @@ impl Session {
         let Some(backend) = self.backend.as_mut() else { return false };
         let is_labelled = backend.core.is_labelled;
         let statements: Vec<&str> = verb.into_iter().chain(is_labelled.then_some(AUTOMATIC)).collect();
-        let exchange = async {
-            let mut out = Vec::with_capacity(96);
-            for sql in &statements {
-                put_query(&mut out, sql.as_bytes(), backend.core.caps);
-            }
-            backend.link.start_command();
-            backend.link.write_all(&out).await?;
-            let mut all = true;
-            for _ in &statements {
-                all &= backend.collect(ReplyKind::Results, false, &self.worker.buffers).await?.error.is_none();
-            }
-            io::Result::Ok(all)
-        };
-        let done = guarded(&self.worker, &self.entry, exchange).await.unwrap_or(false);
+        let exchange = backend.query_all(&statements, &self.worker.buffers);
+        let replies = guarded(&self.worker, &self.entry, exchange).await;
+        let done = replies.is_ok_and(|replies| replies.iter().all(|reply| reply.error.is_none()));
         match self.backend.as_mut().filter(|_| done) {
             Some(backend) => backend.core.is_labelled = false,
             None => self.backend = None,

@@ -319,7 +319,7 @@ impl Login {
     }
 
     fn host(&self) -> String {
-        self.peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string())
+        host_of(self.peer)
     }
 
     async fn deny(&mut self, user: &[u8], with_password: bool) -> End {
@@ -437,6 +437,11 @@ impl Login {
         packet::put_packet(&mut out, &mut self.seq, payload);
         self.link.write_all(&out).await.map_err(End::ClientError)
     }
+}
+
+/// A client's address, as accounts name it.
+pub(super) fn host_of(peer: Option<SocketAddr>) -> String {
+    peer.map_or_else(|| "localhost".to_owned(), |peer| peer.ip().to_string())
 }
 
 pub(super) fn malformed(e: WireError) -> End {

@@ -39,6 +39,7 @@ mod replay;
 mod respond;
 mod retry;
 mod route;
+mod setting;
 mod settle;
 mod statements;
 mod sync;

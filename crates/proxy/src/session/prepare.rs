@@ -343,19 +343,18 @@ impl Session {
         for (name, value) in MODE.iter().zip(key.mode.split(|byte| *byte == 0)) {
             self.state.variables.set(name, Some(value).filter(|value| !value.is_empty()));
         }
-        let readied = self.sync_state(ahead).await;
-        let sent = match readied {
-            Ok(()) => self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await,
-            Err(fault) => Err(fault),
-        };
-        let reply = match sent {
-            Ok(()) => self.prepare_in_schema(key).await,
-            Err(fault) => Err(fault),
-        };
+        let reply = self.prepare_in_state(key, ahead).await;
         self.state.variables = now;
         let reply = reply?;
         self.sync_state(ahead).await?;
         Ok(reply)
+    }
+
+    /// Prepares with the backend in the session's state; what that takes is sent first.
+    async fn prepare_in_state(&mut self, key: &Arc<StatementKey>, ahead: &mut Ahead) -> Result<Collected, Fault> {
+        self.sync_state(ahead).await?;
+        self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await?;
+        self.prepare_in_schema(key).await
     }
 
     /// A statement keeps the schema it was prepared in, whatever the session uses since.
