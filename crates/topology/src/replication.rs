@@ -79,13 +79,25 @@ fn is_down(facts: &Facts) -> bool {
     facts.is_down(Troubles::from(&facts.read_only))
 }
 
+/// Its check times out for so long that it counts as read-only.
+fn is_timed_out(scene: Scene<'_>, facts: &Facts) -> bool {
+    facts.read_only.timeouts >= small(scene.vars.monitor_read_only_max_timeout_count)
+}
+
 /// Says that it is writable, for the first time, and is believed.
 fn is_newcomer(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, facts: &Facts) -> bool {
-    if facts.read_only.last != Some(false) || before.writable.contains(addr) {
+    if facts.read_only.last != Some(false) || before.writable.contains(addr) || is_outdated(scene, before, addr, facts) {
         return false;
     }
     let is_expected = !before.read_only.contains(addr) && scene.members.get(addr).is_some_and(|member| member.is_explicit_writer);
     is_expected || facts.read_only.repeats >= CONFIRMED_AFTER || !has_working_writer(scene, before, addr)
+}
+
+/// Whether it was lost after it said what it is, or cannot be asked now: what comes back may be something else.
+fn is_outdated(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, facts: &Facts) -> bool {
+    is_down(facts)
+        || is_timed_out(scene, facts)
+        || (before.lost.contains(addr) && facts.unreachable_ms.is_some_and(|at_ms| facts.read_only.at_ms <= at_ms))
 }
 
 /// Whether somebody else writes, as far as is known.
@@ -222,7 +234,7 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
     let troubles = Troubles::from(&facts.read_only);
     let value = facts.read_only.last.map_or("read_only=?".to_owned(), |set| format!("read_only={}", u8::from(set)));
     let seen = [value, describe(troubles)].join(" ").trim_end().to_owned();
-    let is_timed_out = troubles.timeouts >= small(scene.vars.monitor_read_only_max_timeout_count);
+    let is_timed_out = is_timed_out(scene, facts);
     let (fitness, why) = match facts.read_only.last {
         None => (Fitness::Unseen, "not seen yet".to_owned()),
         Some(true) => (Fitness::Reader, "read_only is on".to_owned()),

@@ -179,6 +179,19 @@ fn several_writers_from_the_beginning_all_write() {
 }
 
 #[test]
+fn what_was_said_before_a_server_was_lost_makes_no_writer_of_it() {
+    let mut fleet = settled();
+    fleet.pass(1_000).see("b", read_only(false)).pass(20);
+    down(&mut fleet, "b");
+    fleet.pass(20).see("a", read_only(true));
+    assert_eq!(fleet.hostgroup(1), "", "b is down");
+    fleet.pass(20).see("b", Seen::ReadOnly(Err(ProbeError::Denied("1045".to_owned()))));
+    assert_eq!(fleet.hostgroup(1), "", "b answers, and says nothing of what it is");
+    fleet.pass(20).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b");
+}
+
+#[test]
 fn an_operator_ends_a_fence() {
     for failback in [true, false] {
         let mut fleet = settled();
