@@ -53,7 +53,13 @@ fn pinned_sessions_leave_a_node_that_drains() {
     let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
     let Topology::Galera(cluster) = &topology else { unreachable!("a cluster was started") };
     cluster.server(0).sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
-    let proxy = topology.proxied().variable("drain_grace_ms", 1_000).variable("failback", "never").start().unwrap();
+    let proxy = topology
+        .proxied()
+        .variable("drain_grace_ms", 1_000)
+        .variable("failback", "never")
+        .variable("carry_user_variables_max_length", 0)
+        .start()
+        .unwrap();
     let writes_at = |index: usize| {
         let port = cluster.server(index).port().to_string();
         let placed = layout(&proxy).unwrap();

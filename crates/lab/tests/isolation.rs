@@ -24,6 +24,8 @@ each_flavor!(
     next_transaction_only,
     user_variables,
     computed_user_variables,
+    computed_user_variables_keep_their_types,
+    user_variables_that_cannot_be_carried,
     temporary_tables,
     named_locks,
     locked_tables,
@@ -280,10 +282,73 @@ fn computed_user_variables(world: &World) {
     a.exec("INSERT INTO t VALUES(7), (8)");
     a.exec("SELECT MAX(i) INTO @m FROM t");
     a.exec("SET @s = CONCAT('x', (SELECT COUNT(*) FROM t))");
-    assert_eq!(a.row("SELECT @m, @s"), "8 x2");
+    each_keeps(&mut a, &mut b, "SELECT @m, @s", "8 x2", "NULL NULL");
+    a.exec("SET @r = 0");
+    for round in 1..4 {
+        assert_eq!(a.table("SELECT @r := @r + 1, i FROM t ORDER BY i").len(), 2);
+        each_keeps(&mut a, &mut b, "SELECT @r", &format!("{}", 2 * round), "NULL");
+    }
+    // Within a transaction its value is asked for when that is over.
+    a.exec_all(&["BEGIN", "UPDATE t SET i = (@last := i) + 10 ORDER BY i", "COMMIT"]);
+    each_keeps(&mut a, &mut b, "SELECT @last", "8", "NULL");
+    b.exec("SELECT @m := 'b''s'");
+    each_keeps(&mut a, &mut b, "SELECT @m", "8", "b's");
+    // What the statement tells of itself stays, though another question came after it.
+    if world.encoding == Encoding::Text {
+        a.exec("SELECT CONCAT(i, 'x') + 0 INTO @w FROM t LIMIT 1");
+        b.disturb();
+        assert_eq!(a.table("SHOW WARNINGS").iter().filter(|row| row.get(1).is_some_and(|code| code == "1292")).count(), 1);
+    }
+    a.exec("UPDATE t SET i = (@last := i) + 1");
+    b.disturb();
+    assert_eq!(a.row("SELECT ROW_COUNT()"), "2");
+    a.exec("SELECT @r := i FROM t");
+    b.disturb();
+    assert_eq!(a.row("SELECT FOUND_ROWS()"), "2");
+    assert_eq!(a.fails("SELECT @r := 5 FROM no_such_table"), 1146);
     a.reset_connection().unwrap().ok().unwrap();
-    assert_eq!(b.row("SELECT @m, @s"), "NULL NULL");
+    assert_eq!(b.row("SELECT @m, @s"), "b's NULL");
     assert_eq!(a.row("SELECT @m, @s"), "NULL NULL");
+}
+
+/// What a table made of the variables looks like shows their types, the rest shows their values.
+fn computed_user_variables_keep_their_types(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&[
+        "SET @i = (SELECT -5), @big = -9223372036854775807 - 1, @u = CAST(7 AS UNSIGNED), @d = 1.50 + 0, @whole = CAST(6 AS DECIMAL(10)) * 1",
+        "SET @e = 1e0 / 3, @huge = 1e0 * 1e300, @zero = 0e0 * -1, @n = NULLIF(1, 1), @t = TIMESTAMP('2020-01-02 03:04:05')",
+        "SET @s = CONCAT('it''s \u{fc}', CHAR(10 USING utf8mb4)), @l = CONVERT('\u{e4}' USING latin1), @none = CONCAT('', '')",
+        "SET @b = UNHEX('00FF275C'), @c = CONCAT('a', 'b') COLLATE utf8mb4_bin",
+    ]);
+    let names = ["i", "big", "u", "d", "whole", "e", "huge", "zero", "n", "t", "s", "l", "none", "b", "c"];
+    let columns: Vec<String> = names.iter().map(|name| format!("@{name} AS {name}")).collect();
+    let values: Vec<String> =
+        names.iter().map(|name| format!("HEX(@{name}), CHARSET(@{name}), COLLATION(@{name}), @{name} + 0e0")).collect();
+    let shape = |a: &mut Peer| {
+        a.exec("DROP TABLE IF EXISTS made");
+        a.exec(&format!("CREATE TABLE made AS SELECT {}", columns.join(", ")));
+        (a.table("SHOW CREATE TABLE made"), a.table("SELECT * FROM made"), a.table(&format!("SELECT {}", values.join(", "))))
+    };
+    let before = shape(&mut a);
+    for _ in 0..2 {
+        b.disturb();
+        assert_eq!(shape(&mut a), before);
+    }
+}
+
+/// More of them than are carried, and one that is too long: the session keeps its backend, and loses nothing.
+fn user_variables_that_cannot_be_carried(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec("SET @long = REPEAT('x', 5000)");
+    assert_eq!(a.row("SELECT LENGTH(@long), @long = REPEAT('x', 5000)"), "5000 1");
+    a.reset_connection().unwrap().ok().unwrap();
+    assert_eq!(b.row("SELECT @long"), "NULL");
+    for number in 0..70 {
+        a.exec(&format!("SET @v{number} = {number}"));
+    }
+    assert_eq!(a.row("SELECT @v0, @v63, @v69"), "0 63 69");
+    a.reset_connection().unwrap().ok().unwrap();
+    assert_eq!(b.row("SELECT @v0"), "NULL");
 }
 
 fn temporary_tables(world: &World) {

@@ -104,6 +104,8 @@ counters! {
     handed_over,
     /// Idle connections that were found closed, or out of step, when they were looked at.
     found_closed,
+    /// Questions for user variables that a statement computed.
+    user_variables_asked,
     /// Backends lost while a statement ran on them.
     backends_lost,
     /// Transactions rolled back because their server lost its role and the time to finish was over.

@@ -24,7 +24,7 @@ pub enum PinReason {
     LockTables,
     /// GET_LOCK(); ends when each lock was released.
     UserLock,
-    /// A user variable whose value the proxy does not know; ends with a reset.
+    /// A user variable whose value the proxy does not know; ends when it was asked for, or with a reset.
     UserVariable,
     /// PREPARE in SQL text; ends when each was deallocated.
     TextPrepare,
@@ -183,6 +183,8 @@ struct Names {
     /// Names, and what their texts leave behind.
     statements: Vec<(String, Trace)>,
     handlers: u32,
+    /// User variables whose values are not known; None when it is not known either which.
+    variables: Option<Vec<String>>,
     /// A lock (or table, ...) whose name was not a literal: only a release of all ends the pin.
     unknown_locks: u32,
 }
@@ -285,6 +287,29 @@ impl Pins {
             names.unknown_locks = 0;
         }
         self.end(PinReason::UserLock);
+    }
+
+    /// User variables were given values that are not known; None when it is not known which, or their values cannot be had.
+    pub fn variables_computed(&mut self, variables: Option<Vec<String>>, now_ms: u64, digest: u64) {
+        let began = self.set.contains(PinReason::UserVariable);
+        let known = &mut self.names().variables;
+        if !began {
+            *known = Some(Vec::new());
+        }
+        match (known.as_mut(), variables) {
+            (Some(known), Some(variables)) => {
+                let new: Vec<String> = variables.into_iter().filter(|name| !known.contains(name)).collect();
+                known.extend(new);
+            }
+            _ => *known = None,
+        }
+        self.begin(PinReason::UserVariable, now_ms, digest);
+    }
+
+    /// The user variables to ask for, when nothing else keeps the backend.
+    pub fn only_variables(&self) -> Option<&[String]> {
+        let names = self.names.as_ref().filter(|_| self.set == PinSet::of(&[PinReason::UserVariable]))?;
+        names.variables.as_deref()
     }
 
     /// PREPARE name FROM ...

@@ -37,7 +37,7 @@ pub use insert_id::{insert_id_is_certain, prepared_insert_id_is_certain};
 pub use kind::Kind;
 pub use locks::{LockCall, lock_names};
 pub use session_facts::{Fact, single_fact_select};
-pub use set::{Assignment, Target, TransactionTraits, Value, parse_set, parse_set_transaction};
+pub use set::{Assignment, Target, TransactionTraits, Value, parse_set, parse_set_transaction, user_variables};
 pub use split::{Split, split};
 pub use spooky::spooky_hash64;
 pub use statements::{

@@ -5,7 +5,7 @@
 
 use crate::cursor::{Cursor, lower, unquote_name, unquote_string, utf8};
 use crate::keywords::Kw;
-use crate::token::{LexMode, TokenKind};
+use crate::token::{LexMode, Lexer, TokenKind};
 
 /// One assignment of a `SET` statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -353,6 +353,25 @@ fn global_transaction(traits: TransactionTraits) -> Vec<Assignment> {
     let isolation = traits.isolation.map(|level| set("transaction_isolation", &level));
     let read_only = traits.read_only.map(|on| set("transaction_read_only", if on { "ON" } else { "OFF" }));
     isolation.into_iter().chain(read_only).collect()
+}
+
+/// The user variables that a statement mentions, in lower case, each once; `None` when a name cannot be read.
+pub fn user_variables(sql: &[u8], mode: LexMode) -> Option<Vec<String>> {
+    let mut lexer = Lexer::new(sql, mode);
+    let mut names = Vec::new();
+    loop {
+        let token = lexer.token();
+        match token.kind {
+            TokenKind::End => return Some(names),
+            TokenKind::UserVariable => {
+                let name = user_variable_name(token.text(sql), mode)?;
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The name in `@name`, `` @`name` ``, `@'name'`; lower case, as such names ignore case.

@@ -122,6 +122,7 @@ fn results_are_cached_and_prepared_statements_are_delayed_once() {
 #[test]
 fn user_variables_pin_unless_a_rule_says_otherwise() {
     let mut bed = Bed::start();
+    bed.change("VARIABLES", &["SET mysql-carry_user_variables_max_length=0"]);
     bed.load(&["match_digest='AS two'; destination_hostgroup=2; apply=1", "match_digest='free'; multiplex=2; apply=1"]);
     for mut peer in bed.sessions() {
         peer.exec("SELECT @free := 1+1");

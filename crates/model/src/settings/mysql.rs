@@ -149,6 +149,7 @@ settings! {
     auto_increment_delay_multiplex_timeout_ms: u64 = 10_000, ms(0, 3_600_000), Live, "... but at most this long; 0 means no limit.";
     keep_multiplexing_variables: String = "tx_isolation,transaction_isolation,version", TEXT, NoEffect("reading a variable never pins a session"), "Variables that may be read without keeping the backend.";
     last_insert_id_in_triggers: bool = true, BOOL, Live, "Give a connection the session's LAST_INSERT_ID() before each INSERT, UPDATE, DELETE or REPLACE, where another session's is there: triggers may read it. Costs such writes one short SET in the same packet; false where no trigger does.";
+    carry_user_variables_max_length: u64 = 4_096, count(0, 16_384), Live, "User variables that a statement computes are asked for when it is over, and carried to other connections, so that the session need not keep its own: values of so many bytes at most; 0 asks for none.";
     kill_backend_connection_when_disconnect: bool = true, BOOL, Live, "Kill the running query on the backend when its client has gone.";
     max_transaction_idle_time: u64 = 14_400_000, ms(1_000, 1_728_000_000), Live, "A client idle within a transaction is closed after this.";
     max_transaction_time: u64 = 14_400_000, ms(1_000, 1_728_000_000), Live, "A client whose transaction lasts longer is closed.";

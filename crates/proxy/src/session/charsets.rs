@@ -6,6 +6,7 @@
 //! character set and sql_mode ([`portable`]).
 
 use super::Session;
+use super::definition;
 use super::guard::guarded;
 use crate::memory::Change;
 use crate::reframe::ReplyFacts;
@@ -13,7 +14,6 @@ use crate::state::{RESULTS_COLLATION, State};
 use sql::{LexMode, Target};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
-use wire::packet::{self, HEADER};
 
 /// One question for all that a change of one may have changed.
 const QUESTION: &str = "SELECT @@character_set_client,@@character_set_connection,@@character_set_results,@@collation_connection";
@@ -66,7 +66,8 @@ impl Session {
             self.set_variable(name, Some(&value));
         }
         let results = self.state.variables.get("character_set_results").is_some_and(|value| !value.is_empty());
-        let collation = first_column_collation(&reply.raw).and_then(|id| charset::collation_in(flavor, id)).filter(|_| results);
+        let collation =
+            definition::all(&reply.raw).next().and_then(|first| charset::collation_in(flavor, first.collation)).filter(|_| results);
         self.set_variable(RESULTS_COLLATION, collation.map(|collation| collation.name.as_bytes()));
         true
     }
@@ -77,21 +78,11 @@ impl Session {
         names.iter().map(|name| ((*name).into(), value(name))).collect()
     }
 
-    /// Has the session text in user variables that would be read anew under another character set?
-    pub(super) fn has_text_variables(&self) -> bool {
-        self.state.user_variables.entries().iter().any(|(_, literal)| matches!(literal.first(), Some(b'\'' | b'"')))
+    /// The user variables with text that would be read anew under another character set.
+    pub(super) fn text_variables(&self) -> Vec<String> {
+        let texts = self.state.user_variables.entries().iter().filter(|(_, literal)| matches!(literal.first(), Some(b'\'' | b'"')));
+        texts.map(|(name, _)| name.to_string()).collect()
     }
-}
-
-/// The collation id in the first column definition of a reply.
-fn first_column_collation(raw: &[u8]) -> Option<u16> {
-    let (count_len, _) = packet::header(raw)?;
-    let rest = raw.get(HEADER + count_len..)?;
-    let (len, _) = packet::header(rest)?;
-    let definition = rest.get(HEADER..HEADER + len)?;
-    // The definition ends: collation (2), length (4), type (1), flags (2), decimals (1), filler (2).
-    let at = definition.len().checked_sub(12)?;
-    definition.get(at..at + 2)?.first_chunk::<2>().map(|bytes| u16::from_le_bytes(*bytes))
 }
 
 /// Character sets in which a byte below 0x80 may be the second half of a character.
@@ -183,15 +174,5 @@ mod tests {
         }
         let quotes = LexMode { ansi_quotes: true, ..LexMode::default() };
         assert_eq!(portable("\"a\"", quotes, &latin1), None);
-    }
-
-    #[test]
-    fn the_collation_is_found_in_the_definition() {
-        let mut raw = vec![1, 0, 0, 1, 1];
-        let definition = [&b"\x03def\0\0\0\x01c\0\x0c"[..], &[46, 0, 28, 0, 0, 0, 253, 0, 0, 39, 0, 0]].concat();
-        raw.extend_from_slice(&[u8::try_from(definition.len()).unwrap(), 0, 0, 2]);
-        raw.extend_from_slice(&definition);
-        assert_eq!(first_column_collation(&raw), Some(46));
-        assert_eq!(first_column_collation(&raw[..7]), None);
     }
 }

@@ -112,9 +112,9 @@ impl Session {
         for (name, value) in reply.variables.iter().filter(|_| !passing) {
             self.note_variable(name, value, sql, analysis);
         }
-        if charsets::changed_by(reply) && self.has_text_variables() {
+        if charsets::changed_by(reply) && !self.text_variables().is_empty() {
             // Their values were read in the old character set.
-            self.pin(PinReason::UserVariable, analysis);
+            self.pin_variables(Some(self.text_variables()), analysis);
         }
     }
 
@@ -246,11 +246,16 @@ impl Session {
     }
 
     pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
-        if reason == PinReason::UserVariable && self.directions.multiplex == Some(RuleMultiplex::IgnoreVariables) {
-            return;
-        }
         let now = self.now_ms();
         self.pins.begin(reason, now, analysis.digest);
+    }
+
+    /// User variables have values that the text does not tell; None when it is not known which.
+    pub(super) fn pin_variables(&mut self, names: Option<Vec<String>>, analysis: &Analysis) {
+        if self.directions.multiplex != Some(RuleMultiplex::IgnoreVariables) {
+            let now = self.now_ms();
+            self.pins.variables_computed(names, now, analysis.digest);
+        }
     }
 
     /// What the text of one statement means for the session.
@@ -310,7 +315,7 @@ impl Session {
             || analysis.facts.contains(Facts::USER_VARIABLE)
                 && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
         if assigns && analysis.kind != Kind::Set {
-            self.pin(PinReason::UserVariable, analysis);
+            self.pin_variables(sql::user_variables(sql, self.lex), analysis);
         }
     }
 

@@ -49,7 +49,7 @@ impl Session {
         let Some(info) = self.pool.one_version() else { return Ok(false) };
         let effect = self.worker.memory.borrow().set_effect(&self.place(&info), self.sql_text(command, start));
         let Some(effect) = effect else { return Ok(false) };
-        if effect.changes.iter().any(|(name, _)| charsets::is_one(name)) && self.has_text_variables() {
+        if effect.changes.iter().any(|(name, _)| charsets::is_one(name)) && !self.text_variables().is_empty() {
             return Ok(false);
         }
         if self.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == "autocommit") {

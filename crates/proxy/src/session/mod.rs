@@ -14,6 +14,7 @@ mod change_user;
 mod charsets;
 mod command;
 mod commands;
+mod definition;
 mod doubt;
 mod effects;
 mod end;
@@ -45,6 +46,7 @@ mod statements;
 mod sync;
 mod tableless;
 mod transcript;
+mod variables;
 
 use crate::backend::Backend;
 use crate::buffer::Buffer;

@@ -26,8 +26,8 @@ impl Session {
         };
         for a in assignments {
             match (a.target, a.value) {
-                (Target::User(name), Value::Literal(literal)) => self.set_user_variable(&name, &literal),
-                (Target::User(_), _) => self.pin(PinReason::UserVariable, analysis),
+                (Target::User(name), Value::Literal(literal)) => self.set_user_variable(name, &literal, analysis),
+                (Target::User(name), _) => self.pin_variables(Some(vec![name]), analysis),
                 (Target::Global(_) | Target::Persist(_), _) => {}
                 _ if tracked => {}
                 (Target::Session(name), Value::Literal(v) | Value::Word(v)) => {
@@ -41,13 +41,11 @@ impl Session {
         }
     }
 
-    fn set_user_variable(&mut self, name: &str, literal: &str) {
+    fn set_user_variable(&mut self, name: String, literal: &str, analysis: &Analysis) {
         // NULL is kept too: a variable that was assigned is not one that never was.
         let portable = charsets::portable(literal, self.lex, &self.state);
-        let value = Some(portable.as_deref().unwrap_or(literal).as_bytes());
-        self.state.user_variables.set(name, value);
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.state.user_variables.set(name, value);
+        if !self.carry_user_variable(&name, portable.as_deref().unwrap_or(literal)) {
+            self.pin_variables(None, analysis);
         }
     }
 

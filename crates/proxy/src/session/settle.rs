@@ -43,9 +43,9 @@ const ROLLS_BACK: [u16; 6] = [1020, 1180, 1205, 1213, 3100, 3101];
 
 /// What is to be read from a backend before it is lent on.
 #[derive(Clone, Copy, Default)]
-struct Unread {
-    warnings: bool,
-    last_insert_id: bool,
+pub(super) struct Unread {
+    pub warnings: bool,
+    pub last_insert_id: bool,
 }
 
 impl Session {
@@ -86,6 +86,14 @@ impl Session {
         if self.label.is_some() {
             Box::pin(self.unlabel_ended(&mut unread.warnings)).await;
         }
+        if self.pins.only_variables().is_some() {
+            return Box::pin(self.learn_user_variables(analysis, unread)).await;
+        }
+        self.let_go_unpinned(unread).await
+    }
+
+    /// Reads what is unread and gives the backend back, unless a pin holds.
+    pub(super) async fn let_go_unpinned(&mut self, unread: Unread) -> Result<(), End> {
         if !self.pins.set().is_empty() {
             return Ok(());
         }
@@ -130,7 +138,7 @@ impl Session {
     }
 
     /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
-    fn only_handled(&mut self, unread: Unread) -> Unread {
+    pub(super) fn only_handled(&mut self, unread: Unread) -> Unread {
         if unread.warnings && self.lane.settings().handle_warnings == 0 {
             (self.facts.warnings, self.facts.errors) = (0, 0);
             return Unread { warnings: false, ..unread };

@@ -368,6 +368,12 @@ pub const GLOBAL: &[Number] = &[
     ),
     both("", ("tidegate_handed_over_total", Counter, "Connections that changed workers"), None, counted!(handed_over)),
     both(
+        "tidegate_user_variables_asked",
+        ("tidegate_user_variables_asked_total", Counter, "Questions for user variables that a statement had computed"),
+        None,
+        counted!(user_variables_asked),
+    ),
+    both(
         "tidegate_idle_connections_lost",
         ("tidegate_idle_connections_lost_total", Counter, "Idle connections to servers that were found closed"),
         None,

@@ -1,0 +1,221 @@
+//! User variables whose values no text tells (`SELECT @n := @n + 1`, `SET @id = UUID()`): when nothing else keeps the backend,
+//! it is asked for them, and they are carried as literals from then on. So the session is pinned for a round trip, not until
+//! a reset.
+//!
+//! INVARIANT: a literal made here gives a variable of the same type, value, character set and collation, under every sql_mode and
+//! character set of a session. What cannot be had so pins.
+
+use super::Session;
+use super::definition::{self, Definition};
+use super::end::End;
+use super::facts::InsertId;
+use super::guard::guarded;
+use super::settle::Unread;
+use crate::backend::Collected;
+use crate::counters::count;
+use crate::pins::PinReason;
+use sql::Analysis;
+use std::fmt::Write as _;
+use wire::codec::Reader;
+use wire::reply::ReplyKind;
+
+/// User variables of one session that are carried; one with more keeps its backend.
+const MOST: usize = 64;
+
+/// Column types of the protocol that user variables have ([Column Definition](https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query_response_text_resultset_column_definition.html)).
+const DECIMAL: [u8; 2] = [0, 246];
+const INTEGERS: [u8; 5] = [1, 2, 3, 8, 9];
+const DOUBLES: [u8; 2] = [4, 5];
+const STRINGS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];
+/// NULL in a row of text.
+const SQL_NULL: u8 = 0xfb;
+/// Columns of the question for each variable.
+const COLUMNS: usize = 5;
+/// Longest literal of a SET that is carried, bytes; a longer one keeps the backend.
+const LONGEST_LITERAL: usize = 64 << 10;
+/// UNSIGNED_FLAG of a column definition.
+const UNSIGNED: u16 = 32;
+
+impl Session {
+    /// Carries a user variable, as far as limits allow.
+    pub(super) fn carry_user_variable(&mut self, name: &str, literal: &str) -> bool {
+        let carried = &mut self.state.user_variables;
+        let fits = literal.len() <= LONGEST_LITERAL && (carried.get(name).is_some() || carried.entries().len() < MOST);
+        if fits {
+            carried.set(name, Some(literal.as_bytes()));
+            if let Some(backend) = self.backend.as_mut() {
+                backend.core.state.user_variables.set(name, Some(literal.as_bytes()));
+            }
+        }
+        fits
+    }
+
+    /// Asks for the values that keep the backend, and lets it go when it told them all.
+    pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
+        let Some(names) = self.pins.only_variables().map(<[String]>::to_vec) else { return Ok(()) };
+        if self.facts.row_count_with_backend || self.facts.found_rows_with_backend {
+            // The question would take their place.
+            return Ok(());
+        }
+        let unread = self.only_handled(unread);
+        if unread.warnings && self.read_warnings().await.is_err() {
+            return Ok(self.found_broken());
+        }
+        match self.ask_for_user_variables(&names).await {
+            Ok(Some(literals)) if names.iter().zip(&literals).all(|(name, literal)| self.carry_user_variable(name, literal)) => {
+                self.pins.end(PinReason::UserVariable);
+            }
+            Ok(_) => self.pin_variables(None, analysis),
+            Err(_) => self.found_broken(),
+        }
+        self.let_go_unpinned(Unread { warnings: false, last_insert_id: self.facts.insert_id != InsertId::Session }).await
+    }
+
+    /// The connection failed after the answer: the next statement tells what that means.
+    fn found_broken(&mut self) {
+        if let Some(backend) = self.backend.as_mut() {
+            backend.link.stream().shutdown();
+        }
+    }
+
+    /// The held backend's user variables as literals, in this order; None when one cannot be had.
+    async fn ask_for_user_variables(&mut self, names: &[String]) -> std::io::Result<Option<Vec<String>>> {
+        let max = self.worker.snapshot().vars.carry_user_variables_max_length;
+        if max == 0 || names.len() > MOST || names.iter().any(|name| !name.is_ascii()) {
+            return Ok(None);
+        }
+        let mut question = String::from("SELECT ");
+        for name in names {
+            let (comma, name) = (if question.ends_with(' ') { "" } else { "," }, name.replace('`', "``"));
+            let is_short = format!("LENGTH(@`{name}`)<={max}");
+            let _ = write!(
+                question,
+                "{comma}IF({is_short},@`{name}`,NULL),@`{name}` IS NULL,CAST(CHARSET(@`{name}`) AS BINARY),\
+                 CAST(COLLATION(@`{name}`) AS BINARY),CAST(IF({is_short},HEX(@`{name}`),NULL) AS BINARY)"
+            );
+        }
+        count(&self.worker.counters.user_variables_asked);
+        let Some(backend) = self.backend.as_mut() else { return Ok(None) };
+        let exchange = async {
+            backend.send_query(&question).await?;
+            backend.collect(ReplyKind::Results, true, &self.worker.buffers).await
+        };
+        let reply = guarded(&self.worker, &self.entry, exchange).await?;
+        Ok(literals(&reply))
+    }
+}
+
+/// What the answer says, one literal for each variable.
+fn literals(reply: &Collected) -> Option<Vec<String>> {
+    let mut row = Reader::new(reply.rows.first()?);
+    let mut column = || -> Option<Option<Vec<u8>>> {
+        match row.peek()? {
+            SQL_NULL => row.u8().ok().map(|_| None),
+            _ => row.lenenc_bytes().ok().map(|bytes| Some(bytes.to_vec())),
+        }
+    };
+    let mut literals = Vec::new();
+    for definition in definition::all(&reply.raw).step_by(COLUMNS) {
+        let value = Value {
+            definition,
+            text: column()?,
+            is_null: column()?? == b"1",
+            charset: String::from_utf8(column()??).ok()?,
+            collation: String::from_utf8(column()??).ok()?,
+            digits: column()?.and_then(|digits| String::from_utf8(digits).ok()),
+        };
+        literals.push(value.literal()?);
+    }
+    Some(literals)
+}
+
+/// A variable's value, as the server told it.
+struct Value {
+    definition: Definition,
+    /// None for NULL, and for what is too long.
+    text: Option<Vec<u8>>,
+    is_null: bool,
+    charset: String,
+    collation: String,
+    /// The bytes of a string, in hex.
+    digits: Option<String>,
+}
+
+impl Value {
+    fn literal(&self) -> Option<String> {
+        let is_unsigned = self.definition.flags & UNSIGNED != 0;
+        let sign = if is_unsigned { "UNSIGNED" } else { "SIGNED" };
+        let kind = self.definition.kind;
+        if self.is_null {
+            return Some(if INTEGERS.contains(&kind) { format!("CAST(NULL AS {sign})") } else { "NULL".to_owned() });
+        }
+        if STRINGS.contains(&kind) {
+            return self.string();
+        }
+        let text = std::str::from_utf8(self.text.as_deref()?).ok().filter(|text| is_number(text))?;
+        match kind {
+            // A number of 18 digits is a signed one.
+            kind if INTEGERS.contains(&kind) && !is_unsigned && text.len() <= 18 => Some(text.to_owned()),
+            kind if INTEGERS.contains(&kind) => Some(format!("CAST('{text}' AS {sign})")),
+            kind if DOUBLES.contains(&kind) && text.contains('e') => Some(text.to_owned()),
+            kind if DOUBLES.contains(&kind) => Some(format!("{text}e0")),
+            kind if DECIMAL.contains(&kind) && text.contains('.') => Some(text.to_owned()),
+            kind if DECIMAL.contains(&kind) => Some(format!("CAST('{text}' AS DECIMAL(65))")),
+            _ => None,
+        }
+    }
+
+    fn string(&self) -> Option<String> {
+        let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let digits = self.digits.as_deref().filter(|_| is_name(&self.charset) && is_name(&self.collation))?;
+        Some(match self.charset.as_str() {
+            "binary" => format!("_binary X'{digits}'"),
+            charset => format!("_{charset} X'{digits}' COLLATE {}", self.collation),
+        })
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e'))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn literal(kind: u8, flags: u16, text: Option<&str>) -> Option<String> {
+        let value = Value {
+            definition: Definition { collation: 63, kind, flags },
+            text: text.map(|text| text.as_bytes().to_vec()),
+            is_null: text.is_none(),
+            charset: "utf8mb4".to_owned(),
+            collation: "utf8mb4_bin".to_owned(),
+            digits: text.map(|text| text.bytes().map(|byte| format!("{byte:02X}")).collect()),
+        };
+        value.literal()
+    }
+
+    #[test]
+    fn types_are_kept() {
+        let cases = [
+            (8, 0, Some("-5"), "-5"),
+            (8, UNSIGNED, Some("5"), "CAST('5' AS UNSIGNED)"),
+            (8, 0, Some("-9223372036854775808"), "CAST('-9223372036854775808' AS SIGNED)"),
+            (8, UNSIGNED, None, "CAST(NULL AS UNSIGNED)"),
+            (5, 0, Some("0.1"), "0.1e0"),
+            (5, 0, Some("-1e100"), "-1e100"),
+            (246, 0, Some("1.50"), "1.50"),
+            (246, 0, Some("6"), "CAST('6' AS DECIMAL(65))"),
+            (253, 0, Some("a'"), "_utf8mb4 X'6127' COLLATE utf8mb4_bin"),
+            (253, 0, Some(""), "_utf8mb4 X'' COLLATE utf8mb4_bin"),
+            (253, 0, None, "NULL"),
+        ];
+        for (kind, flags, text, expected) in cases {
+            assert_eq!(literal(kind, flags, text).as_deref(), Some(expected), "{kind} {text:?}");
+        }
+        assert_eq!(literal(8, 0, Some("1;DROP")), None);
+        assert_eq!(literal(255, 0, Some("1")), None, "no user variable is a geometry");
+    }
+}
