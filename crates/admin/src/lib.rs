@@ -32,3 +32,4 @@ pub use error::AdminError;
 pub use handle::{EngineHandle, Job, Jobs, channel};
 pub use process::{Process, Stop};
 pub use reply::{Reply, Role, SessionInfo};
+pub use store::DISK_FILE;

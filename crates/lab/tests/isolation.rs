@@ -17,6 +17,8 @@ each_flavor!(
     no_schema,
     login_collation,
     set_names,
+    wide_connection_charset,
+    wide_results,
     autocommit,
     session_variables,
     less_common_variables,
@@ -273,6 +275,46 @@ fn user_variables(world: &World) {
     each_keeps(&mut a, &mut b, "SELECT @v", "NULL", "2.50");
     a.exec("SET @`odd name` = x'4142'");
     each_keeps(&mut a, &mut b, "SELECT @`odd name`", "AB", "NULL");
+}
+
+/// Character sets in which ASCII is not itself: what the proxy says and asks for itself is still understood.
+fn wide_connection_charset(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let mut c = world.connect();
+    let (zone, mode) = (c.get("SELECT @@time_zone"), c.get("SELECT @@sql_mode"));
+    for wide in ["utf16", "utf32", "ucs2"] {
+        a.exec(&format!("SET character_set_connection = {wide}"));
+        a.table("SHOW VARIABLES LIKE 'x'");
+        b.exec("SET time_zone = CONCAT('+03', ':00')");
+        b.exec("SET sql_mode = CONCAT('ANSI', '')");
+        for _ in 0..2 {
+            assert_eq!(c.row("SELECT @@time_zone, @@sql_mode, @@character_set_connection"), format!("{zone} {mode} utf8mb4"));
+            assert_eq!(a.row("SELECT @@time_zone, @@character_set_connection"), format!("{zone} {wide}"));
+            assert_eq!(b.row("SELECT @@time_zone, @@sql_mode LIKE '%ANSI_QUOTES%'"), "+03:00 1");
+        }
+        c.exec("SET collation_connection = DEFAULT");
+        assert_ne!(c.get("SELECT @@character_set_connection"), wide);
+        c.exec("SET NAMES utf8mb4");
+        b.exec("SET time_zone = DEFAULT, sql_mode = DEFAULT");
+        a.exec("SET NAMES utf8mb4");
+    }
+}
+
+fn wide_results(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec("CREATE TABLE t(i INT AUTO_INCREMENT PRIMARY KEY, s VARCHAR(9))");
+    for (wide, id) in [("utf16", "1"), ("ucs2", "2")] {
+        a.exec(&format!("SET character_set_results = {wide}"));
+        a.exec("SET @v = (SELECT CONCAT('t', 'ext')), @n = 1 + 1");
+        b.disturb();
+        a.exec("SET @@time_zone = '+05:00'");
+        a.exec("INSERT INTO t(s) SELECT @v");
+        b.disturb();
+        a.exec("SET NAMES utf8mb4");
+        assert_eq!(a.row("SELECT @v, @n, @@time_zone, LAST_INSERT_ID()"), format!("text 2 +05:00 {id}"));
+        assert_eq!(b.row("SELECT @v, @n"), "NULL NULL");
+        a.exec("SET @v = NULL, @@time_zone = DEFAULT");
+    }
 }
 
 fn computed_user_variables(world: &World) {

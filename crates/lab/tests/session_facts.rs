@@ -255,6 +255,37 @@ scripts! {
         "SHOW COUNT(*) WARNINGS",
         "SELECT FOUND_ROWS()",
     ];
+    found_rows_of_stored_code = &[
+        "INSERT INTO t(s) VALUES('a'), ('b'), ('c'), ('d'), ('e')",
+        "CREATE PROCEDURE three() SELECT * FROM t LIMIT 3",
+        "CREATE PROCEDURE page() SELECT SQL_CALC_FOUND_ROWS * FROM t LIMIT 2",
+        "SELECT 'x'",
+        "CALL three()",
+        "SELECT FOUND_ROWS()",
+        "SELECT 'x'",
+        "CALL page()",
+        "SELECT FOUND_ROWS()",
+    ];
+    errors_before_a_transaction = &[
+        "CREATE TABLE u(i INT PRIMARY KEY)",
+        "INSERT INTO u VALUES(1)",
+        "SET autocommit = 0",
+        "INSERT INTO u VALUES(1)",
+        "SHOW WARNINGS",
+        "ROLLBACK",
+        "INSERT INTO u VALUES(1)",
+        "SELECT @@error_count",
+        "ROLLBACK",
+        "INSERT INTO u VALUES(1)",
+        "GET DIAGNOSTICS CONDITION 1 @m = MESSAGE_TEXT",
+        "SELECT @m",
+        "ROLLBACK",
+        "SELECT * FROM nowhere",
+        "SHOW ERRORS",
+        "SET autocommit = 1",
+        "INSERT INTO u VALUES(1)",
+        "SHOW ERRORS",
+    ];
     row_count = &[
         "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
         "SELECT ROW_COUNT()",

@@ -5,7 +5,7 @@ use crate::connect::Proven;
 use crate::lane::LaneKey;
 use crate::link::{DetachedLink, Link};
 use crate::shared::{ServerInfo, ServerShared, Slot};
-use crate::state::{State, Text};
+use crate::state::{CHARSETS, State, Text, Variables};
 use crate::stmt_cache::StatementCache;
 use std::io;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ pub struct Core {
     pub thread_id: u32,
     /// What it holds.
     pub state: State,
+    /// Variables in which a fresh connection differed from its server's global ones: what is not listed in `state` has these.
+    pub defaults: Variables,
     /// Session tracking settings.
     pub tracking: Tracking,
     /// It was told to say the GTIDs of writes (MySQL).
@@ -85,6 +87,13 @@ impl Core {
     /// Whether its server's name stands for other addresses by now: it serves nobody new.
     pub fn is_astray(&self) -> bool {
         self.server.has_moved() && self.peer.is_some_and(|ip| self.server.is_gone(ip))
+    }
+
+    /// Which character sets it has is not known any more.
+    pub fn forget_charsets(&mut self) {
+        for name in CHARSETS {
+            self.state.variables.set(name, Some(b"?"));
+        }
     }
 
     /// The server forgot all state: as after a login.
@@ -176,6 +185,7 @@ impl Backend {
             peer: link.stream().peer_ip(),
             thread_id,
             state: State::default(),
+            defaults: Variables::default(),
             tracking: Tracking::None,
             tells_gtids: false,
             is_labelled: false,

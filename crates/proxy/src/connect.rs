@@ -2,6 +2,7 @@
 
 use crate::backend::{Backend, ServerError, Tracking, invalid};
 use crate::buffer::{Buffer, BufferPool};
+use crate::defaults;
 use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
 use crate::shared::{ServerInfo, ServerShared, ServerTracking, Slot, TrackDefaults};
@@ -19,7 +20,7 @@ use wire::auth::client::{ClientAuth, ClientSecret, ClientStep, FirstAnswer};
 use wire::auth::{Channel, Plugin};
 use wire::charset::{self, Flavor};
 use wire::compress::Method;
-use wire::flags::Capabilities;
+use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{ChangeUser, Greeting, HandshakeResponse, SslRequest, put_attribute};
 use wire::packet;
 
@@ -135,12 +136,27 @@ pub async fn open(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, c
     let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
     let is_first = server.tracking.get().is_none();
     let mut backend = log_in(worker, server, lane, caps, collation, None, greeted, slot).await?;
-    prepare(worker, &mut backend).await?;
+    let has_init_connect = prepare(worker, &mut backend).await?;
     if is_first {
         // What the server takes a collation for was only known by its version so far.
         set_charset_state(&mut backend, collation);
     }
+    defaults::learn(worker, &mut backend, has_init_connect).await?;
+    note_autocommit(&mut backend);
+    let _ = worker.shared.info.set(ServerInfo::clone(&backend.core.info));
     Ok(backend)
+}
+
+/// `init_connect` runs after the login was answered, and may have changed what that said of autocommit.
+fn note_autocommit(backend: &mut Backend) {
+    let core = &mut backend.core;
+    let is_on = core.status.contains(StatusFlags::AUTOCOMMIT);
+    if core.info.status.contains(StatusFlags::AUTOCOMMIT) != is_on {
+        let mut info = ServerInfo::clone(&core.info);
+        info.status.set(StatusFlags::AUTOCOMMIT, is_on);
+        core.info = Arc::new(info);
+        core.server.info.store(Some(Arc::clone(&core.info)));
+    }
 }
 
 /// What decides how packets look that pass untranslated.
@@ -175,7 +191,9 @@ pub async fn open_raw(
         return Err(ConnectError::Impossible("the server lacks protocol features that the client was promised".into()));
     }
     caps.insert(shape);
-    log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await
+    let backend = log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await?;
+    let _ = worker.shared.info.set(ServerInfo::clone(&backend.core.info));
+    Ok(backend)
 }
 
 /// Connects and reads the greeting.
@@ -315,7 +333,6 @@ async fn log_in(
     if caps.contains(Capabilities::COMPRESS) {
         login.link.compress(Compression::new(Method::Zlib { level: 6 }));
     }
-    let _ = worker.shared.info.set(info.clone());
     let info = Arc::new(info);
     server.info.store(Some(Arc::clone(&info)));
     let Login { link, input, .. } = login;
@@ -443,7 +460,7 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
     core.proven = Some(Box::new(Proven { plugin, scramble, ..*proven }));
     core.forget();
     set_charset_state(backend, proven.collation);
-    prepare(worker, backend).await
+    prepare_again(worker, backend).await
 }
 
 /// Errors of a login that concern the server as a whole, not the user.
@@ -452,8 +469,21 @@ fn refusal(error: ServerError) -> ConnectError {
     if TOO_MANY.contains(&error.code) { ConnectError::Server(error.to_string()) } else { ConnectError::Login(error) }
 }
 
-/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`.
-pub async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+/// The same for a connection that was used and reset: it is given what it had when it was fresh.
+///
+/// # Errors
+/// The connection is of no use any more.
+pub async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+    if prepare(worker, backend).await? {
+        // It may have said SET NAMES.
+        backend.core.forget_charsets();
+    }
+    Ok(defaults::restore(worker, backend).await?)
+}
+
+/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`. Answers whether there
+/// is an `init_connect`.
+async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, ConnectError> {
     if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
         let set = our_tracking(worker, backend).await?;
         let reply = backend.query(&set, &worker.buffers).await?;
@@ -466,8 +496,9 @@ pub async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<(), Conne
         if let Some(e) = reply.error {
             return Err(ConnectError::Server(format!("init_connect failed: {e}")));
         }
+        return Ok(true);
     }
-    Ok(())
+    Ok(false)
 }
 
 /// The SET that makes the session tracker tell everything that changes; worked out once for each server.
@@ -480,7 +511,7 @@ pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Re
         Flavor::MariaDb => "*".to_owned(),
         Flavor::MySql => changeable_variables(worker, backend).await?,
     };
-    let ours = format!("SET SESSION session_track_system_variables='{names}',session_track_schema=ON,session_track_state_change=ON");
+    let ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
     let tracking = ServerTracking { defaults, ours: ours.into(), collations };
     let ours = Arc::clone(&tracking.ours);
     let _ = backend.core.server.tracking.set(tracking);

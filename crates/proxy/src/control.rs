@@ -78,7 +78,7 @@ impl Control {
 
     /// Whether clients are accepted.
     pub fn is_open(&self) -> bool {
-        *self.open.borrow()
+        *self.open.borrow() && !self.shared.draining.load(Ordering::Acquire)
     }
 
     fn set_open(&self, open: bool) -> Result<(), ()> {

@@ -16,6 +16,7 @@ mod clock;
 mod connect;
 mod control;
 mod counters;
+mod defaults;
 mod entry;
 mod explain;
 mod fleet;

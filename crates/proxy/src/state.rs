@@ -1,7 +1,7 @@
 //! Session state as data: what a session wants, what a backend has, and the statements between the two.
 //!
-//! [`State`] has one shape for both sides. [`diff`] is pure. A variable that is not listed has the server's default;
-//! the values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
+//! [`State`] has one shape for both sides. [`diff`] is pure. A variable that is not listed has the connection's default: what a
+//! fresh one has. The values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -178,8 +178,8 @@ fn assignment_rank(name: &str) -> u8 {
     }
 }
 
-/// The pure comparison; see [`Diff`].
-pub fn diff(want: &State, have: &State) -> Diff {
+/// The pure comparison; see [`Diff`]. `defaults` are those of the connection that differ from its server's global variables.
+pub fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
     if want == have {
         return Diff::Identical;
     }
@@ -197,13 +197,13 @@ pub fn diff(want: &State, have: &State) -> Diff {
         return Diff::Reset { change_user: false };
     }
     if want.schema == have.schema && !left_by_schema {
-        let (set, sure) = set_statement(want, have);
+        let (set, sure) = set_statement(want, have, defaults);
         return Diff::Steps { schema: None, set, sure };
     }
     let schema = want.schema.clone();
     let mut have = have.clone();
     have.enter_schema(schema.clone());
-    let (set, sure) = set_statement(want, &have);
+    let (set, sure) = set_statement(want, &have, defaults);
     Diff::Steps { schema, set, sure }
 }
 
@@ -219,7 +219,17 @@ pub fn distance(want: &State, have: &State) -> usize {
     1 + schema + variables + user_variables + unset
 }
 
-fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
+/// The statement that gives these variables these values; None for none.
+pub fn assign(variables: &Variables) -> Option<String> {
+    let want = State { variables: variables.clone(), ..State::default() };
+    set_statement(&want, &State::default(), &Variables::default()).0
+}
+
+fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<String>, bool) {
+    // Text is read in the connection's character set; a few variables do not take it in one where ASCII is not itself.
+    let is_wide =
+        have.variables.get("character_set_connection").is_some_and(|value| NOT_FOR_CLIENTS.iter().any(|wide| **value == *wide.as_bytes()));
+    let introducer = if is_wide { "_latin1" } else { "" };
     let mut sure = true;
     let mut changes: Vec<(&str, Option<&[u8]>)> = Vec::new();
     for (name, value) in want.variables.entries() {
@@ -250,8 +260,8 @@ fn set_statement(want: &State, have: &State) -> (Option<String>, bool) {
         sure &= SURE.contains(&name);
         sql.push_str(if sql.is_empty() { "SET " } else { "," });
         let _ = write!(sql, "@@session.{name}=");
-        match value {
-            Some(value) => push_value(&mut sql, name, value),
+        match value.or_else(|| defaults.get(name).map(|value| &**value)) {
+            Some(value) => push_value(&mut sql, name, value, introducer),
             // Not `DEFAULT`: MySQL takes that for OFF where foreign_key_checks and unique_checks are concerned.
             None if NO_GLOBAL.contains(&name) => sql.push_str("DEFAULT"),
             None => {
@@ -277,7 +287,7 @@ pub fn keeping_ignore_space(set: &str) -> String {
 }
 
 /// What SET NAMES sets.
-const CHARSETS: &[&str] =
+pub const CHARSETS: &[&str] =
     &["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION];
 /// Character sets that a client cannot have, so SET NAMES refuses them.
 const NOT_FOR_CLIENTS: &[&str] = &["ucs2", "utf16", "utf16le", "utf32"];
@@ -318,13 +328,13 @@ fn names(want: &State) -> Option<String> {
 }
 
 /// Writes a variable's value as the server reported it, as an SQL literal that gives it back.
-fn push_value(sql: &mut String, name: &str, value: &[u8]) {
+fn push_value(sql: &mut String, name: &str, value: &[u8], introducer: &str) {
     if value.is_empty() && name == "character_set_results" {
         sql.push_str("NULL");
     } else if is_number(value) {
         sql.push_str(&String::from_utf8_lossy(value));
     } else if value.iter().all(|b| matches!(b, b' '..=b'~') && !matches!(b, b'\'' | b'\\')) {
-        let _ = write!(sql, "'{}'", String::from_utf8_lossy(value));
+        let _ = write!(sql, "{introducer}'{}'", String::from_utf8_lossy(value));
     } else {
         // Hexadecimal is read alike under every sql_mode and character set.
         sql.push_str("0x");
@@ -343,6 +353,10 @@ fn is_number(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn diff(want: &State, have: &State) -> Diff {
+        super::diff(want, have, &Variables::default())
+    }
 
     fn state(schema: Option<&str>, variables: &[(&str, &str)], user: &[(&str, &str)]) -> State {
         let mut s = State { schema: schema.map(|s| s.as_bytes().into()), ..State::default() };

@@ -7,6 +7,7 @@ use crate::buffer::{BufferPool, Scratch};
 use crate::clock::{CoarseClock, Random};
 use crate::connect;
 use crate::counters::Counters;
+use crate::defaults::Defaults;
 use crate::entry::{Entry, Leaving, Limits, Signal};
 use crate::fleet::WorkerLoad;
 use crate::in_force::{InForce, SnapshotInForce};
@@ -57,6 +58,8 @@ pub struct Worker {
     pub meter: Meter,
     /// What it remembers of statements.
     pub memory: RefCell<Memory>,
+    /// What fresh connections had.
+    pub defaults: RefCell<Defaults>,
     /// The sessions, as others may see and signal them.
     pub entries: RefCell<Slab<Rc<Entry>>>,
     /// Wakes the task that serves waiters.
@@ -96,6 +99,7 @@ impl Worker {
             mirrors: Mirrors::default(),
             counters: Counters::default(),
             memory: RefCell::default(),
+            defaults: RefCell::default(),
             entries: RefCell::default(),
             pool_wakeup: Notify::new(),
             pools: RefCell::default(),

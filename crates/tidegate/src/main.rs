@@ -53,12 +53,13 @@ fn run(cli: &Cli) -> Result<()> {
     let _pidfile = PidFile::write(&file.globals.pidfile, &datadir)?;
     let precedence = precedence(cli);
     let options = EngineOptions { datadir: datadir.clone(), config_file, file, precedence, faults: Some(check::patterns) };
+    let first_start = FirstStart::of(&datadir);
     let found = bootstrap(options).context("configuration")?;
     for notice in &found.notices {
         tracing::warn!("{notice}");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let end = runtime.block_on(serve(cli, found, &datadir))?;
+    let end = runtime.block_on(serve(cli, found, &datadir, first_start))?;
     drop(runtime);
     match end {
         End::Stop => Ok(()),
@@ -108,7 +109,8 @@ enum End {
 }
 
 /// Runs until SIGTERM, SIGINT or an administrator's word; a second signal ends the drain.
-async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path) -> Result<End> {
+async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstStart) -> Result<End> {
+    let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut report = signal(SignalKind::user_defined1())?;
@@ -124,6 +126,7 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path) -> Result<End> {
     }
     let (process, mut requests) = Requests::new(control.clone());
     let admin = admin::start(found, control.clone(), monitor, process)?;
+    first_start.is_over();
     tracing::info!("Tidegate {} is ready", env!("CARGO_PKG_VERSION"));
     let event = loop {
         tokio::select! {
@@ -133,6 +136,11 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path) -> Result<End> {
             _ = report.recv() => {
                 log::reopen();
                 proxy.report();
+            }
+            // A terminal that closes, or a habit: no reason to end clients.
+            _ = hangup.recv() => {
+                log::reopen();
+                tracing::info!("SIGHUP: the error log is opened anew; SIGTERM stops the proxy");
             }
         }
     };
@@ -151,6 +159,31 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path) -> Result<End> {
     watch.stop();
     tracing::info!("stopped");
     Ok(if matches!(event, Event::Restart) { End::Restart } else { End::Stop })
+}
+
+/// A start that made `proxysql.db`: when it fails, the database goes again, so that the corrected file counts next time.
+struct FirstStart(Option<PathBuf>);
+
+impl FirstStart {
+    fn of(datadir: &Path) -> Self {
+        let database = datadir.join(::admin::DISK_FILE);
+        Self((!database.exists()).then_some(database))
+    }
+
+    fn is_over(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for FirstStart {
+    fn drop(&mut self) {
+        let Some(database) = &self.0 else { return };
+        for suffix in ["", "-wal", "-shm", "-journal"] {
+            let mut path = database.clone().into_os_string();
+            path.push(suffix);
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// The file with the process id; gone when the process stops cleanly.

@@ -153,7 +153,7 @@ async fn bring_to(worker: &Worker, backend: &mut Backend, want: &State) -> io::R
     }
     let want = adapted.as_ref().unwrap_or(want);
     for _ in 0..2 {
-        match diff(want, &backend.core.state) {
+        match diff(want, &backend.core.state, &backend.core.defaults) {
             Diff::Identical => return Ok(Readied::Yes),
             Diff::Reset { change_user } => {
                 count(&worker.counters.resets);

@@ -15,8 +15,9 @@ use sql::{LexMode, Target};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
 
-/// One question for all that a change of one may have changed.
-const QUESTION: &str = "SELECT @@character_set_client,@@character_set_connection,@@character_set_results,@@collation_connection";
+/// One question for all that a change of one may have changed: a text as results have it, then the names in plain bytes.
+const QUESTION: &str = "SELECT @@character_set_client,CAST(@@character_set_client AS BINARY),CAST(@@character_set_connection AS BINARY),\
+    CAST(@@character_set_results AS BINARY),CAST(@@collation_connection AS BINARY)";
 /// In the question's order, and what the answer's definitions say.
 const ALL: [&str; 5] =
     ["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION];
@@ -60,6 +61,7 @@ impl Session {
         let flavor = self.backend.as_ref().map_or(Flavor::MySql, |b| b.core.info.flavor);
         let Some(row) = reply.rows.first() else { return false };
         let mut values = Reader::new(row);
+        let _as_results_have_it = values.lenenc_bytes();
         for name in ALL.iter().take(4) {
             // NULL (0xfb) is no string: results without a conversion.
             let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
@@ -70,6 +72,11 @@ impl Session {
             definition::all(&reply.raw).next().and_then(|first| charset::collation_in(flavor, first.collation)).filter(|_| results);
         self.set_variable(RESULTS_COLLATION, collation.map(|collation| collation.name.as_bytes()));
         true
+    }
+
+    /// Are results in a character set in which ASCII is not itself?
+    pub(super) fn has_wide_results(&self) -> bool {
+        self.state.variables.get("character_set_results").is_some_and(|value| WIDE.iter().any(|wide| **value == *wide.as_bytes()))
     }
 
     /// The values now, of variables that a statement decides.
@@ -83,6 +90,11 @@ impl Session {
         let texts = self.state.user_variables.entries().iter().filter(|(_, literal)| matches!(literal.first(), Some(b'\'' | b'"')));
         texts.map(|(name, _)| name.to_string()).collect()
     }
+}
+
+/// Digits as plain bytes: MariaDB writes numbers too in the character set of the results.
+pub fn narrow(digits: &[u8]) -> Option<String> {
+    String::from_utf8(digits.iter().copied().filter(|byte| *byte != 0).collect()).ok()
 }
 
 /// Character sets in which a byte below 0x80 may be the second half of a character.

@@ -134,7 +134,7 @@ impl SessionFacts {
             sql::Fact::RowCount => self.row_count_with_backend,
             // Who sets @@pseudo_thread_id is pinned for it: Session::knows().
             sql::Fact::ConnectionId | sql::Fact::PseudoThreadId => false,
-            sql::Fact::WarningCount | sql::Fact::ErrorCount => true,
+            sql::Fact::WarningCount | sql::Fact::ErrorCount => self.diagnostics.is_none(),
         }
     }
 

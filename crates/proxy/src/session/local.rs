@@ -34,9 +34,14 @@ impl Session {
             Kind::Show | Kind::Set if self.obeys_token_order(command, start).await? => Ok(true),
             Kind::Kill => self.answer_kill(command, start).await,
             Kind::Set if self.backend.is_none() && self.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
-            Kind::ShowWarnings | Kind::ShowErrors if self.backend.is_none() => self.answer_warnings(command, start, analysis).await,
+            Kind::ShowWarnings | Kind::ShowErrors if self.knows_diagnostics() => self.answer_warnings(command, start, analysis).await,
             _ => Ok(false),
         }
+    }
+
+    /// Were the diagnostics read, be a backend held or not?
+    fn knows_diagnostics(&self) -> bool {
+        self.backend.is_none() || self.facts.diagnostics.is_some()
     }
 
     /// A SET statement that a server has accepted before, word for word: its effect is noted and goes out with the next
@@ -116,7 +121,7 @@ impl Session {
         let Some(statement) = self.statements.get(id) else { return Ok(false) };
         let (kind, text) = (statement.analysis.kind, statement.key.text.clone());
         match kind {
-            Kind::ShowWarnings | Kind::ShowErrors if self.backend.is_none() => match wanted(&text, kind) {
+            Kind::ShowWarnings | Kind::ShowErrors if self.knows_diagnostics() => match wanted(&text, kind) {
                 Some(wanted) => self.send_warnings(&wanted, true).await,
                 None => Ok(false),
             },

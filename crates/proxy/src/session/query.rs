@@ -231,7 +231,7 @@ impl Session {
             Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
             _ => None,
         };
-        if let Some(fact) = counted.filter(|_| self.pins.set().is_empty()) {
+        if let Some(fact) = counted.filter(|fact| self.knows(*fact)) {
             plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: false });
             return;
         }

@@ -150,7 +150,9 @@ impl Session {
 
     /// Asks the held backend for session variables.
     pub(super) async fn ask_for_variables(&mut self, names: &[String]) -> Option<Vec<Change>> {
-        let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
+        let is_wide = self.has_wide_results();
+        let column = |name: &String| if is_wide { format!("CAST(@@session.{name} AS BINARY)") } else { format!("@@session.{name}") };
+        let columns: Vec<String> = names.iter().map(column).collect();
         let question = format!("SELECT {}", columns.join(","));
         let backend = self.backend.as_mut()?;
         let reply = guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await.ok()?;

@@ -2,6 +2,7 @@
 //! session that ended.
 
 use super::Session;
+use super::charsets;
 use super::end::End;
 use super::facts::{Diagnostics, InsertId};
 use super::guard::guarded;
@@ -16,7 +17,7 @@ use crate::pool::HostgroupPool;
 use crate::reframe::ReplyFacts;
 use crate::safety::Safety;
 use crate::shared::Slot;
-use crate::state::{RESULTS_COLLATION, State};
+use crate::state::State;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -46,6 +47,13 @@ const ROLLS_BACK: [u16; 6] = [1020, 1180, 1205, 1213, 3100, 3101];
 pub(super) struct Unread {
     pub warnings: bool,
     pub last_insert_id: bool,
+    pub found_rows: bool,
+}
+
+impl Unread {
+    pub fn any(self) -> bool {
+        self.warnings || self.last_insert_id || self.found_rows
+    }
 }
 
 impl Session {
@@ -71,7 +79,7 @@ impl Session {
     pub(super) async fn settle_silent(&mut self, analysis: &Analysis) -> Result<(), End> {
         let warnings = self.facts.warnings > 0 && self.facts.diagnostics.is_none();
         let last_insert_id = self.facts.insert_id != InsertId::Session;
-        self.let_go(analysis, Unread { warnings, last_insert_id }).await
+        self.let_go(analysis, Unread { warnings, last_insert_id, found_rows: false }).await
     }
 
     /// Reads what is unread and gives the backend back, when no pin holds.
@@ -79,6 +87,9 @@ impl Session {
         if !self.lane.settings().multiplexing && self.backend.is_some() {
             let now = self.now_ms();
             self.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
+        } else {
+            // It may have been switched on again.
+            self.pins.end(PinReason::MultiplexingOff);
         }
         self.note_rule(analysis);
         self.note_autocommit(analysis);
@@ -100,8 +111,8 @@ impl Session {
         if self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
             self.restore_tracking().await;
         }
-        let unread = self.only_handled(unread);
-        if (unread.warnings || unread.last_insert_id) && self.read_unread(unread).await.is_err() {
+        let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..self.only_handled(unread) };
+        if unread.any() && self.read_unread(unread).await.is_err() {
             // The connection failed after the answer: nothing is lost but the warnings, and the best word on the id is the
             // reply's.
             if unread.warnings {
@@ -112,6 +123,7 @@ impl Session {
                 self.facts.last_insert_id = replied;
             }
             self.facts.insert_id = InsertId::Session;
+            self.facts.found_rows_with_backend = false;
             self.backend = None;
             return Ok(());
         }
@@ -146,8 +158,11 @@ impl Session {
         unread
     }
 
-    /// An error says nothing of the transaction: did it end with this one?
+    /// An error says nothing of the transaction: did it end with this one, or begin (autocommit=0)?
     fn may_have_ended(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        if reply.error.is_some() && !self.status.contains(StatusFlags::AUTOCOMMIT) && self.pins.set().is_empty() {
+            return true;
+        }
         let ends = matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Set | Kind::Ddl);
         reply.error.is_some_and(|code| ends || ROLLS_BACK.contains(&code)) && self.pins.set().contains(PinReason::Transaction)
     }
@@ -276,16 +291,17 @@ impl Session {
         self.read_unread(Unread { last_insert_id: true, ..Unread::default() }).await
     }
 
-    /// Reads warnings and LAST_INSERT_ID() in one round trip; the client has its answer already.
-    async fn read_unread(&mut self, unread: Unread) -> io::Result<()> {
+    /// Reads warnings, LAST_INSERT_ID() and FOUND_ROWS() in one round trip; the client has its answer already.
+    pub(super) async fn read_unread(&mut self, unread: Unread) -> io::Result<()> {
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         let pool = &self.worker.buffers;
         let mut out = Vec::with_capacity(64);
         if unread.warnings {
             put_query(&mut out, b"SHOW WARNINGS", backend.core.caps);
         }
-        if unread.last_insert_id {
-            put_query(&mut out, b"SELECT LAST_INSERT_ID()", backend.core.caps);
+        let asks = unread.last_insert_id || unread.found_rows;
+        if asks {
+            put_query(&mut out, b"SELECT LAST_INSERT_ID(),FOUND_ROWS()", backend.core.caps);
         }
         backend.link.start_command();
         guarded(&self.worker, &self.entry, backend.link.write_all(&out)).await?;
@@ -299,10 +315,14 @@ impl Session {
             let diagnostics = Diagnostics { packets: reply.raw, caps: backend.core.caps };
             self.facts.diagnostics = Some(Box::new(diagnostics));
         }
-        if unread.last_insert_id {
+        if asks {
             let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, pool)).await?;
             status = reply.ok.status;
-            if let Some(id) = reply.rows.first().and_then(|row| number_in(row)) {
+            let [id, found_rows] = reply.rows.first().map_or([None; 2], |row| numbers_in(row));
+            if let Some(found_rows) = found_rows.filter(|_| unread.found_rows) {
+                (self.facts.found_rows, self.facts.found_rows_with_backend) = (found_rows, false);
+            }
+            if let Some(id) = id.filter(|_| unread.last_insert_id) {
                 // What the backend had before may be another session's: then the statements have left it alone.
                 if self.facts.insert_id == InsertId::Backend || backend.core.last_insert_id != Some(id) {
                     self.facts.last_insert_id = id;
@@ -351,8 +371,9 @@ pub fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
 }
 
 /// The number in a row of one column.
-fn number_in(row: &[u8]) -> Option<u64> {
-    std::str::from_utf8(wire::codec::Reader::new(row).lenenc_bytes().ok()?).ok()?.parse().ok()
+fn numbers_in(row: &[u8]) -> [Option<u64>; 2] {
+    let mut columns = wire::codec::Reader::new(row);
+    [(); 2].map(|()| charsets::narrow(columns.lenenc_bytes().ok()?)?.parse().ok())
 }
 
 /// Makes a backend as good as new, without a new connection. The schema stays, unless `change_user`.
@@ -385,15 +406,12 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
         let schema = core.state.schema.take();
         core.forget();
         core.state.schema = schema;
-        for name in ["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION]
-        {
-            core.state.variables.set(name, Some(b"?"));
-        }
+        core.forget_charsets();
         if core.state.schema.is_some() {
             // MariaDB keeps the schema, but not its character set: it is entered anew.
             core.state.variables.set("collation_database", Some(b"?"));
         }
-        connect::prepare(worker, backend).await.map_err(|_| ResetError::Failed)
+        connect::prepare_again(worker, backend).await.map_err(|_| ResetError::Failed)
     };
     tokio::time::timeout(limit, work).await.unwrap_or(Err(ResetError::Failed))
 }

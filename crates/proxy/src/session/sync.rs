@@ -93,7 +93,7 @@ impl Session {
     pub(super) async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
         for last in [false, false, true] {
             let Some(backend) = self.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
-            match diff(&self.state, &backend.core.state) {
+            match diff(&self.state, &backend.core.state, &backend.core.defaults) {
                 Diff::Identical => {
                     // One copy in memory from here on: the next comparison is that of two pointers.
                     backend.core.state.variables.share(&self.state.variables);
@@ -230,7 +230,7 @@ impl Session {
         let own = self.state.variables.get(TRACK_GTIDS).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
         let gtids = if gtids { format!(",session_track_gtids={own}") } else { String::new() };
         format!(
-            "SET SESSION session_track_system_variables='{names}',session_track_schema={},session_track_state_change={}{gtids}",
+            "SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema={},session_track_state_change={}{gtids}",
             on(schema),
             on(state_change)
         )

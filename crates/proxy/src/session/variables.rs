@@ -6,6 +6,7 @@
 //! character set of a session. What cannot be had so pins.
 
 use super::Session;
+use super::charsets;
 use super::definition::{self, Definition};
 use super::end::End;
 use super::facts::InsertId;
@@ -53,13 +54,18 @@ impl Session {
     /// Asks for the values that keep the backend, and lets it go when it told them all.
     pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
         let Some(names) = self.pins.only_variables().map(<[String]>::to_vec) else { return Ok(()) };
-        if self.facts.row_count_with_backend || self.facts.found_rows_with_backend {
-            // The question would take their place.
+        if self.facts.row_count_with_backend {
+            // The question would take its place.
             return Ok(());
         }
-        let unread = self.only_handled(unread);
-        if unread.warnings && self.read_warnings().await.is_err() {
+        let last_insert_id = self.facts.insert_id != InsertId::Session;
+        let unread = Unread { last_insert_id, found_rows: self.facts.found_rows_with_backend, ..self.only_handled(unread) };
+        if unread.any() && self.read_unread(unread).await.is_err() {
             return Ok(self.found_broken());
+        }
+        if self.pins.only_variables().is_none() {
+            // A transaction is open, as was seen now.
+            return Ok(());
         }
         match self.ask_for_user_variables(&names).await {
             Ok(Some(literals)) if names.iter().zip(&literals).all(|(name, literal)| self.carry_user_variable(name, literal)) => {
@@ -68,7 +74,7 @@ impl Session {
             Ok(_) => self.pin_variables(None, analysis),
             Err(_) => self.found_broken(),
         }
-        self.let_go_unpinned(Unread { warnings: false, last_insert_id: self.facts.insert_id != InsertId::Session }).await
+        self.let_go_unpinned(Unread::default()).await
     }
 
     /// The connection failed after the answer: the next statement tells what that means.
@@ -119,7 +125,7 @@ fn literals(reply: &Collected) -> Option<Vec<String>> {
         let value = Value {
             definition,
             text: column()?,
-            is_null: column()?? == b"1",
+            is_null: charsets::narrow(&column()??)? == "1",
             charset: String::from_utf8(column()??).ok()?,
             collation: String::from_utf8(column()??).ok()?,
             digits: column()?.and_then(|digits| String::from_utf8(digits).ok()),
@@ -152,7 +158,7 @@ impl Value {
         if STRINGS.contains(&kind) {
             return self.string();
         }
-        let text = std::str::from_utf8(self.text.as_deref()?).ok().filter(|text| is_number(text))?;
+        let text = &*charsets::narrow(self.text.as_deref()?).filter(|text| is_number(text))?;
         match kind {
             // A number of 18 digits is a signed one.
             kind if INTEGERS.contains(&kind) && !is_unsigned && text.len() <= 18 => Some(text.to_owned()),
