@@ -298,6 +298,11 @@ fn a_session_that_lost_its_own_backend_has_nothing_of_anothers() {
         set(&mut admin, "multiplexing", "false");
         own.run("COMMIT").unwrap();
         assert_eq!(pins(&mut admin, "multiplexing_off"), "1");
+        set(&mut admin, "multiplexing", "true");
+        own.run("DO 1").unwrap();
+        assert_eq!(pins(&mut admin, "multiplexing_off"), "0", "it is on again");
+        set(&mut admin, "multiplexing", "false");
+        own.run("DO 1").unwrap();
         server.sql(&format!("KILL {held}")).unwrap();
         wait::until("it is gone", LIMIT, || (!backends().contains(&held)).then_some(())).unwrap();
         assert_eq!(own.scalar("SELECT @mine").unwrap(), None, "{flavor:?}");

@@ -69,6 +69,8 @@ pub struct Entry {
     /// When the open transaction began; 0 when there is none.
     transaction_since_ms: Cell<u64>,
     limits: Cell<Limits>,
+    /// `wait_timeout`, as the client set it, ms; 0 for never.
+    own_idle_ms: Cell<u64>,
     /// Limit of the running statement, ms, where a rule sets one; 0 when none does.
     statement_ms: Cell<u64>,
     /// Until when (ms) an unpinned backend is held; 0 when none is.
@@ -129,6 +131,7 @@ impl Entry {
             since_ms: Cell::new(now_ms),
             transaction_since_ms: Cell::new(0),
             limits: Cell::default(),
+            own_idle_ms: Cell::new(0),
             statement_ms: Cell::new(0),
             held_until_ms: Cell::new(0),
             timed_out: Cell::new(false),
@@ -221,6 +224,11 @@ impl Entry {
         self.limits.set(limits);
     }
 
+    /// The client's own `wait_timeout`, ms; 0 when it set none.
+    pub fn set_own_idle_limit(&self, ms: u64) {
+        self.own_idle_ms.set(ms);
+    }
+
     /// A rule limits the statement that begins to this time, ms; 0 leaves it to the settings.
     pub fn set_statement_limit(&self, ms: u64) {
         self.statement_ms.set(ms);
@@ -275,6 +283,7 @@ impl Entry {
         let over = |age: u64, limit: u64| limit > 0 && age > limit;
         let in_transaction = transaction > 0;
         match self.activity.get() {
+            Activity::Idle | Activity::Parked if over(age, self.own_idle_ms.get()) => self.signal(Signal::IdleTimeout),
             Activity::Idle | Activity::Parked if in_transaction && over(age, limits.transaction_idle_ms) => {
                 self.signal(Signal::TransactionTimeout)
             }

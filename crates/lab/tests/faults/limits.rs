@@ -194,6 +194,25 @@ fn wait_timeout_closes_idle_clients_only() {
     wait_sessions(&bed.proxy, 0);
 }
 
+/// SET wait_timeout is obeyed by the proxy: no server sees that the client is idle.
+#[test]
+fn a_clients_own_wait_timeout() {
+    let bed = Bed::mariadb(3, |b| b);
+    let mut idle = bed.client();
+    idle.run("SET wait_timeout=1").unwrap();
+    let mut pinned = bed.client();
+    pinned.run("SET wait_timeout=1").unwrap();
+    pinned.run("SELECT GET_LOCK('own', 0)").unwrap();
+    let mut reset = bed.client();
+    reset.run("SET wait_timeout=1").unwrap();
+    reset.reset_connection().unwrap().ok().unwrap();
+    wait_sessions(&bed.proxy, 1);
+    for client in [&mut idle, &mut pinned] {
+        assert!(matches!(attempt(client, "SELECT 1"), Seen::Error(4031) | Seen::Closed));
+    }
+    assert_eq!(attempt(&mut reset, "SELECT IS_FREE_LOCK('own')"), Seen::Done);
+}
+
 fn query_timeout(flavor: Flavor) {
     let bed = Bed::new(flavor, 3, |b| b.variable("default_query_timeout", 1500));
     bed.root(&["CREATE TABLE test.t (a INT PRIMARY KEY)", "INSERT INTO test.t VALUES (1)"]);

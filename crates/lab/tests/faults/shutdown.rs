@@ -50,6 +50,17 @@ fn transactions_may_finish() {
     }
 }
 
+/// SIGHUP, of a terminal that closes, ends nobody.
+#[test]
+fn a_hangup_is_no_end() {
+    let bed = Bed::mariadb(2, |b| b);
+    let mut client = bed.client();
+    bed.proxy.signal(Signal::HUP);
+    wait_log(&bed.proxy, "SIGHUP");
+    assert_eq!(attempt(&mut client, "SELECT 1"), Seen::Done);
+    assert_eq!(bed.proxy.exit_status(), None);
+}
+
 /// With nothing open the end does not wait for the deadline, whatever statements still run.
 #[test]
 fn ends_when_the_last_statement_has_ended() {

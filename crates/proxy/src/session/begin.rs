@@ -35,6 +35,7 @@ impl Session {
         let schema = schema.or(Some(default.as_bytes()).filter(|s| !s.is_empty()));
         self.state.schema = schema.map(Into::into);
         self.entry.set_limits(Limits::from_settings(&self.lane.settings()));
+        self.entry.set_own_idle_limit(0);
         self.set_initial_variables(self.collation);
         self.status = self.initial_status();
         self.filter = self.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));

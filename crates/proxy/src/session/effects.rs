@@ -195,6 +195,10 @@ impl Session {
 
     /// The session and its backend both have this value now.
     pub(super) fn set_variable(&mut self, name: &str, value: Option<&[u8]>) {
+        if name == "wait_timeout" {
+            let seconds = value.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+            self.entry.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
+        }
         self.state.variables.set(name, value);
         if let Some(backend) = self.backend.as_mut() {
             if backend.core.state.variables == self.state.variables {
