@@ -229,6 +229,17 @@ fn a_start_that_cannot_be_right_fails() {
         assert!(outcome.is_err() && log.contains(word), "{word}: {outcome:?}: {log}");
         assert!(!log.contains("is ready"), "{log}");
     }
+    // A first start that fails makes no database: the corrected file counts next time.
+    fs::remove_file(proxy.dir().join("proxysql.db")).unwrap();
+    let right = fs::read_to_string(proxy.config_file()).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    fs::write(proxy.config_file(), alone().config(port, proxy.admin_port(), proxy.dir())).unwrap();
+    assert!(proxy.start_again(&[]).is_err());
+    assert!(!proxy.dir().join("proxysql.db").exists());
+    fs::write(proxy.config_file(), right).unwrap();
+    proxy.start_again(&[]).unwrap();
+    proxy.kill9();
     fs::write(proxy.dir().join("proxysql.db"), "this is no database, but it is long enough to be looked at".repeat(100)).unwrap();
     assert!(proxy.start_again(&[]).is_err());
 }
