@@ -358,11 +358,11 @@ fn computed_user_variables_keep_their_types(world: &World) {
     let (mut a, mut b) = world.pair();
     a.exec_all(&[
         "SET @i = (SELECT -5), @big = -9223372036854775807 - 1, @u = CAST(7 AS UNSIGNED), @d = 1.50 + 0, @whole = CAST(6 AS DECIMAL(10)) * 1",
-        "SET @e = 1e0 / 3, @huge = 1e0 * 1e300, @zero = 0e0 * -1, @n = NULLIF(1, 1), @t = TIMESTAMP('2020-01-02 03:04:05')",
+        "SET @e = 1e0 / 3, @huge = 1e0 * 1e300, @zero = 0e0 * -1, @n = NULLIF(1, 1), @ne = NULL + 0e0, @nd = NULL + 0.0, @t = TIMESTAMP('2020-01-02 03:04:05')",
         "SET @s = CONCAT('it''s \u{fc}', CHAR(10 USING utf8mb4)), @l = CONVERT('\u{e4}' USING latin1), @none = CONCAT('', '')",
         "SET @b = UNHEX('00FF275C'), @c = CONCAT('a', 'b') COLLATE utf8mb4_bin",
     ]);
-    let names = ["i", "big", "u", "d", "whole", "e", "huge", "zero", "n", "t", "s", "l", "none", "b", "c"];
+    let names = ["i", "big", "u", "d", "whole", "e", "huge", "zero", "n", "ne", "nd", "t", "s", "l", "none", "b", "c"];
     let columns: Vec<String> = names.iter().map(|name| format!("@{name} AS {name}")).collect();
     let values: Vec<String> =
         names.iter().map(|name| format!("HEX(@{name}), CHARSET(@{name}), COLLATION(@{name}), @{name} + 0e0")).collect();

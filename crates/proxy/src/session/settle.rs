@@ -318,6 +318,8 @@ impl Session {
         if asks {
             let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, pool)).await?;
             status = reply.ok.status;
+            // MySQL warns of FOUND_ROWS().
+            backend.core.has_warnings |= reply.ok.warnings > 0;
             let [id, found_rows] = reply.rows.first().map_or([None; 2], |row| numbers_in(row));
             if let Some(found_rows) = found_rows.filter(|_| unread.found_rows) {
                 (self.facts.found_rows, self.facts.found_rows_with_backend) = (found_rows, false);

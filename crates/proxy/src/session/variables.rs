@@ -153,7 +153,13 @@ impl Value {
         let sign = if is_unsigned { "UNSIGNED" } else { "SIGNED" };
         let kind = self.definition.kind;
         if self.is_null {
-            return Some(if INTEGERS.contains(&kind) { format!("CAST(NULL AS {sign})") } else { "NULL".to_owned() });
+            // A NULL has a type too.
+            return Some(match kind {
+                kind if INTEGERS.contains(&kind) => format!("CAST(NULL AS {sign})"),
+                kind if DOUBLES.contains(&kind) => "NULL+0e0".to_owned(),
+                kind if DECIMAL.contains(&kind) => "NULL+0.0".to_owned(),
+                _ => "NULL".to_owned(),
+            });
         }
         if STRINGS.contains(&kind) {
             return self.string();
@@ -217,6 +223,7 @@ mod tests {
             (253, 0, Some("a'"), "_utf8mb4 X'6127' COLLATE utf8mb4_bin"),
             (253, 0, Some(""), "_utf8mb4 X'' COLLATE utf8mb4_bin"),
             (253, 0, None, "NULL"),
+            (5, 0, None, "NULL+0e0"),
         ];
         for (kind, flags, text, expected) in cases {
             assert_eq!(literal(kind, flags, text).as_deref(), Some(expected), "{kind} {text:?}");
