@@ -363,3 +363,22 @@ fn what_one_server_accepted_is_not_taken_for_granted_on_another() {
     first.run("INSERT INTO t VALUES(8, @@time_zone)").unwrap();
     assert_eq!(bed.ask(1, "SELECT GROUP_CONCAT(n, note ORDER BY n) FROM test.t"), "7SYSTEM,8+01:00");
 }
+
+/// A connect to a server of which nothing comes back is not waited for while another server is there.
+#[test]
+fn a_server_that_swallows_connects_holds_nobody_up() {
+    let bed = Bed::new(|b| b.variable("connect_timeout_server", 9_000).variable("threads", 1));
+    bed.arrange(&[writer(0), writer(1)]);
+    bed.servers[1].sigstop();
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        // Each holds its connection, so that the next needs another one.
+        let mut client = bed.connect();
+        let began = Instant::now();
+        client.run("BEGIN").unwrap();
+        assert!(began.elapsed() < Duration::from_secs(5), "it waited for {:?}", began.elapsed());
+        assert_eq!(get(&mut client, WHO), port(&bed, 0));
+        clients.push(client);
+    }
+    bed.servers[1].sigcont();
+}

@@ -64,6 +64,8 @@ pub struct ServerShared {
     suspect_until_ms: AtomicU64,
     /// Process clock (ms) since when it is back; 0 when it has its whole weight.
     back_since_ms: AtomicU64,
+    /// Connects under way that take longer than they should.
+    stalled: AtomicU32,
     ramp_ms: AtomicU64,
     latency_us: AtomicU64,
     max_latency_us: AtomicU64,
@@ -140,6 +142,7 @@ impl ServerShared {
             under_way: AtomicU8::new(UnderWay::MayFinish as u8),
             suspect_until_ms: AtomicU64::new(0),
             back_since_ms: AtomicU64::new(0),
+            stalled: AtomicU32::new(0),
             ramp_ms: AtomicU64::new(0),
             latency_us: AtomicU64::new(0),
             max_latency_us: AtomicU64::new(NEVER),
@@ -377,6 +380,17 @@ impl ServerShared {
         self.connections() >= self.max_connections() && !Safety::ConnectionLimit.is_off()
     }
 
+    /// A connect takes longer than it should; what is answered counts it until it is dropped.
+    pub fn connect_stalls(self: &Arc<Self>) -> Stall {
+        self.stalled.fetch_add(1, Ordering::AcqRel);
+        Stall(Arc::clone(self))
+    }
+
+    /// True while a connect takes longer than it should.
+    pub fn is_stalling(&self) -> bool {
+        self.stalled.load(Ordering::Acquire) > 0
+    }
+
     /// True while connects fail and the pause before the next try is not over.
     pub fn is_backing_off(&self, now_ms: u64) -> bool {
         self.retry_at_ms.load(Ordering::Acquire) > now_ms
@@ -454,6 +468,15 @@ fn leave_at(placement: &Placement, before: u64, grace_ms: u64, now_ms: u64) -> u
 fn drained_at(placement: &Placement, before: u64, drain_ms: u64, now_ms: u64) -> u64 {
     let drains = placement.status == ServerStatus::OfflineSoft && placement.server.status != ServerStatus::OfflineSoft;
     if drains { before.min(now_ms.saturating_add(drain_ms)) } else { NEVER }
+}
+
+/// A connect that takes longer than it should.
+pub struct Stall(Arc<ServerShared>);
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.0.stalled.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 #[cfg(test)]

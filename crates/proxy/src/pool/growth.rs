@@ -1,6 +1,6 @@
 //! Connections of a pool: when one more is opened, for whom, and what becomes of it.
 
-use super::{AcquireError, HostgroupPool, Outcome, Waiter};
+use super::{AcquireError, HostgroupPool, Needs, Outcome, Waiter};
 use crate::backend::Backend;
 use crate::connect::{self, ConnectError, Raw};
 use crate::lane::Lane;
@@ -18,6 +18,10 @@ use std::time::Duration;
 
 /// At most one more connect in progress for each so many connections that exist.
 const GROWTH_STEP: usize = 8;
+
+/// A connect that has taken so long is not waited for alone where there is another server: one that swallows packets would hold
+/// everybody up for `connect_timeout_server`.
+const STALLS_AFTER: Duration = Duration::from_millis(250);
 
 /// How long (us) a waiter waits for its own worker's backends before other workers are asked for one.
 const ASK_OTHERS_US: u64 = 10_000;
@@ -140,7 +144,7 @@ impl HostgroupPool {
     fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>, have: usize) -> bool {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;
-        let Some(index) = self.choose(worker, waiter.wish.needs, |s| !s.is_backing_off(now_ms) && !s.is_full()) else {
+        let Some(index) = self.choose_to_connect(worker, waiter.wish.needs, now_ms) else {
             self.make_room(worker, waiter, now_ms);
             return false;
         };
@@ -153,6 +157,24 @@ impl HostgroupPool {
         let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };
         let whose = if waiter.is_loner() { Whose::Only(Rc::clone(waiter)) } else { Whose::Anybodys };
         self.spawn_connect(worker, &server, &waiter.lane, waiter.wish.collation, whose, now_us)
+    }
+
+    /// The server for a new connection: one that keeps others waiting only where there is no other.
+    fn choose_to_connect(&self, worker: &Worker, needs: Needs, now_ms: u64) -> Option<usize> {
+        let fits = |s: &Arc<ServerShared>| !s.is_backing_off(now_ms) && !s.is_full();
+        self.choose(worker, needs, |s| fits(s) && !s.is_stalling()).or_else(|| self.choose(worker, needs, fits))
+    }
+
+    /// A connect that takes long counts no more where another server may be faster: whoever waits for it gets one there beside.
+    fn pass_by(self: &Rc<Self>, worker: &Rc<Worker>, whose: &Whose) -> bool {
+        let now_ms = worker.shared.clock.now_ms();
+        let is_free = |s: &Arc<ServerShared>| !s.is_backing_off(now_ms) && !s.is_full() && !s.is_stalling();
+        let is_passed = matches!(whose, Whose::Anybodys) && self.choose(worker, Needs::default(), is_free).is_some();
+        if is_passed {
+            self.connecting.set(self.connecting.get() - 1);
+            self.grow(worker);
+        }
+        is_passed
     }
 
     /// Starts one connect as far as the limits allow; false when they do not.
@@ -183,10 +205,20 @@ impl HostgroupPool {
                     None => connect::open(&worker, &server, &lane.key, collation, slot).await,
                 }
             };
-            let result = pool.while_used(&server, tokio::time::timeout(limit, open)).await;
+            let mut work = pin!(pool.while_used(&server, tokio::time::timeout(limit, open)));
+            let (result, is_passed) = match tokio::time::timeout(STALLS_AFTER, &mut work).await {
+                Ok(result) => (result, false),
+                Err(_) => {
+                    let _stall = server.connect_stalls();
+                    let is_passed = pool.pass_by(&worker, &whose);
+                    (work.await, is_passed)
+                }
+            };
             drop(permit);
             whose.is_opening(false);
-            pool.connecting.set(pool.connecting.get() - 1);
+            if !is_passed {
+                pool.connecting.set(pool.connecting.get() - 1);
+            }
             match result {
                 Some(Ok(result)) => pool.connected(&worker, &server, &lane, &whose, result),
                 Some(Err(_)) => {
