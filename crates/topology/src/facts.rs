@@ -29,6 +29,10 @@ pub(crate) struct Track<T> {
     pub repeats: u32,
     /// Since when they say the same, ms.
     pub since_ms: u64,
+    /// When the first good answer after failures came, ms; 0 if none has failed yet.
+    pub resumed_ms: u64,
+    /// What had failed before that.
+    pub missed: Troubles,
     /// Refused or broken connections since the last good answer.
     pub unreachable: u32,
     /// Timeouts since the last good answer.
@@ -43,7 +47,19 @@ pub(crate) struct Track<T> {
 
 impl<T> Default for Track<T> {
     fn default() -> Self {
-        Self { last: None, at_ms: 0, repeats: 0, since_ms: 0, unreachable: 0, timeouts: 0, failed: 0, is_denied: false, failure: None }
+        Self {
+            last: None,
+            at_ms: 0,
+            repeats: 0,
+            since_ms: 0,
+            resumed_ms: 0,
+            missed: Troubles::default(),
+            unreachable: 0,
+            timeouts: 0,
+            failed: 0,
+            is_denied: false,
+            failure: None,
+        }
     }
 }
 
@@ -55,7 +71,11 @@ impl<T> Track<T> {
             Ok(answer) => {
                 let repeats = self.last.as_ref().is_some_and(|last| is_same(last, &answer));
                 let (count, since_ms) = if repeats { (self.repeats.saturating_add(1), self.since_ms) } else { (1, now_ms) };
-                *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, ..Self::default() };
+                let (resumed_ms, missed) = match self.is_troubled() {
+                    true => (now_ms, Troubles::from(&*self)),
+                    false => (self.resumed_ms, self.missed),
+                };
+                *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, resumed_ms, missed, ..Self::default() };
             }
             Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => self.timeouts = self.timeouts.saturating_add(1),
             Err(ProbeError::Unreachable(_)) => self.unreachable = self.unreachable.saturating_add(1),

@@ -321,3 +321,91 @@ fn events_say_what_was_seen_and_why() {
     let taken = events.iter().find(|event| event.server == Some(addr("233"))).unwrap();
     assert_eq!((taken.from.as_str(), taken.to.as_str()), ("backup_writer,reader", "writer"));
 }
+
+/// Three nodes of which one was frozen: the others have formed a component of two.
+fn frozen(node: &str, others: [&str; 2], variables: &str) -> Fleet {
+    let mut fleet = with(variables);
+    for _ in 0..8 {
+        fleet.pass(500).see(node, Seen::Galera(Err(ProbeError::Timeout)));
+        fleet.see(others[0], galera(|view| view.cluster_size = 2)).see(others[1], galera(|view| view.cluster_size = 2));
+    }
+    fleet.events();
+    fleet
+}
+
+#[test]
+fn a_frozen_node_that_wakes_up_takes_no_writer_away() {
+    let old = || galera(|view| view.cluster_size = 3);
+    let two = || galera(|view| view.cluster_size = 2);
+    let mut fleet = frozen("23", ["22", "233"], "failback=\"never\"");
+    let without = "100: 22; 101: 233; 102: 233; 9101: 23(SHUNNED,cut off)";
+    assert_eq!(fleet.layout(), without);
+    for _ in 0..14 {
+        fleet.pass(500).see("23", old()).see("22", two()).see("233", two());
+        assert_eq!(fleet.layout(), without, "it tells of the cluster that it saw before");
+    }
+    fleet.see("23", galera(|view| (view.primary_partition, view.cluster_size) = (false, 1)));
+    assert_eq!(fleet.layout(), without, "it has noticed");
+    fleet.pass(500).see("23", old());
+    assert_eq!(fleet.layout(), without, "the others have not seen it join yet");
+    assert_eq!(fleet.interval_ms("22", "Galera"), 20);
+    fleet.pass(20).see("22", old());
+    assert_eq!(fleet.hostgroup(100), "22");
+    fleet.pass(20).see("233", old());
+    assert_eq!(fleet.layout(), "100: 22; 101: 23 233; 102: 23 233");
+}
+
+#[test]
+fn a_frozen_writer_that_wakes_up_does_not_take_over_at_once() {
+    let mut fleet = frozen("22", ["23", "233"], "failback=\"immediate\"");
+    assert_eq!(fleet.hostgroup(100), "233");
+    for _ in 0..6 {
+        fleet.pass(500).see("22", galera(|view| view.cluster_size = 3));
+        fleet.see("23", galera(|view| view.cluster_size = 2)).see("233", galera(|view| view.cluster_size = 2));
+        assert_eq!(fleet.layout(), "100: 233; 101: 23; 102: 23; 9101: 22(SHUNNED,cut off)");
+    }
+    for node in ["22", "23", "233"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    assert_eq!(fleet.hostgroup(100), "22");
+}
+
+/// Two that were frozen say the same old thing; of those that were there all along only one answers just now.
+#[test]
+fn several_that_wake_up_do_not_outvote_who_was_there() {
+    let mut fleet = frozen("23", ["22", "233"], "failback=\"never\"");
+    fleet.see("233", Seen::Galera(Err(ProbeError::Timeout))).pass(20).see("233", galera(|_| {}));
+    for _ in 0..10 {
+        fleet.pass(500).see("23", galera(|_| {})).see("233", galera(|_| {})).see("22", galera(|view| view.cluster_size = 2));
+        assert_eq!(fleet.hostgroup(100), "22");
+    }
+}
+
+/// A node and an arbitrator that nobody asks; the other node was frozen.
+#[test]
+fn one_claim_against_another_is_that_of_who_was_there() {
+    let mut fleet = frozen("23", ["22", "22"], "failback=\"never\"");
+    fleet.configure(&issue(0).replace("{ hostgroup=101, address=\"233\"", "{ hostgroup=7, address=\"233\""));
+    for _ in 0..10 {
+        fleet.pass(500).see("23", galera(|_| {})).see("22", galera(|view| view.cluster_size = 2));
+        assert_eq!(fleet.hostgroup(100), "22");
+    }
+    // It says so for so long that it is no memory: they are two clusters, and the larger one serves.
+    for _ in 0..22 {
+        fleet.pass(500).see("23", galera(|_| {})).see("22", galera(|view| view.cluster_size = 2));
+    }
+    assert_eq!(fleet.hostgroup(100), "23");
+}
+
+/// Most of a cluster's nodes are not asked: who sees more of them is right, though fewer say so, once it is no passing view.
+#[test]
+fn a_claim_that_lasts_is_believed() {
+    let mut fleet = with("failback=\"never\"");
+    let mut round = || {
+        fleet.pass(500).see("23", galera(|view| view.cluster_size = 3));
+        fleet.see("22", galera(|view| view.cluster_size = 2)).see("233", galera(|view| view.cluster_size = 2));
+        fleet.hostgroup(100)
+    };
+    assert_eq!((0..10).map(|_| round()).collect::<std::collections::BTreeSet<_>>().len(), 1);
+    assert_eq!((0..40).map(|_| round()).last().unwrap(), "23");
+}
