@@ -53,6 +53,8 @@ pub(crate) struct Judgement {
     pub fitness: Fitness,
     /// Its port is closed, though its role is kept.
     pub is_down: bool,
+    /// Nothing of it answers: it is out where others are in.
+    pub is_silent: bool,
     /// What becomes of what runs there, if it is out.
     pub under_way: UnderWay,
     /// It is too far behind to be read from.
@@ -78,6 +80,7 @@ impl Judgement {
         Self {
             fitness,
             is_down: false,
+            is_silent: false,
             under_way: UnderWay::MayFinish,
             is_behind: false,
             behind: 0,

@@ -238,7 +238,9 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
     let (fitness, why) = match facts.read_only.last {
         None => (Fitness::Unseen, "not seen yet".to_owned()),
         Some(true) => (Fitness::Reader, "read_only is on".to_owned()),
-        Some(false) if is_timed_out => (Fitness::Reader, "its check times out, so it counts as read-only".to_owned()),
+        Some(false) if is_timed_out && !memory.fenced.contains_key(addr) => {
+            (Fitness::Reader, "its check times out, so it counts as read-only".to_owned())
+        }
         Some(false) => match memory.fenced.get(addr) {
             Some(newer) => (
                 Fitness::Fenced,
@@ -252,6 +254,7 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
     let is_down = is_down(facts);
     Judgement {
         is_down,
+        is_silent: is_timed_out && facts.ping.is_troubled(),
         under_way: under_way(scene, troubles, UnderWay::MayFinish),
         is_confirming: is_awaited
             || memory.doubted.contains_key(addr)

@@ -375,7 +375,7 @@ impl Topology {
         if vital == Vital::Dead {
             seat.shun(UnderWay::Severed, missed_pings(facts));
         }
-        seat.is_slow = vital == Vital::Slow;
+        seat.slow = (vital == Vital::Slow).then_some(UnderWay::Severed);
         seat.is_warming = facts.warming_since_ms.is_some();
         seat.behind = excessive_lag(facts, row, self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
         seat

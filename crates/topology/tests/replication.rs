@@ -286,3 +286,36 @@ fn what_was_seen_survives_a_new_configuration() {
     assert!(fleet.topology.checks().is_empty());
     assert_eq!(fleet.topology.layout().hostgroups, model::fleet::Layout::as_configured(&common::snapshot(&off)).hostgroups);
 }
+
+#[test]
+fn what_does_not_answer_is_no_reader() {
+    for new_writer in [false, true] {
+        let mut fleet = settled();
+        for count in 1..=6 {
+            fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout)));
+            if count > 2 {
+                fleet.see("a", Seen::Ping(Err(ProbeError::Timeout)));
+            }
+            if new_writer {
+                fleet.see("b", read_only(false));
+            }
+            let expected = match (new_writer, count) {
+                (true, 1) | (false, 1..=2) => "1: a; 2: a b c",
+                (true, 2) => "1: b; 2: a(SHUNNED) b c",
+                (true, 3..=4) => "1: b; 2: a(SHUNNED,cut off) b c",
+                (true, _) => "1: b; 2: a(SHUNNED,sever) b c",
+                (false, 3..=4) => "2: a(SHUNNED,cut off) b c",
+                (false, _) => "2: a(SHUNNED,sever) b c",
+            };
+            assert_eq!(fleet.layout(), expected, "{count} timeouts, a new writer: {new_writer}");
+        }
+        fleet.pass(800).see("a", read_only(true));
+        assert_eq!(fleet.hostgroup(2), "a b c");
+    }
+    // While pings are answered it is slow, and reads.
+    let mut fleet = settled();
+    for _ in 0..4 {
+        fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout))).see("a", Seen::Ping(Ok(100)));
+    }
+    assert_eq!(fleet.layout(), "2: a b c");
+}
