@@ -13,6 +13,8 @@ use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, Seen};
 
 /// Samples that are kept where several in a row decide; the largest count that a setting may ask for.
 const KEPT_SAMPLES: usize = 10;
+/// Answers in a row without a sample, of a server that lives, after which what was said before counts no more.
+const FORGOTTEN_AFTER: u32 = 3;
 /// Answers in a row that fail before a server counts as down, for its clusters.
 const DOWN_AFTER: u32 = 2;
 /// A server whose uptime is longer was not restarted a moment ago, so its buffer pool is not waited for, s.
@@ -103,6 +105,52 @@ impl<T> Track<T> {
     }
 }
 
+/// Samples of which several in a row decide, the latest last.
+#[derive(Debug, Clone)]
+pub(crate) struct Samples<T> {
+    latest: VecDeque<T>,
+    /// Answers since the last sample that were errors.
+    failures: u32,
+}
+
+impl<T> Default for Samples<T> {
+    fn default() -> Self {
+        Self { latest: VecDeque::new(), failures: 0 }
+    }
+}
+
+impl<T> std::ops::Deref for Samples<T> {
+    type Target = VecDeque<T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.latest
+    }
+}
+
+impl<T> Samples<T> {
+    /// One that answers, and does not say it any more, is not held to what it said for ever; no answer is no sign of health.
+    fn take(&mut self, result: Result<T, ProbeError>) {
+        match result {
+            Ok(sample) => {
+                self.failures = 0;
+                keep(&mut self.latest, Some(sample));
+            }
+            Err(ProbeError::Failed(_) | ProbeError::Denied(_)) => {
+                self.failures = self.failures.saturating_add(1);
+                if self.is_forgotten() {
+                    self.latest.clear();
+                }
+            }
+            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_)) => {}
+        }
+    }
+
+    /// It has failed so often that nothing is known.
+    pub fn is_forgotten(&self) -> bool {
+        self.failures >= FORGOTTEN_AFTER
+    }
+}
+
 /// What is known of one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
@@ -116,10 +164,10 @@ pub(crate) struct Facts {
     pub group: Track<GroupView>,
     /// Aurora's topology; repeats count answers that name the same writer.
     pub aurora: Track<AuroraView>,
-    /// Replication lag, the latest last.
-    pub lag: VecDeque<Lag>,
-    /// What it had executed, and when it said so (ms), the latest last.
-    pub gtids: VecDeque<(u64, GtidSet)>,
+    /// Replication lag.
+    pub lag: Samples<Lag>,
+    /// What it had executed, and when it said so (ms).
+    pub gtids: Samples<(u64, GtidSet)>,
     /// Transactions behind (Galera, Group Replication), the latest last.
     pub behind: VecDeque<u64>,
     /// Until when traffic's report makes it suspected, ms.
@@ -169,8 +217,8 @@ impl Facts {
         match seen {
             Seen::Ping(result) => self.ping.take(now_ms, result, |_, _| true),
             Seen::ReadOnly(result) => self.read_only.take(now_ms, result, |a, b| a == b),
-            Seen::Lag(result) => keep(&mut self.lag, result.ok()),
-            Seen::Gtids(result) => keep(&mut self.gtids, result.ok().map(|set| (now_ms, set))),
+            Seen::Lag(result) => self.lag.take(result),
+            Seen::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
             Seen::Galera(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.recv_queue));
                 self.galera.take(now_ms, result, |a, b| a.cluster_size == b.cluster_size);

@@ -103,14 +103,23 @@ impl Topology {
         let limit = small(self.known.snapshot.vars.monitor_ping_max_failures);
         let Some(facts) = self.known.facts.get(server) else { return };
         let was_denied = facts.is_denied();
+        let is_distance = matches!(seen, Seen::Lag(_) | Seen::Gtids(_));
         let denied = match seen.error() {
-            Some(ProbeError::Denied(text)) => Some(text.clone()),
+            Some(ProbeError::Denied(text)) if !is_distance => Some(text.clone()),
             _ => None,
         };
+        let error = seen.error().and_then(ProbeError::text).map(str::to_owned).filter(|_| is_distance);
+        let was_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
         let tells_members = seen.error().is_none() && matches!(seen, Seen::Group(_) | Seen::Aurora(_));
         let before = self.plain_seats(server);
+        let mut is_forgotten = was_forgotten;
         if let Some(facts) = self.known.facts.get_mut(server) {
             facts.observe(now_ms, seen, limit);
+            is_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
+        }
+        if let Some(error) = error.filter(|_| is_forgotten > was_forgotten) {
+            let why = "the check of how far it is behind fails, so what it said before counts no more";
+            self.tell(server, EventKind::Suspicion, ("", "lag unknown"), &error, Cause::Probe, why);
         }
         if let Some(text) = denied.filter(|_| !was_denied) {
             self.tell(

@@ -90,6 +90,33 @@ fn replicas_that_lag_are_not_read_from() {
 }
 
 #[test]
+fn lag_that_is_not_told_any_more_is_forgotten() {
+    let gone = |text: &str| ProbeError::Failed(format!("1146: {text}"));
+    let mut fleet = Fleet::new(PLAIN);
+    fleet.see("a", lag(11)).see("b", lag(0)).events();
+    for expected in ["a(SHUNNED_REPLICATION_LAG) b", "a(SHUNNED_REPLICATION_LAG) b", "a b", "a b", "a b"] {
+        fleet.pass(1_000).see("a", Seen::Lag(Err(gone("no heartbeat table"))));
+        assert_eq!(fleet.hostgroup(5), expected);
+    }
+    let events = fleet.topology.take_events();
+    let told: Vec<_> = events.iter().map(|e| (e.kind.as_str(), e.to.as_str(), e.seen.as_str())).collect();
+    assert_eq!(told[0], ("suspicion", "lag unknown", "1146: no heartbeat table"));
+    assert_eq!((told.len(), told[1].1), (2, "ONLINE"), "each once: {told:?}");
+    // A refusal is an answer too, and told once.
+    for _ in 0..10 {
+        fleet.pass(1_000).see("b", Seen::Lag(Err(ProbeError::Denied("1142".to_owned()))));
+    }
+    assert_eq!(fleet.events(), ["suspicion b >lag unknown"]);
+    // It is told again.
+    fleet.see("a", lag(11));
+    assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b");
+    for _ in 0..10 {
+        fleet.pass(1_000).see("a", Seen::Lag(Err(ProbeError::Timeout))).see("a", Seen::Lag(Err(unreachable())));
+    }
+    assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b", "no answer is no sign of health");
+}
+
+#[test]
 fn several_samples_may_be_asked_for() {
     let mut fleet = Fleet::new(&format!("mysql_variables = {{ monitor_replication_lag_count=3 }}\n{PLAIN}"));
     for (seconds, expected) in [(11, "a b"), (11, "a b"), (5, "a b"), (11, "a b"), (11, "a b"), (11, "a(SHUNNED_REPLICATION_LAG) b")] {
