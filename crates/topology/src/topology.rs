@@ -11,9 +11,9 @@ use crate::check::Check;
 use crate::checks::{HASTE_MS, checks};
 use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
-use crate::facts::Facts;
+use crate::facts::{Facts, Troubles};
 use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital};
-use crate::judgement::{Judgements, small};
+use crate::judgement::{Judgements, describe, small};
 use crate::order::Order;
 use crate::replication;
 use crate::seen::{ProbeError, Seen};
@@ -243,7 +243,8 @@ impl Topology {
         };
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
-        let teller = Teller { group: Some(&group), judgements: &none, lags: &lags, cause: Cause::Probe, at_ms: self.known.now_ms };
+        let teller =
+            Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Probe, at_ms: self.known.now_ms };
         self.remember(vec![teller.event(EventKind::Discovery, Some(addr), (from.to_owned(), to.to_owned()), why)]);
         // Its checks begin, and what they see must have a place.
         self.known.facts.entry(addr.clone()).or_default();
@@ -355,7 +356,9 @@ impl Topology {
         let part = cluster.decide(self.known.world(), order);
         let group = Arc::clone(&cluster.group);
         let (judgements, lags) = (std::mem::take(&mut cluster.judgements), std::mem::take(&mut cluster.lags));
-        let teller = Teller { group: Some(&group), judgements: &judgements, lags: &lags, cause, at_ms: self.known.now_ms };
+        let choice = cluster.choice.take();
+        let at_ms = self.known.now_ms;
+        let teller = Teller { group: Some(&group), judgements: &judgements, choice: choice.as_ref(), lags: &lags, cause, at_ms };
         let told = self.events.len();
         self.publish(part, teller);
         // What was shunned as dead and is now as unwanted changes nothing in the layout; its operator should know.
@@ -372,7 +375,8 @@ impl Topology {
         let (none, lags) = (Judgements::new(), lags(seats.iter()));
         let placements: Vec<Placement> = place(seats, self.known.world().policy(id));
         let at_ms = self.known.now_ms;
-        self.publish(Part::from([(id, placements)]), Teller { group: None, judgements: &none, lags: &lags, cause, at_ms });
+        let teller = Teller { group: None, judgements: &none, choice: None, lags: &lags, cause, at_ms };
+        self.publish(Part::from([(id, placements)]), teller);
     }
 
     fn plain_seat(&self, row: &Arc<Server>) -> Seat {
@@ -403,9 +407,21 @@ impl Topology {
                 event.seen = format!("{lag} {}", event.seen).trim_end().to_owned();
             }
         }
+        for event in &mut events {
+            if let Some(pings) = self.pings_now(event) {
+                event.seen = format!("{} {pings}", event.seen).trim_start().to_owned();
+            }
+        }
         self.remember(events);
         self.layout.hostgroups.extend(part);
         self.layout.revision += 1;
+    }
+
+    /// What the pings of an event's server met, if they fail.
+    fn pings_now(&self, event: &Event) -> Option<String> {
+        let facts = self.known.facts.get(event.server.as_ref()?)?;
+        let words = describe(Troubles::from(&facts.ping));
+        (!words.is_empty()).then(|| format!("pings: {words}"))
     }
 
     /// How far behind the server of an event is now.
@@ -425,7 +441,8 @@ impl Topology {
     fn tell_of_cluster(&mut self, index: usize, change: (String, String), why: &str) {
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
-        let teller = Teller { group: Some(&group), judgements: &none, lags: &lags, cause: Cause::Operator, at_ms: self.known.now_ms };
+        let teller =
+            Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Operator, at_ms: self.known.now_ms };
         self.remember(vec![teller.event(EventKind::Order, None, change, why)]);
     }
 

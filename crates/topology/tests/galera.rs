@@ -409,3 +409,58 @@ fn a_claim_that_lasts_is_believed() {
     assert_eq!((0..10).map(|_| round()).collect::<std::collections::BTreeSet<_>>().len(), 1);
     assert_eq!((0..40).map(|_| round()).last().unwrap(), "23");
 }
+
+#[test]
+fn events_say_why_a_node_was_chosen_and_why_another_was_left() {
+    let away = || galera(|view| view.primary_partition = false);
+    let mut fleet = Fleet::new(&issue(0));
+    fleet.see("23", galera(|_| {})).see("233", galera(|_| {})).whys();
+    fleet.see("22", galera(|_| {}));
+    assert_eq!(fleet.whys(), ["22 writer,reader>writer: writers do not read here"]);
+    fleet.pass(5_000).see("22", away());
+    assert_eq!(fleet.whys(), ["22 writer>offline: not in the primary component", "233 backup_writer,reader>writer: as good as 23:3306"],);
+    fleet.pass(5_000).see("22", galera(|_| {}));
+    assert_eq!(fleet.whys(), ["22 offline>backup_writer,reader: synced"]);
+    fleet.pass(10_000);
+    assert_eq!(
+        fleet.whys(),
+        [
+            "22 backup_writer,reader>writer: fail-back after 10 s of health: configured as writer (233:3306 is not)",
+            "233 writer>backup_writer,reader: another one is preferred: 22:3306, \
+             fail-back after 10 s of health: configured as writer (233:3306 is not)",
+        ]
+    );
+    let prefer = |server: Option<&str>| Order::Prefer { writer: HostgroupId(100), server: server.map(addr) };
+    order(&mut fleet, &prefer(Some("23"))).unwrap();
+    assert_eq!(
+        fleet.whys(),
+        [
+            "22 writer>backup_writer,reader: another one is preferred: 23:3306, an operator prefers it",
+            "23 backup_writer,reader>writer: an operator prefers it",
+        ]
+    );
+    fleet.see("22", away()).see("233", away()).see("23", galera(|view| view.desync = true)).pass(1_000).see("22", galera(|_| {}));
+    assert_eq!(fleet.whys()[2..], ["22 offline>writer: the only one that may write: synced", "23 ONLINE>OFFLINE_SOFT: wsrep_desync is on"]);
+}
+
+#[test]
+fn events_tell_weights_and_what_the_operator_wrote() {
+    let text = issue(0).replace("address=\"233\", port=3306, weight=10000", "address=\"233\", port=3306, weight=9");
+    let mut fleet = Fleet::new(&text);
+    for node in ["22", "23", "233"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    fleet.pass(60_000).events();
+    let off = text.replace("hostgroup=100, address=\"22\", port=3306", "hostgroup=100, address=\"22\", port=3306, status=\"OFFLINE_SOFT\"");
+    fleet.configure(&off);
+    assert_eq!(
+        fleet.whys(),
+        [
+            "22 writer>writer,reader: the configuration says OFFLINE_SOFT of it in hostgroup 100",
+            "22 ONLINE>OFFLINE_SOFT: the configuration says OFFLINE_SOFT",
+            "23 backup_writer,reader>writer: heaviest that may write (weight 10000; 233:3306 has 9)",
+        ]
+    );
+    fleet.configure(&text);
+    assert_eq!(fleet.whys(), ["22 writer,reader>backup_writer,reader: 23:3306 writes; this one does again after 10 s of health"]);
+}

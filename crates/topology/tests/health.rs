@@ -268,3 +268,22 @@ fn gtids_are_asked_for_where_a_limit_is() {
     let of_the_readers = "mysql_hostgroup_attributes = ( { hostgroup_id=2, hostgroup_settings=\"{\\\"max_transactions_behind\\\":5}\" } )";
     assert_eq!(asked(&Fleet::new(&format!("{of_the_readers}\n{REPLICATION}"))), 3);
 }
+
+#[test]
+fn events_of_a_status_tell_the_reason_of_that_change() {
+    let mut fleet = Fleet::new(PLAIN);
+    for _ in 0..3 {
+        fleet.pass(1_000).see("b", ping(unreachable()));
+    }
+    let events = fleet.topology.take_events();
+    assert_eq!((events[0].why.as_str(), events[0].seen.as_str()), ("it misses pings: connection refused", "pings: unreachable=3"));
+    fleet.pass(1_000).see("b", Seen::Ping(Ok(100)));
+    assert_eq!(fleet.whys(), ["b SHUNNED>ONLINE: well again; before: it misses pings: connection refused"]);
+    fleet.see("a", lag(11)).whys();
+    fleet.see("a", lag(9));
+    assert_eq!(fleet.whys(), ["a SHUNNED_REPLICATION_LAG>ONLINE: no longer too far behind"]);
+    fleet.configure(&PLAIN.replace("address=\"b\", port=3306", "address=\"b\", port=3306, status=\"OFFLINE_SOFT\""));
+    assert_eq!(fleet.whys(), ["b ONLINE>OFFLINE_SOFT: the configuration says OFFLINE_SOFT"]);
+    fleet.configure(PLAIN);
+    assert_eq!(fleet.whys(), ["b OFFLINE_SOFT>ONLINE: the configuration says ONLINE"]);
+}

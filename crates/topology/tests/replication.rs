@@ -319,3 +319,41 @@ fn what_does_not_answer_is_no_reader() {
     }
     assert_eq!(fleet.layout(), "2: a b c");
 }
+
+#[test]
+fn events_tell_what_the_check_and_what_the_pings_met() {
+    let timeout = || ProbeError::Timeout;
+    let mut fleet = settled();
+    for _ in 0..2 {
+        fleet.pass(800).see("a", Seen::Ping(Err(timeout()))).see("a", Seen::ReadOnly(Err(timeout())));
+    }
+    fleet.pass(800).see("a", Seen::Ping(Err(timeout())));
+    assert_eq!(fleet.whys(), ["a ONLINE>SHUNNED: its pings time out"], "as a reader; nobody else writes");
+    fleet.pass(800).see("a", Seen::ReadOnly(Err(timeout())));
+    let events = fleet.topology.take_events();
+    let told = (events[0].from.as_str(), events[0].to.as_str(), events[0].why.as_str(), events[0].seen.as_str());
+    let why = "its check times out, so it counts as read-only";
+    assert_eq!(told, ("writer,reader", "reader", why, "read_only=0 timeouts=3 pings: timeouts=3"));
+    fleet.pass(800).see("a", Seen::ReadOnly(Ok(true)));
+    assert_eq!(fleet.whys(), ["a SHUNNED>ONLINE: read_only is on; before: its pings time out"]);
+}
+
+#[test]
+fn who_is_replaced_while_it_is_frozen_has_not_come_back() {
+    let mut fleet = settled();
+    let freeze = |fleet: &mut Fleet| {
+        fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout))).see("b", read_only(false));
+    };
+    (0..2).for_each(|_| freeze(&mut fleet));
+    let kept_out = |why: &str| format!("{why}; kept out until that one stops writing, or by FAILBACK");
+    let replaced = kept_out("b:3306 took over while it did not answer");
+    assert_eq!(fleet.whys()[..2], [format!("a writer,reader>reader: {replaced}"), format!("a ONLINE>SHUNNED: {replaced}")]);
+    (0..5).for_each(|_| freeze(&mut fleet));
+    assert_eq!(fleet.whys(), [] as [&str; 0]);
+    fleet.pass(800).see("a", read_only(false));
+    let back = kept_out("it came back writable after b:3306 had taken over");
+    assert_eq!(fleet.whys(), [format!("a lost>kept out: {back}")], "its operator should know");
+    freeze(&mut fleet);
+    fleet.pass(800).see("a", read_only(false));
+    assert_eq!(fleet.whys(), [] as [&str; 0], "once");
+}
