@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lab::topology::{Topology, WRITER, layout};
+use lab::topology::{READER, Topology, WRITER, layout};
 use lab::{Galera, Network, Options, wait};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -87,6 +88,49 @@ fn pinned_sessions_leave_a_node_that_drains() {
     let drain = format!("DRAIN SERVER '{}:{}'", server.host(), server.port());
     proxy.admin().unwrap().run(drain).unwrap();
     assert_eq!(server.scalar("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'app'").unwrap().as_deref(), Some("0"));
+}
+
+/// A reader is frozen for so long that the others go on without it. When it wakes up it still tells of the old, larger cluster,
+/// which is no reason to take the writer from those that were there.
+#[test]
+fn a_node_that_wakes_up_moves_no_writer() {
+    let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
+    let Topology::Galera(cluster) = &topology else { unreachable!("a cluster was started") };
+    cluster.server(0).sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    let proxy = topology.proxied().variable("monitor_galera_healthcheck_interval", 500).variable("failback", "immediate").start().unwrap();
+    let placed = |index: usize, hostgroup: i64| {
+        let port = cluster.server(index).port().to_string();
+        let is_there = |p: &lab::topology::Placed| p.hostgroup == hostgroup && p.status == "ONLINE" && p.server.ends_with(&port);
+        layout(&proxy).unwrap().iter().any(is_there)
+    };
+    let all_well = || (placed(0, WRITER) && placed(1, READER) && placed(2, READER)).then_some(());
+    wait::until("all nodes", LIMIT, all_well).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut client = proxy.connect_app().unwrap();
+            for i in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                client.run(format!("INSERT INTO t VALUES({i})")).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        cluster.server(1).sigstop();
+        let out = wait::until("the reader to be out", LIMIT, || (!placed(1, READER)).then_some(()));
+        std::thread::sleep(Duration::from_secs(8));
+        cluster.server(1).sigcont();
+        let mut moved = None;
+        let back = wait::until("the reader to be back", LIMIT, || {
+            if !(placed(0, WRITER) && placed(2, READER)) {
+                moved = Some(layout(&proxy).unwrap());
+            }
+            placed(1, READER).then_some(())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!((moved, out.is_ok(), back.is_ok()), (None, true, true));
+        load.join().unwrap();
+    });
+    let shunned = "SELECT COUNT(*) FROM stats_tidegate_events WHERE why LIKE '%smaller%' OR kind = 'writer' AND to_state = 'none'";
+    assert_eq!(proxy.admin().unwrap().scalar(shunned).unwrap().as_deref(), Some("0"));
 }
 
 #[test]

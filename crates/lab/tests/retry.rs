@@ -19,6 +19,7 @@ each!(
     refused_writes_go_to_the_other_server,
     a_write_waits_until_its_server_takes_writes,
     the_wait_ends_and_the_server_has_the_last_word,
+    an_error_tells_the_whole_wait,
     a_rule_without_retries_passes_refusals_on,
     elsewhere_refusals_are_the_clients,
     a_transaction_in_which_nothing_ran_moves,
@@ -132,6 +133,18 @@ fn the_wait_ends_and_the_server_has_the_last_word(flavor: Flavor) {
         assert!(start.elapsed() >= Duration::from_millis(300), "it was not waited for");
         assert_eq!(peer.get("SELECT COUNT(*) FROM t"), "0", "the session goes on");
     }
+}
+
+/// A statement that was refused asks anew whenever its server may have changed its mind; the last of these waits is short.
+fn an_error_tells_the_whole_wait(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, |b| b.variable("connect_timeout_server_max", 1_000).variable("suspicion_ms", 700));
+    set_read_only(&bed.servers[0], true).unwrap();
+    let mut peer = bed.peer(Encoding::Text);
+    let reply = peer.ask("INSERT INTO t VALUES(1)");
+    let error = reply.err().unwrap();
+    let waited_ms: Option<u64> = error.message.split(" after ").nth(1).and_then(|rest| rest.split("ms").next()?.parse().ok());
+    assert_eq!(error.code, 9001, "{error:?}");
+    assert!(waited_ms.is_some_and(|ms| ms >= 990), "{error:?}");
 }
 
 fn a_rule_without_retries_passes_refusals_on(flavor: Flavor) {

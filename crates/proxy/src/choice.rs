@@ -85,13 +85,13 @@ struct Sieve {
 
 impl Sieve {
     /// The server's share of the work; 0 where it is left out.
-    fn weight(&self, server: &ServerShared) -> u64 {
+    fn share(&self, server: &ServerShared) -> u64 {
         let is_out = !server.is_usable(self.now_ms)
             || !self.needs.accept(server)
             || self.skips_slow && server.is_slow()
             || server.latency_us() > self.max_ping_us
             || self.skips_sources && server.lag_ms() == Some(0);
-        if is_out { 0 } else { server.weight(self.now_ms) }
+        if is_out { 0 } else { server.share(self.now_ms) }
     }
 }
 
@@ -105,13 +105,13 @@ pub fn choose(
     draw: impl FnOnce(u64) -> u64,
 ) -> Option<usize> {
     let mut sieve = Sieve { needs, skips_slow: false, max_ping_us: u64::MAX, skips_sources: false, now_ms };
-    let weight = |sieve: &Sieve, server: &Arc<ServerShared>| if fits(server) { sieve.weight(server) } else { 0 };
+    let share = |sieve: &Sieve, server: &Arc<ServerShared>| if fits(server) { sieve.share(server) } else { 0 };
     if let [only] = servers {
-        return (weight(&sieve, only) > 0).then_some(0);
+        return (share(&sieve, only) > 0).then_some(0);
     }
     // What is rare is looked for only where it can be.
     let restrict = |sieve: Sieve, stricter: Sieve| {
-        let is_somebody_left = servers.iter().any(|server| weight(&stricter, server) > 0);
+        let is_somebody_left = servers.iter().any(|server| share(&stricter, server) > 0);
         if is_somebody_left { stricter } else { sieve }
     };
     if servers.iter().any(|server| server.is_slow()) {
@@ -123,21 +123,21 @@ pub fn choose(
     if needs.max_lag_ms.is_some() {
         sieve = restrict(sieve, Sieve { skips_sources: has_replicas(&sieve, rules, servers), ..sieve });
     }
-    let total = servers.iter().map(|server| weight(&sieve, server)).sum();
+    let total = servers.iter().map(|server| share(&sieve, server)).sum();
     let mut ticket = draw(total);
     for (index, server) in servers.iter().enumerate() {
-        let share = weight(&sieve, server);
-        if ticket < share {
+        let part = share(&sieve, server);
+        if ticket < part {
             return Some(index);
         }
-        ticket -= share;
+        ticket -= part;
     }
     None
 }
 
 /// The average ping of the candidates, us, where there are enough and each has one; else no limit.
 fn average_ping(sieve: &Sieve, rules: Rules, servers: &[Arc<ServerShared>]) -> u64 {
-    let pings = || servers.iter().filter(|server| sieve.weight(server) > 0).map(|server| server.latency_us());
+    let pings = || servers.iter().filter(|server| sieve.share(server) > 0).map(|server| server.latency_us());
     let count = pings().count();
     let is_enough = count > 0 && count >= rules.latency_aware_from && pings().all(|ping| ping > 0);
     if is_enough { pings().sum::<u64>() / count as u64 } else { u64::MAX }
@@ -145,7 +145,7 @@ fn average_ping(sieve: &Sieve, rules: Rules, servers: &[Arc<ServerShared>]) -> u
 
 /// Whether there are so many candidates that reads with a limit of lag spare those without any lag: the writer.
 fn has_replicas(sieve: &Sieve, rules: Rules, servers: &[Arc<ServerShared>]) -> bool {
-    servers.iter().filter(|server| sieve.weight(server) > 0).count() >= rules.replicas_only_from
+    servers.iter().filter(|server| sieve.share(server) > 0).count() >= rules.replicas_only_from
 }
 
 #[cfg(test)]
@@ -195,6 +195,21 @@ mod tests {
         }
         servers[0].suspect(0);
         assert_eq!(chosen(&servers, Needs::default(), RULES), [0]);
+    }
+
+    #[test]
+    fn what_came_back_gets_little_of_the_work_even_at_the_smallest_weight() {
+        let servers = [server("a", 1), server("b", 1)];
+        let terms = Terms { ramp_ms: 10_000, ..Terms::default() };
+        servers[1].place(&placement("b", 1, ServerStatus::Shunned), &terms, PlacedBy::Observation, 500);
+        servers[1].place(&placement("b", 1, ServerStatus::Online), &terms, PlacedBy::Observation, 1_000);
+        let part = |now_ms| {
+            let pick = |draw: &dyn Fn(u64) -> u64| choose(&servers, |_| true, Needs::default(), RULES, now_ms, draw);
+            let wins = (0..1_000).filter(|i| pick(&|below| below * i / 1_000) == Some(1)).count();
+            assert_eq!(pick(&|below| below - 1), Some(1), "every ticket wins somebody");
+            wins
+        };
+        assert_eq!([1_000, 6_000, 10_999, 11_000].map(part), [58, 346, 499, 500], "of 1000; half of them is its share");
     }
 
     #[test]

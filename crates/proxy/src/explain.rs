@@ -2,6 +2,7 @@
 
 use crate::in_force::InForce;
 use crate::pins::PinReason;
+use crate::ramp;
 use crate::shared::{HostgroupShared, ServerShared, Shared};
 use model::HostgroupId;
 use model::control::{RouteQuestion, RouteStep};
@@ -153,9 +154,9 @@ fn candidates(shared: &Shared, hostgroup: &HostgroupShared, steps: &mut Steps) {
 
 fn standing(server: &ServerShared, now_ms: u64) -> (&'static str, String) {
     let weight = server.configured_weight();
-    let share = match server.weight(now_ms) {
-        now if now == u64::from(weight) => String::new(),
-        now => format!(" (now {now}: it is back since a short while)"),
+    let share = match server.share(now_ms) {
+        now if now == ramp::whole(weight) => String::new(),
+        now => format!(" (now {} % of it: it is back since a short while)", now * 100 / ramp::whole(weight).max(1)),
     };
     let used = format!("weight {weight}{share}, {} of {} connections", server.connections(), server.max_connections());
     if server.is_removed() {

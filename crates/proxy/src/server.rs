@@ -290,12 +290,12 @@ impl ServerShared {
         all.into_iter().find(|s| *s as u8 == status).unwrap_or(ServerStatus::OfflineHard)
     }
 
-    /// Its share of the work now: less than its weight while it has not been back for long.
-    pub fn weight(&self, now_ms: u64) -> u64 {
-        let weight = u64::from(self.weight.load(Ordering::Relaxed));
+    /// Its share of the work now, in [`ramp::PARTS`] of its weight: less than all of it while it has not been back for long.
+    pub fn share(&self, now_ms: u64) -> u64 {
+        let weight = self.configured_weight();
         match self.back_since_ms.load(Ordering::Relaxed) {
-            0 => weight,
-            since => ramp::weight(weight, now_ms.saturating_sub(since), self.ramp_ms.load(Ordering::Relaxed)),
+            0 => ramp::whole(weight),
+            since => ramp::share(weight, now_ms.saturating_sub(since), self.ramp_ms.load(Ordering::Relaxed)),
         }
     }
 
@@ -603,18 +603,18 @@ mod tests {
     #[test]
     fn what_comes_back_begins_small_but_not_after_lag_or_a_load() {
         let server = server("a", 16);
-        assert_eq!(server.weight(0), 16, "at the first start");
+        assert_eq!(server.share(0), 16_000, "at the first start");
         observed(&server, ServerStatus::Shunned, 1000);
         observed(&server, ServerStatus::Online, 2000);
-        assert_eq!((server.weight(2000), server.weight(2500), server.weight(3000)), (1, 8, 16));
+        assert_eq!((server.share(2000), server.share(2500), server.share(3000)), (1_000, 8_500, 16_000));
         observed(&server, ServerStatus::Online, 2400);
-        assert_eq!(server.weight(2500), 8, "a layout that changes nothing begins no ramp");
+        assert_eq!(server.share(2500), 8_500, "a layout that changes nothing begins no ramp");
         observed(&server, ServerStatus::ShunnedReplicationLag, 5000);
         observed(&server, ServerStatus::Online, 6000);
-        assert_eq!(server.weight(6000), 16);
+        assert_eq!(server.share(6000), 16_000);
         observed(&server, ServerStatus::OfflineSoft, 7000);
         server.place(&placement("a", 16, ServerStatus::Online), &TERMS, PlacedBy::Configuration, 8000);
-        assert_eq!(server.weight(8000), 16);
+        assert_eq!(server.share(8000), 16_000);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! Decides anew from all that is known after each sighting. INVARIANT: a decision depends on what was remembered before the
 //! present instant and on the facts, not on the order in which the facts of this instant came in.
 
+mod choice;
 mod enrolment;
 mod seating;
 mod writers;
 
+pub(crate) use choice::Choice;
 pub(crate) use enrolment::Enrolment;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,9 +67,11 @@ struct Memory {
 
 /// When the preferred writer comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Return {
-    policy: Failback,
-    delay_ms: u64,
+pub(crate) struct Return {
+    /// What may bring it back.
+    pub policy: Failback,
+    /// For how long it has to be well before, ms.
+    pub delay_ms: u64,
 }
 
 /// One cluster.
@@ -85,6 +89,8 @@ pub(crate) struct Cluster {
     pub judgements: Judgements,
     /// What was said of servers that are too far behind.
     pub lags: Lags,
+    /// How the writers were chosen in the last decision.
+    pub choice: Option<Choice>,
     /// The server that an operator prefers.
     pub preferred: Option<ServerAddr>,
     comeback: Return,
@@ -133,6 +139,7 @@ impl Cluster {
             found_like,
             judgements: Judgements::new(),
             lags: Lags::new(),
+            choice: None,
             preferred: preferred.filter(|addr| members.contains_key(addr)),
             roll,
             comeback: Return { policy: settings.failback, delay_ms: settings.failback_delay_ms },
@@ -239,9 +246,10 @@ impl Cluster {
             (Vital::Dead, offline) => {
                 judgement.is_down = true;
                 judgement.under_way = UnderWay::Severed;
-                judgement.why = missed_pings(facts);
+                // Where nothing is for those that are out, its role stays, for the reason that it has.
                 if offline.is_some() {
                     judgement.fitness = Fitness::Out(Outage::Down);
+                    judgement.why = missed_pings(facts);
                 }
             }
         }

@@ -13,6 +13,8 @@ use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, Seen};
 
 /// Samples that are kept where several in a row decide; the largest count that a setting may ask for.
 const KEPT_SAMPLES: usize = 10;
+/// Answers in a row without a sample, of a server that lives, after which what was said before counts no more.
+const FORGOTTEN_AFTER: u32 = 3;
 /// Answers in a row that fail before a server counts as down, for its clusters.
 const DOWN_AFTER: u32 = 2;
 /// A server whose uptime is longer was not restarted a moment ago, so its buffer pool is not waited for, s.
@@ -29,6 +31,10 @@ pub(crate) struct Track<T> {
     pub repeats: u32,
     /// Since when they say the same, ms.
     pub since_ms: u64,
+    /// When the first good answer after failures came, ms; 0 if none has failed yet.
+    pub resumed_ms: u64,
+    /// What had failed before that.
+    pub missed: Troubles,
     /// Refused or broken connections since the last good answer.
     pub unreachable: u32,
     /// Timeouts since the last good answer.
@@ -43,7 +49,19 @@ pub(crate) struct Track<T> {
 
 impl<T> Default for Track<T> {
     fn default() -> Self {
-        Self { last: None, at_ms: 0, repeats: 0, since_ms: 0, unreachable: 0, timeouts: 0, failed: 0, is_denied: false, failure: None }
+        Self {
+            last: None,
+            at_ms: 0,
+            repeats: 0,
+            since_ms: 0,
+            resumed_ms: 0,
+            missed: Troubles::default(),
+            unreachable: 0,
+            timeouts: 0,
+            failed: 0,
+            is_denied: false,
+            failure: None,
+        }
     }
 }
 
@@ -55,7 +73,11 @@ impl<T> Track<T> {
             Ok(answer) => {
                 let repeats = self.last.as_ref().is_some_and(|last| is_same(last, &answer));
                 let (count, since_ms) = if repeats { (self.repeats.saturating_add(1), self.since_ms) } else { (1, now_ms) };
-                *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, ..Self::default() };
+                let (resumed_ms, missed) = match self.is_troubled() {
+                    true => (now_ms, Troubles::from(&*self)),
+                    false => (self.resumed_ms, self.missed),
+                };
+                *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, resumed_ms, missed, ..Self::default() };
             }
             Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => self.timeouts = self.timeouts.saturating_add(1),
             Err(ProbeError::Unreachable(_)) => self.unreachable = self.unreachable.saturating_add(1),
@@ -83,6 +105,52 @@ impl<T> Track<T> {
     }
 }
 
+/// Samples of which several in a row decide, the latest last.
+#[derive(Debug, Clone)]
+pub(crate) struct Samples<T> {
+    latest: VecDeque<T>,
+    /// Answers since the last sample that were errors.
+    failures: u32,
+}
+
+impl<T> Default for Samples<T> {
+    fn default() -> Self {
+        Self { latest: VecDeque::new(), failures: 0 }
+    }
+}
+
+impl<T> std::ops::Deref for Samples<T> {
+    type Target = VecDeque<T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.latest
+    }
+}
+
+impl<T> Samples<T> {
+    /// One that answers, and does not say it any more, is not held to what it said for ever; no answer is no sign of health.
+    fn take(&mut self, result: Result<T, ProbeError>) {
+        match result {
+            Ok(sample) => {
+                self.failures = 0;
+                keep(&mut self.latest, Some(sample));
+            }
+            Err(ProbeError::Failed(_) | ProbeError::Denied(_)) => {
+                self.failures = self.failures.saturating_add(1);
+                if self.is_forgotten() {
+                    self.latest.clear();
+                }
+            }
+            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_)) => {}
+        }
+    }
+
+    /// It has failed so often that nothing is known.
+    pub fn is_forgotten(&self) -> bool {
+        self.failures >= FORGOTTEN_AFTER
+    }
+}
+
 /// What is known of one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
@@ -96,10 +164,10 @@ pub(crate) struct Facts {
     pub group: Track<GroupView>,
     /// Aurora's topology; repeats count answers that name the same writer.
     pub aurora: Track<AuroraView>,
-    /// Replication lag, the latest last.
-    pub lag: VecDeque<Lag>,
-    /// What it had executed, and when it said so (ms), the latest last.
-    pub gtids: VecDeque<(u64, GtidSet)>,
+    /// Replication lag.
+    pub lag: Samples<Lag>,
+    /// What it had executed, and when it said so (ms).
+    pub gtids: Samples<(u64, GtidSet)>,
     /// Transactions behind (Galera, Group Replication), the latest last.
     pub behind: VecDeque<u64>,
     /// Until when traffic's report makes it suspected, ms.
@@ -149,8 +217,8 @@ impl Facts {
         match seen {
             Seen::Ping(result) => self.ping.take(now_ms, result, |_, _| true),
             Seen::ReadOnly(result) => self.read_only.take(now_ms, result, |a, b| a == b),
-            Seen::Lag(result) => keep(&mut self.lag, result.ok()),
-            Seen::Gtids(result) => keep(&mut self.gtids, result.ok().map(|set| (now_ms, set))),
+            Seen::Lag(result) => self.lag.take(result),
+            Seen::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
             Seen::Galera(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.recv_queue));
                 self.galera.take(now_ms, result, |a, b| a.cluster_size == b.cluster_size);

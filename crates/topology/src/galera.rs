@@ -3,7 +3,8 @@
 //! A statement of the node that it must not serve acts at once; not being seen acts after as many failures as the settings
 //! say. Which of the fit nodes writes is decided by [`converge`](crate::converge).
 //! Source: the Galera manual's node states and `wsrep_*` variables, Percona's `pxc_maint_mode`, the interface reference's
-//! order of decisions. Of two primary components only the larger one serves.
+//! order of decisions. Of two primary components only the larger one serves; how large one is, is a claim until as many nodes
+//! vouch for it as for the other: a node that was frozen still says what it saw before.
 
 use model::ServerAddr;
 use model::fleet::UnderWay;
@@ -15,6 +16,9 @@ use crate::seen::GaleraView;
 /// Two nodes must have disagreed about the cluster's size for this long before one of them counts as cut off: views change at
 /// slightly different times, and nodes are asked at different times, ms.
 const SPLIT_AFTER_MS: u64 = 1_000;
+/// A node that was frozen or cut off may tell of its old component for so long after it is back, and so may all who share its
+/// view: `evs.inactive_timeout`, ms.
+const STALE_FOR_MS: u64 = 15_000;
 /// Samples in a row over the limit that make a reader behind. ProxySQL takes one; receive queues come and go.
 const BEHIND_AFTER: usize = 2;
 
@@ -43,6 +47,11 @@ fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
     let Some(view) = &facts.galera.last else {
         return Judgement { is_confirming: facts.galera.is_troubled(), ..Judgement::new(Fitness::Unseen, "not seen yet", "") };
     };
+    if let Some(outage) = outdated(scene, facts, view, max_timeouts, may_write) {
+        let why = "it is back, and sees another cluster than the nodes that were there all along: to be confirmed";
+        let judgement = Judgement::new(Fitness::Out(outage), why, words(view, troubles));
+        return Judgement { under_way: outage.under_way(), is_confirming: true, ..judgement };
+    }
     let split = split(scene, addr, facts, view);
     let (fitness, why) = match split {
         Split::CutOff => (Fitness::Out(Outage::Stated), "its part of the cluster is smaller than another one"),
@@ -91,21 +100,68 @@ enum Split {
 }
 
 fn split(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView) -> Split {
-    let larger = |other: &Facts| {
-        let is_larger = other.galera.last.as_ref().is_some_and(|v| v.primary_partition && v.cluster_size > view.cluster_size);
-        is_larger && !other.galera.is_troubled() && other.galera.at_ms >= facts.galera.since_ms
-    };
-    let others = scene.known().filter(|(other, ..)| *other != addr).filter(|(_, _, other)| larger(other));
+    if view.cluster_size == 0 {
+        return Split::Agreed;
+    }
+    let others = scene.known().filter(|(other, ..)| *other != addr).filter_map(|(_, _, other)| Some((other, component(other)?)));
+    let larger = others.filter(|(other, size)| *size > view.cluster_size && other.galera.at_ms >= facts.galera.since_ms);
     // How long both have said so: a view that is old says nothing of how long another one has been.
     let disagreed_ms = |other: &Facts| {
-        let (since_ms, until_ms) = (other.galera.since_ms.max(facts.galera.since_ms), other.galera.at_ms.min(facts.galera.at_ms));
-        until_ms.saturating_sub(since_ms)
+        let begun_ms = |facts: &Facts| facts.galera.since_ms.max(facts.galera.resumed_ms);
+        let until_ms = other.galera.at_ms.min(facts.galera.at_ms);
+        until_ms.saturating_sub(begun_ms(other).max(begun_ms(facts)))
     };
-    match others.map(|(_, _, other)| disagreed_ms(other)).max() {
+    let own = Support::of(scene, view.cluster_size);
+    let is_believed = |(other, size): (&Facts, u32)| {
+        let needed_ms = if Support::of(scene, size).outweighs(own) { SPLIT_AFTER_MS } else { STALE_FOR_MS };
+        disagreed_ms(other) >= needed_ms
+    };
+    match larger.map(is_believed).max() {
         None => Split::Agreed,
-        Some(_) if view.cluster_size == 0 => Split::Agreed,
-        Some(ms) if ms >= SPLIT_AFTER_MS => Split::CutOff,
-        Some(_) => Split::Suspected,
+        Some(true) => Split::CutOff,
+        Some(false) => Split::Suspected,
+    }
+}
+
+/// The size of the primary component that a node sees, if it answers.
+fn component(facts: &Facts) -> Option<u32> {
+    let view = facts.galera.last.as_ref().filter(|view| view.primary_partition && view.cluster_size > 0)?;
+    (!facts.galera.is_troubled() && !facts.galera.is_denied).then_some(view.cluster_size)
+}
+
+/// It answers again after it was out, not for long, and others who have more to say for themselves see another cluster: what it
+/// says may be what it saw before. It stays out; by its own words, it would do so.
+fn outdated(scene: Scene<'_>, facts: &Facts, view: &GaleraView, max_timeouts: u32, may_write: bool) -> Option<Outage> {
+    let size = component(facts).filter(|_| !has_settled(scene, facts))?;
+    outage(facts, facts.galera.missed, max_timeouts, may_write)?;
+    let own = Support::of(scene, size);
+    let others = scene.known().filter_map(|(_, _, other)| component(other)).filter(|other| *other != view.cluster_size);
+    others.map(|other| Support::of(scene, other)).any(|other| other > own).then_some(Outage::Silent { may_write })
+}
+
+/// Its checks have not failed for so long that its view is of the present.
+fn has_settled(scene: Scene<'_>, facts: &Facts) -> bool {
+    facts.galera.resumed_ms == 0 || scene.now_ms >= facts.galera.resumed_ms + STALE_FOR_MS
+}
+
+/// The nodes that vouch for a component; the greater is the better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Support {
+    /// Those that were there all along.
+    settled: usize,
+    all: usize,
+}
+
+impl Support {
+    /// Of a component of this size.
+    fn of(scene: Scene<'_>, size: u32) -> Self {
+        let nodes = || scene.known().map(|(_, _, facts)| facts).filter(|facts| component(facts) == Some(size));
+        Self { settled: nodes().filter(|facts| has_settled(scene, facts)).count(), all: nodes().count() }
+    }
+
+    /// It is no weaker than that of a smaller component, and not all of it has just come back.
+    fn outweighs(self, smaller: Self) -> bool {
+        self > smaller || (self == smaller && self.settled > 0)
     }
 }
 

@@ -155,8 +155,8 @@ pub(crate) struct Seat {
     pub under_way: UnderWay,
     /// Why it has this status, or is here.
     pub why: String,
-    /// Its pings time out.
-    pub is_slow: bool,
+    /// Its pings time out, and what becomes of what runs there.
+    pub slow: Option<UnderWay>,
     /// Its buffer pool is being loaded.
     pub is_warming: bool,
     /// It is this far behind, which is too far.
@@ -172,7 +172,7 @@ impl Seat {
             status: ServerStatus::Online,
             under_way: UnderWay::MayFinish,
             why: String::new(),
-            is_slow: false,
+            slow: None,
             is_warming: false,
             behind: None,
         }
@@ -218,11 +218,13 @@ fn obey(seat: &mut Seat) {
 
 /// Shuns servers whose pings time out, unless that would leave nobody.
 fn shun_slow(seats: &mut [Seat]) {
-    if !seats.iter().any(|seat| seat.is_online() && !seat.is_slow) {
+    if !seats.iter().any(|seat| seat.is_online() && seat.slow.is_none()) {
         return;
     }
-    for seat in seats.iter_mut().filter(|seat| seat.is_online() && seat.is_slow) {
-        seat.shun(UnderWay::Severed, "its pings time out");
+    for seat in seats.iter_mut().filter(|seat| seat.is_online()) {
+        if let Some(under_way) = seat.slow {
+            seat.shun(under_way, "its pings time out");
+        }
     }
 }
 

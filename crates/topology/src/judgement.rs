@@ -53,6 +53,10 @@ pub(crate) struct Judgement {
     pub fitness: Fitness,
     /// Its port is closed, though its role is kept.
     pub is_down: bool,
+    /// Nothing of it answers: it is out where others are in.
+    pub is_silent: bool,
+    /// It was lost, came back, and is not wanted to write.
+    pub has_returned: bool,
     /// What becomes of what runs there, if it is out.
     pub under_way: UnderWay,
     /// It is too far behind to be read from.
@@ -70,7 +74,7 @@ pub(crate) struct Judgement {
 impl Judgement {
     /// It could write, and is not wanted to.
     pub fn is_kept_out(&self) -> bool {
-        self.fitness == Fitness::Fenced && !self.is_down
+        self.fitness == Fitness::Fenced && self.has_returned
     }
 
     /// A judgement with nothing special about it.
@@ -78,6 +82,8 @@ impl Judgement {
         Self {
             fitness,
             is_down: false,
+            is_silent: false,
+            has_returned: false,
             under_way: UnderWay::MayFinish,
             is_behind: false,
             behind: 0,

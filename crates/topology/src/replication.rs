@@ -34,6 +34,8 @@ pub(crate) struct Memory {
     replaced: BTreeSet<(ServerAddr, ServerAddr)>,
     /// Writers that have not been seen since another server became one: who, and when.
     doubted: BTreeMap<ServerAddr, (ServerAddr, u64)>,
+    /// Servers that are kept out and have said since that they are writable.
+    returned: BTreeSet<ServerAddr>,
     /// Servers that are kept out, and who took over.
     pub fenced: BTreeMap<ServerAddr, ServerAddr>,
 }
@@ -62,6 +64,7 @@ pub(crate) fn judge(scene: Scene<'_>, memory: &mut Memory) -> Judgements {
     }
     settle_doubts(scene, memory);
     lift_fences(memory);
+    note_returns(scene, memory);
     scene.known().map(|(addr, _, facts)| (addr.clone(), server(scene, addr, facts, memory))).collect()
 }
 
@@ -230,6 +233,19 @@ fn lift_fences(memory: &mut Memory) {
     }
 }
 
+/// Who of those that are kept out is there.
+fn note_returns(scene: Scene<'_>, memory: &mut Memory) {
+    let Memory { returned, fenced, .. } = memory;
+    returned.retain(|addr| fenced.contains_key(addr));
+    for (addr, _, facts) in scene.known().filter(|(addr, ..)| fenced.contains_key(*addr)) {
+        if is_down(facts) || is_timed_out(scene, facts) {
+            returned.remove(addr);
+        } else if !facts.read_only.is_troubled() && !facts.read_only.is_denied {
+            returned.insert(addr.clone());
+        }
+    }
+}
+
 fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -> Judgement {
     let troubles = Troubles::from(&facts.read_only);
     let value = facts.read_only.last.map_or("read_only=?".to_owned(), |set| format!("read_only={}", u8::from(set)));
@@ -238,12 +254,11 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
     let (fitness, why) = match facts.read_only.last {
         None => (Fitness::Unseen, "not seen yet".to_owned()),
         Some(true) => (Fitness::Reader, "read_only is on".to_owned()),
-        Some(false) if is_timed_out => (Fitness::Reader, "its check times out, so it counts as read-only".to_owned()),
+        Some(false) if is_timed_out && !memory.fenced.contains_key(addr) => {
+            (Fitness::Reader, "its check times out, so it counts as read-only".to_owned())
+        }
         Some(false) => match memory.fenced.get(addr) {
-            Some(newer) => (
-                Fitness::Fenced,
-                format!("it came back writable after {newer} had taken over; kept out until that one stops writing, or by FAILBACK"),
-            ),
+            Some(newer) => (Fitness::Fenced, fence(newer, memory.returned.contains(addr))),
             None if memory.writable.contains(addr) => (Fitness::Writer, "read_only is off".to_owned()),
             None => (Fitness::Reader, "writable, to be confirmed".to_owned()),
         },
@@ -252,10 +267,20 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
     let is_down = is_down(facts);
     Judgement {
         is_down,
+        is_silent: is_timed_out && facts.ping.is_troubled(),
+        has_returned: memory.returned.contains(addr),
         under_way: under_way(scene, troubles, UnderWay::MayFinish),
         is_confirming: is_awaited
             || memory.doubted.contains_key(addr)
             || troubles.is_inconclusive(scene.vars.monitor_read_only_max_timeout_count),
         ..Judgement::new(fitness, why, seen)
+    }
+}
+
+/// Why a server is kept out.
+fn fence(newer: &ServerAddr, has_returned: bool) -> String {
+    match has_returned {
+        false => format!("{newer} took over while it did not answer; kept out until that one stops writing, or by FAILBACK"),
+        true => format!("it came back writable after {newer} had taken over; kept out until that one stops writing, or by FAILBACK"),
     }
 }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::fleet::Placement;
-use model::snapshot::{RoleGroup, ServerStatus};
+use model::snapshot::{RoleGroup, ServerStatus, WriterReads};
 use model::{HostgroupId, ServerAddr};
 
+use crate::cluster::Choice;
 use crate::event::{Event, EventKind};
 use crate::health::Lags;
-use crate::judgement::Judgements;
+use crate::judgement::{Fitness, Judgements};
 
 /// What made somebody decide anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub(crate) struct Teller<'a> {
     pub group: Option<&'a Arc<RoleGroup>>,
     /// What was seen of its servers.
     pub judgements: &'a Judgements,
+    /// How its writers were chosen.
+    pub choice: Option<&'a Choice>,
     /// What was seen of those that are too far behind.
     pub lags: &'a Lags,
     /// What made somebody decide.
@@ -57,8 +60,8 @@ pub(crate) struct Teller<'a> {
     pub at_ms: u64,
 }
 
-/// A server's hostgroups, with its status and the reason in each.
-type Places<'a> = BTreeMap<HostgroupId, (ServerStatus, &'a str)>;
+/// A server's hostgroups, with what it is in each.
+type Places<'a> = BTreeMap<HostgroupId, &'a Placement>;
 
 impl Teller<'_> {
     /// The events of a change. Servers that are new, or gone, make none here.
@@ -67,14 +70,15 @@ impl Teller<'_> {
         let mut events = Vec::new();
         for (addr, new_place) in &new_places {
             let Some(old_place) = old_places.get(addr) else { continue };
-            let why = new_place.values().map(|(_, why)| *why).find(|why| !why.is_empty()).unwrap_or("healthy");
             let (from, to) = (self.roles(old_place), self.roles(new_place));
             if from != to {
-                events.push(self.event(EventKind::Role, Some(addr), (from, to), why));
+                let why = self.why_role(addr, old_place, new_place);
+                events.push(self.event(EventKind::Role, Some(addr), (from, to), &why));
             }
-            for (from, to) in statuses(old_place, new_place) {
-                let mut event = self.event(EventKind::Status, Some(addr), (from.as_str().to_owned(), to.as_str().to_owned()), why);
-                if let Some(lag) = self.lags.get(addr).filter(|_| to == ServerStatus::ShunnedReplicationLag) {
+            for (old, new) in statuses(old_place, new_place) {
+                let change = (old.status.as_str().to_owned(), new.status.as_str().to_owned());
+                let mut event = self.event(EventKind::Status, Some(addr), change, &self.why_status(addr, old, new));
+                if let Some(lag) = self.lags.get(addr).filter(|_| new.status == ServerStatus::ShunnedReplicationLag) {
                     event.seen = format!("{lag} {}", event.seen).trim_end().to_owned();
                 }
                 events.push(event);
@@ -84,11 +88,58 @@ impl Teller<'_> {
         events
     }
 
+    /// Why a server's roles changed.
+    fn why_role(&self, addr: &ServerAddr, old: &Places<'_>, new: &Places<'_>) -> String {
+        // An operator's word for one of its hostgroups is why it is in another one.
+        let off = old.iter().filter_map(|(id, old)| Some((old, new.get(id)?))).find(|(old, new)| old.server.status != new.server.status);
+        if let Some((_, new)) = off.filter(|(_, new)| new.server.status != ServerStatus::Online) {
+            return format!("the configuration says {} of it in hostgroup {}", new.server.status.as_str(), new.server.key.hostgroup);
+        }
+        let holds = |places: &Places<'_>, id: Option<HostgroupId>| id.is_some_and(|id| places.contains_key(&id));
+        let (writer, reader) = (self.group.map(|group| group.writer), self.group.map(|group| group.reader));
+        let reads = self.group.map(|group| group.writer_reads);
+        let chosen = match (holds(old, writer), holds(new, writer)) {
+            (false, true) => self.choice.and_then(|choice| choice.of_chosen(addr, self.judgements)),
+            (true, false) => self.choice.and_then(|choice| choice.of_dismissed(addr, self.judgements)),
+            (true, true) if reads == Some(WriterReads::Backups) && holds(new, reader) => {
+                Some("no backup writer is left to read".to_owned())
+            }
+            (true, true) if reads == Some(WriterReads::Backups) => Some("backup writers read".to_owned()),
+            (true, true) if reads == Some(WriterReads::No) => Some("writers do not read here".to_owned()),
+            (true, true) | (false, false) => None,
+        };
+        let judged = || self.judgements.get(addr).filter(|judgement| judgement.fitness != Fitness::Unseen);
+        let otherwise = || match self.cause {
+            Cause::Configuration => "the configuration says so".to_owned(),
+            _ => "nothing was seen of it yet".to_owned(),
+        };
+        chosen.unwrap_or_else(|| judged().map_or_else(otherwise, |judgement| judgement.why.clone()))
+    }
+
+    /// Why a server's status in a hostgroup changed.
+    fn why_status(&self, addr: &ServerAddr, old: &Placement, new: &Placement) -> String {
+        let was_behind = old.status == ServerStatus::ShunnedReplicationLag && !self.lags.contains_key(addr);
+        let why = if new.why.is_empty() { "well again" } else { &*new.why };
+        match new.status {
+            status if new.server.status == status && status != ServerStatus::Online => {
+                format!("the configuration says {}", status.as_str())
+            }
+            ServerStatus::Online if old.server.status != ServerStatus::Online => "the configuration says ONLINE".to_owned(),
+            ServerStatus::Online if was_behind => "no longer too far behind".to_owned(),
+            ServerStatus::Online if !old.why.is_empty() => format!("{why}; before: {}", old.why),
+            _ => why.to_owned(),
+        }
+    }
+
     /// Whether the cluster lost its last writer, or has one again.
     fn writers(&self, old: &Part, new: &Part) -> Option<Event> {
         let group = self.group?;
         let (from, to) = (online(old, group.writer), online(new, group.writer));
-        let why = if to.is_empty() { "nobody may write" } else { "the cluster has a writer again" };
+        let why = match old.values().all(Vec::is_empty) {
+            _ if to.is_empty() => "nobody may write",
+            true => "the cluster has a writer",
+            false => "the cluster has a writer again",
+        };
         let name = |writers: Vec<String>| if writers.is_empty() { "none".to_owned() } else { writers.join(",") };
         (from.is_empty() != to.is_empty()).then(|| self.event(EventKind::Writer, None, (name(from), name(to)), why))
     }
@@ -97,13 +148,16 @@ impl Teller<'_> {
     pub fn returned(&self, before: &Judgements) -> impl Iterator<Item = Event> {
         let is_new = |addr: &ServerAddr| before.get(addr).is_some_and(|judgement| !judgement.is_kept_out());
         let returned = self.judgements.iter().filter(move |(addr, judgement)| judgement.is_kept_out() && is_new(addr));
-        let shunned = || ServerStatus::Shunned.as_str().to_owned();
-        returned.map(move |(addr, judgement)| self.event(EventKind::Status, Some(addr), (shunned(), shunned()), &judgement.why))
+        let change = || ("lost".to_owned(), "kept out".to_owned());
+        returned.map(move |(addr, judgement)| self.event(EventKind::Status, Some(addr), change(), &judgement.why))
     }
 
     /// An event, with what was seen of its server.
     pub fn event(&self, kind: EventKind, server: Option<&ServerAddr>, (from, to): (String, String), why: &str) -> Event {
-        let seen = server.and_then(|addr| self.judgements.get(addr)).map(|judgement| judgement.seen.clone());
+        let seen = server.and_then(|addr| self.judgements.get(addr)).map(|judgement| match judgement.fitness {
+            Fitness::Unseen if judgement.seen.is_empty() => "nothing yet".to_owned(),
+            _ => judgement.seen.clone(),
+        });
         Event {
             at_ms: self.at_ms,
             cluster: self.group.map(|group| group.writer),
@@ -136,17 +190,17 @@ fn by_server(part: &Part) -> BTreeMap<ServerAddr, Places<'_>> {
     let mut all: BTreeMap<ServerAddr, Places<'_>> = BTreeMap::new();
     for (id, placements) in part {
         for placement in placements {
-            all.entry(placement.server.key.addr()).or_default().insert(*id, (placement.status, &*placement.why));
+            all.entry(placement.server.key.addr()).or_default().insert(*id, placement);
         }
     }
     all
 }
 
 /// The changes of status in hostgroups that a server is still in, each once.
-fn statuses(old: &Places<'_>, new: &Places<'_>) -> Vec<(ServerStatus, ServerStatus)> {
-    let changes = new.iter().filter_map(|(id, (to, _))| old.get(id).map(|(from, _)| (*from, *to)));
+fn statuses<'a>(old: &Places<'a>, new: &Places<'a>) -> Vec<(&'a Placement, &'a Placement)> {
+    let changes = new.iter().filter_map(|(id, new)| old.get(id).map(|old| (*old, *new)));
     let mut seen = BTreeSet::new();
-    changes.filter(|(from, to)| from != to && seen.insert((from.as_str(), to.as_str()))).collect()
+    changes.filter(|(old, new)| old.status != new.status && seen.insert((old.status.as_str(), new.status.as_str()))).collect()
 }
 
 fn online(part: &Part, id: HostgroupId) -> Vec<String> {

@@ -11,9 +11,9 @@ use crate::check::Check;
 use crate::checks::{HASTE_MS, checks};
 use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
-use crate::facts::Facts;
+use crate::facts::{Facts, Troubles};
 use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital};
-use crate::judgement::{Judgements, small};
+use crate::judgement::{Judgements, describe, small};
 use crate::order::Order;
 use crate::replication;
 use crate::seen::{ProbeError, Seen};
@@ -103,14 +103,23 @@ impl Topology {
         let limit = small(self.known.snapshot.vars.monitor_ping_max_failures);
         let Some(facts) = self.known.facts.get(server) else { return };
         let was_denied = facts.is_denied();
+        let is_distance = matches!(seen, Seen::Lag(_) | Seen::Gtids(_));
         let denied = match seen.error() {
-            Some(ProbeError::Denied(text)) => Some(text.clone()),
+            Some(ProbeError::Denied(text)) if !is_distance => Some(text.clone()),
             _ => None,
         };
+        let error = seen.error().and_then(ProbeError::text).map(str::to_owned).filter(|_| is_distance);
+        let was_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
         let tells_members = seen.error().is_none() && matches!(seen, Seen::Group(_) | Seen::Aurora(_));
         let before = self.plain_seats(server);
+        let mut is_forgotten = was_forgotten;
         if let Some(facts) = self.known.facts.get_mut(server) {
             facts.observe(now_ms, seen, limit);
+            is_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
+        }
+        if let Some(error) = error.filter(|_| is_forgotten > was_forgotten) {
+            let why = "the check of how far it is behind fails, so what it said before counts no more";
+            self.tell(server, EventKind::Suspicion, ("", "lag unknown"), &error, Cause::Probe, why);
         }
         if let Some(text) = denied.filter(|_| !was_denied) {
             self.tell(
@@ -234,7 +243,8 @@ impl Topology {
         };
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
-        let teller = Teller { group: Some(&group), judgements: &none, lags: &lags, cause: Cause::Probe, at_ms: self.known.now_ms };
+        let teller =
+            Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Probe, at_ms: self.known.now_ms };
         self.remember(vec![teller.event(EventKind::Discovery, Some(addr), (from.to_owned(), to.to_owned()), why)]);
         // Its checks begin, and what they see must have a place.
         self.known.facts.entry(addr.clone()).or_default();
@@ -346,7 +356,9 @@ impl Topology {
         let part = cluster.decide(self.known.world(), order);
         let group = Arc::clone(&cluster.group);
         let (judgements, lags) = (std::mem::take(&mut cluster.judgements), std::mem::take(&mut cluster.lags));
-        let teller = Teller { group: Some(&group), judgements: &judgements, lags: &lags, cause, at_ms: self.known.now_ms };
+        let choice = cluster.choice.take();
+        let at_ms = self.known.now_ms;
+        let teller = Teller { group: Some(&group), judgements: &judgements, choice: choice.as_ref(), lags: &lags, cause, at_ms };
         let told = self.events.len();
         self.publish(part, teller);
         // What was shunned as dead and is now as unwanted changes nothing in the layout; its operator should know.
@@ -363,7 +375,8 @@ impl Topology {
         let (none, lags) = (Judgements::new(), lags(seats.iter()));
         let placements: Vec<Placement> = place(seats, self.known.world().policy(id));
         let at_ms = self.known.now_ms;
-        self.publish(Part::from([(id, placements)]), Teller { group: None, judgements: &none, lags: &lags, cause, at_ms });
+        let teller = Teller { group: None, judgements: &none, choice: None, lags: &lags, cause, at_ms };
+        self.publish(Part::from([(id, placements)]), teller);
     }
 
     fn plain_seat(&self, row: &Arc<Server>) -> Seat {
@@ -375,7 +388,7 @@ impl Topology {
         if vital == Vital::Dead {
             seat.shun(UnderWay::Severed, missed_pings(facts));
         }
-        seat.is_slow = vital == Vital::Slow;
+        seat.slow = (vital == Vital::Slow).then_some(UnderWay::Severed);
         seat.is_warming = facts.warming_since_ms.is_some();
         seat.behind = excessive_lag(facts, row, self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
         seat
@@ -394,9 +407,21 @@ impl Topology {
                 event.seen = format!("{lag} {}", event.seen).trim_end().to_owned();
             }
         }
+        for event in &mut events {
+            if let Some(pings) = self.pings_now(event) {
+                event.seen = format!("{} {pings}", event.seen).trim_start().to_owned();
+            }
+        }
         self.remember(events);
         self.layout.hostgroups.extend(part);
         self.layout.revision += 1;
+    }
+
+    /// What the pings of an event's server met, if they fail.
+    fn pings_now(&self, event: &Event) -> Option<String> {
+        let facts = self.known.facts.get(event.server.as_ref()?)?;
+        let words = describe(Troubles::from(&facts.ping));
+        (!words.is_empty()).then(|| format!("pings: {words}"))
     }
 
     /// How far behind the server of an event is now.
@@ -416,7 +441,8 @@ impl Topology {
     fn tell_of_cluster(&mut self, index: usize, change: (String, String), why: &str) {
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
-        let teller = Teller { group: Some(&group), judgements: &none, lags: &lags, cause: Cause::Operator, at_ms: self.known.now_ms };
+        let teller =
+            Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Operator, at_ms: self.known.now_ms };
         self.remember(vec![teller.event(EventKind::Order, None, change, why)]);
     }
 

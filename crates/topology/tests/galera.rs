@@ -321,3 +321,146 @@ fn events_say_what_was_seen_and_why() {
     let taken = events.iter().find(|event| event.server == Some(addr("233"))).unwrap();
     assert_eq!((taken.from.as_str(), taken.to.as_str()), ("backup_writer,reader", "writer"));
 }
+
+/// Three nodes of which one was frozen: the others have formed a component of two.
+fn frozen(node: &str, others: [&str; 2], variables: &str) -> Fleet {
+    let mut fleet = with(variables);
+    for _ in 0..8 {
+        fleet.pass(500).see(node, Seen::Galera(Err(ProbeError::Timeout)));
+        fleet.see(others[0], galera(|view| view.cluster_size = 2)).see(others[1], galera(|view| view.cluster_size = 2));
+    }
+    fleet.events();
+    fleet
+}
+
+#[test]
+fn a_frozen_node_that_wakes_up_takes_no_writer_away() {
+    let old = || galera(|view| view.cluster_size = 3);
+    let two = || galera(|view| view.cluster_size = 2);
+    let mut fleet = frozen("23", ["22", "233"], "failback=\"never\"");
+    let without = "100: 22; 101: 233; 102: 233; 9101: 23(SHUNNED,cut off)";
+    assert_eq!(fleet.layout(), without);
+    for _ in 0..14 {
+        fleet.pass(500).see("23", old()).see("22", two()).see("233", two());
+        assert_eq!(fleet.layout(), without, "it tells of the cluster that it saw before");
+    }
+    fleet.see("23", galera(|view| (view.primary_partition, view.cluster_size) = (false, 1)));
+    assert_eq!(fleet.layout(), without, "it has noticed");
+    fleet.pass(500).see("23", old());
+    assert_eq!(fleet.layout(), without, "the others have not seen it join yet");
+    assert_eq!(fleet.interval_ms("22", "Galera"), 20);
+    fleet.pass(20).see("22", old());
+    assert_eq!(fleet.hostgroup(100), "22");
+    fleet.pass(20).see("233", old());
+    assert_eq!(fleet.layout(), "100: 22; 101: 23 233; 102: 23 233");
+}
+
+#[test]
+fn a_frozen_writer_that_wakes_up_does_not_take_over_at_once() {
+    let mut fleet = frozen("22", ["23", "233"], "failback=\"immediate\"");
+    assert_eq!(fleet.hostgroup(100), "233");
+    for _ in 0..6 {
+        fleet.pass(500).see("22", galera(|view| view.cluster_size = 3));
+        fleet.see("23", galera(|view| view.cluster_size = 2)).see("233", galera(|view| view.cluster_size = 2));
+        assert_eq!(fleet.layout(), "100: 233; 101: 23; 102: 23; 9101: 22(SHUNNED,cut off)");
+    }
+    for node in ["22", "23", "233"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    assert_eq!(fleet.hostgroup(100), "22");
+}
+
+/// Two that were frozen say the same old thing; of those that were there all along only one answers just now.
+#[test]
+fn several_that_wake_up_do_not_outvote_who_was_there() {
+    let mut fleet = frozen("23", ["22", "233"], "failback=\"never\"");
+    fleet.see("233", Seen::Galera(Err(ProbeError::Timeout))).pass(20).see("233", galera(|_| {}));
+    for _ in 0..10 {
+        fleet.pass(500).see("23", galera(|_| {})).see("233", galera(|_| {})).see("22", galera(|view| view.cluster_size = 2));
+        assert_eq!(fleet.hostgroup(100), "22");
+    }
+}
+
+/// A node and an arbitrator that nobody asks; the other node was frozen.
+#[test]
+fn one_claim_against_another_is_that_of_who_was_there() {
+    let mut fleet = frozen("23", ["22", "22"], "failback=\"never\"");
+    fleet.configure(&issue(0).replace("{ hostgroup=101, address=\"233\"", "{ hostgroup=7, address=\"233\""));
+    for _ in 0..10 {
+        fleet.pass(500).see("23", galera(|_| {})).see("22", galera(|view| view.cluster_size = 2));
+        assert_eq!(fleet.hostgroup(100), "22");
+    }
+    // It says so for so long that it is no memory: they are two clusters, and the larger one serves.
+    for _ in 0..22 {
+        fleet.pass(500).see("23", galera(|_| {})).see("22", galera(|view| view.cluster_size = 2));
+    }
+    assert_eq!(fleet.hostgroup(100), "23");
+}
+
+/// Most of a cluster's nodes are not asked: who sees more of them is right, though fewer say so, once it is no passing view.
+#[test]
+fn a_claim_that_lasts_is_believed() {
+    let mut fleet = with("failback=\"never\"");
+    let mut round = || {
+        fleet.pass(500).see("23", galera(|view| view.cluster_size = 3));
+        fleet.see("22", galera(|view| view.cluster_size = 2)).see("233", galera(|view| view.cluster_size = 2));
+        fleet.hostgroup(100)
+    };
+    assert_eq!((0..10).map(|_| round()).collect::<std::collections::BTreeSet<_>>().len(), 1);
+    assert_eq!((0..40).map(|_| round()).last().unwrap(), "23");
+}
+
+#[test]
+fn events_say_why_a_node_was_chosen_and_why_another_was_left() {
+    let away = || galera(|view| view.primary_partition = false);
+    let mut fleet = Fleet::new(&issue(0));
+    fleet.see("23", galera(|_| {})).see("233", galera(|_| {})).whys();
+    fleet.see("22", galera(|_| {}));
+    assert_eq!(fleet.whys(), ["22 writer,reader>writer: writers do not read here"]);
+    fleet.pass(5_000).see("22", away());
+    assert_eq!(fleet.whys(), ["22 writer>offline: not in the primary component", "233 backup_writer,reader>writer: as good as 23:3306"],);
+    fleet.pass(5_000).see("22", galera(|_| {}));
+    assert_eq!(fleet.whys(), ["22 offline>backup_writer,reader: synced"]);
+    fleet.pass(10_000);
+    assert_eq!(
+        fleet.whys(),
+        [
+            "22 backup_writer,reader>writer: fail-back after 10 s of health: configured as writer (233:3306 is not)",
+            "233 writer>backup_writer,reader: another one is preferred: 22:3306, \
+             fail-back after 10 s of health: configured as writer (233:3306 is not)",
+        ]
+    );
+    let prefer = |server: Option<&str>| Order::Prefer { writer: HostgroupId(100), server: server.map(addr) };
+    order(&mut fleet, &prefer(Some("23"))).unwrap();
+    assert_eq!(
+        fleet.whys(),
+        [
+            "22 writer>backup_writer,reader: another one is preferred: 23:3306, an operator prefers it",
+            "23 backup_writer,reader>writer: an operator prefers it",
+        ]
+    );
+    fleet.see("22", away()).see("233", away()).see("23", galera(|view| view.desync = true)).pass(1_000).see("22", galera(|_| {}));
+    assert_eq!(fleet.whys()[2..], ["22 offline>writer: the only one that may write: synced", "23 ONLINE>OFFLINE_SOFT: wsrep_desync is on"]);
+}
+
+#[test]
+fn events_tell_weights_and_what_the_operator_wrote() {
+    let text = issue(0).replace("address=\"233\", port=3306, weight=10000", "address=\"233\", port=3306, weight=9");
+    let mut fleet = Fleet::new(&text);
+    for node in ["22", "23", "233"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    fleet.pass(60_000).events();
+    let off = text.replace("hostgroup=100, address=\"22\", port=3306", "hostgroup=100, address=\"22\", port=3306, status=\"OFFLINE_SOFT\"");
+    fleet.configure(&off);
+    assert_eq!(
+        fleet.whys(),
+        [
+            "22 writer>writer,reader: the configuration says OFFLINE_SOFT of it in hostgroup 100",
+            "22 ONLINE>OFFLINE_SOFT: the configuration says OFFLINE_SOFT",
+            "23 backup_writer,reader>writer: heaviest that may write (weight 10000; 233:3306 has 9)",
+        ]
+    );
+    fleet.configure(&text);
+    assert_eq!(fleet.whys(), ["22 writer,reader>backup_writer,reader: 23:3306 writes; this one does again after 10 s of health"]);
+}

@@ -165,3 +165,19 @@ fn members_with_other_names_in_the_group_are_not_found_twice() {
     fleet.pass(5_000).see("b", group(named));
     assert_eq!(fleet.checks().len(), 3);
 }
+
+#[test]
+fn a_configured_writer_that_nobody_has_seen_is_left_for_the_primary() {
+    let mut fleet = Fleet::new(&group_replication(1, 0));
+    fleet.see("b", primary_is("b", false));
+    let events = fleet.topology.take_events();
+    let told: Vec<_> = events.iter().map(|e| (e.to.as_str(), e.seen.split(' ').next().unwrap(), e.why.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("a:3306", "", "the cluster has a writer"),
+            ("reader", "nothing", "b:3306 writes (writable member of the majority), and nothing was seen of this one yet"),
+            ("writer", "viable=1", "the only one that may write: writable member of the majority"),
+        ]
+    );
+}

@@ -90,6 +90,33 @@ fn replicas_that_lag_are_not_read_from() {
 }
 
 #[test]
+fn lag_that_is_not_told_any_more_is_forgotten() {
+    let gone = |text: &str| ProbeError::Failed(format!("1146: {text}"));
+    let mut fleet = Fleet::new(PLAIN);
+    fleet.see("a", lag(11)).see("b", lag(0)).events();
+    for expected in ["a(SHUNNED_REPLICATION_LAG) b", "a(SHUNNED_REPLICATION_LAG) b", "a b", "a b", "a b"] {
+        fleet.pass(1_000).see("a", Seen::Lag(Err(gone("no heartbeat table"))));
+        assert_eq!(fleet.hostgroup(5), expected);
+    }
+    let events = fleet.topology.take_events();
+    let told: Vec<_> = events.iter().map(|e| (e.kind.as_str(), e.to.as_str(), e.seen.as_str())).collect();
+    assert_eq!(told[0], ("suspicion", "lag unknown", "1146: no heartbeat table"));
+    assert_eq!((told.len(), told[1].1), (2, "ONLINE"), "each once: {told:?}");
+    // A refusal is an answer too, and told once.
+    for _ in 0..10 {
+        fleet.pass(1_000).see("b", Seen::Lag(Err(ProbeError::Denied("1142".to_owned()))));
+    }
+    assert_eq!(fleet.events(), ["suspicion b >lag unknown"]);
+    // It is told again.
+    fleet.see("a", lag(11));
+    assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b");
+    for _ in 0..10 {
+        fleet.pass(1_000).see("a", Seen::Lag(Err(ProbeError::Timeout))).see("a", Seen::Lag(Err(unreachable())));
+    }
+    assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b", "no answer is no sign of health");
+}
+
+#[test]
 fn several_samples_may_be_asked_for() {
     let mut fleet = Fleet::new(&format!("mysql_variables = {{ monitor_replication_lag_count=3 }}\n{PLAIN}"));
     for (seconds, expected) in [(11, "a b"), (11, "a b"), (5, "a b"), (11, "a b"), (11, "a b"), (11, "a(SHUNNED_REPLICATION_LAG) b")] {
@@ -240,4 +267,23 @@ fn gtids_are_asked_for_where_a_limit_is() {
     assert_eq!(asked(&counted("")), 3);
     let of_the_readers = "mysql_hostgroup_attributes = ( { hostgroup_id=2, hostgroup_settings=\"{\\\"max_transactions_behind\\\":5}\" } )";
     assert_eq!(asked(&Fleet::new(&format!("{of_the_readers}\n{REPLICATION}"))), 3);
+}
+
+#[test]
+fn events_of_a_status_tell_the_reason_of_that_change() {
+    let mut fleet = Fleet::new(PLAIN);
+    for _ in 0..3 {
+        fleet.pass(1_000).see("b", ping(unreachable()));
+    }
+    let events = fleet.topology.take_events();
+    assert_eq!((events[0].why.as_str(), events[0].seen.as_str()), ("it misses pings: connection refused", "pings: unreachable=3"));
+    fleet.pass(1_000).see("b", Seen::Ping(Ok(100)));
+    assert_eq!(fleet.whys(), ["b SHUNNED>ONLINE: well again; before: it misses pings: connection refused"]);
+    fleet.see("a", lag(11)).whys();
+    fleet.see("a", lag(9));
+    assert_eq!(fleet.whys(), ["a SHUNNED_REPLICATION_LAG>ONLINE: no longer too far behind"]);
+    fleet.configure(&PLAIN.replace("address=\"b\", port=3306", "address=\"b\", port=3306, status=\"OFFLINE_SOFT\""));
+    assert_eq!(fleet.whys(), ["b ONLINE>OFFLINE_SOFT: the configuration says OFFLINE_SOFT"]);
+    fleet.configure(PLAIN);
+    assert_eq!(fleet.whys(), ["b OFFLINE_SOFT>ONLINE: the configuration says ONLINE"]);
 }

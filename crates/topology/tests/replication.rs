@@ -286,3 +286,74 @@ fn what_was_seen_survives_a_new_configuration() {
     assert!(fleet.topology.checks().is_empty());
     assert_eq!(fleet.topology.layout().hostgroups, model::fleet::Layout::as_configured(&common::snapshot(&off)).hostgroups);
 }
+
+#[test]
+fn what_does_not_answer_is_no_reader() {
+    for new_writer in [false, true] {
+        let mut fleet = settled();
+        for count in 1..=6 {
+            fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout)));
+            if count > 2 {
+                fleet.see("a", Seen::Ping(Err(ProbeError::Timeout)));
+            }
+            if new_writer {
+                fleet.see("b", read_only(false));
+            }
+            let expected = match (new_writer, count) {
+                (true, 1) | (false, 1..=2) => "1: a; 2: a b c",
+                (true, 2) => "1: b; 2: a(SHUNNED) b c",
+                (true, 3..=4) => "1: b; 2: a(SHUNNED,cut off) b c",
+                (true, _) => "1: b; 2: a(SHUNNED,sever) b c",
+                (false, 3..=4) => "2: a(SHUNNED,cut off) b c",
+                (false, _) => "2: a(SHUNNED,sever) b c",
+            };
+            assert_eq!(fleet.layout(), expected, "{count} timeouts, a new writer: {new_writer}");
+        }
+        fleet.pass(800).see("a", read_only(true));
+        assert_eq!(fleet.hostgroup(2), "a b c");
+    }
+    // While pings are answered it is slow, and reads.
+    let mut fleet = settled();
+    for _ in 0..4 {
+        fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout))).see("a", Seen::Ping(Ok(100)));
+    }
+    assert_eq!(fleet.layout(), "2: a b c");
+}
+
+#[test]
+fn events_tell_what_the_check_and_what_the_pings_met() {
+    let timeout = || ProbeError::Timeout;
+    let mut fleet = settled();
+    for _ in 0..2 {
+        fleet.pass(800).see("a", Seen::Ping(Err(timeout()))).see("a", Seen::ReadOnly(Err(timeout())));
+    }
+    fleet.pass(800).see("a", Seen::Ping(Err(timeout())));
+    assert_eq!(fleet.whys(), ["a ONLINE>SHUNNED: its pings time out"], "as a reader; nobody else writes");
+    fleet.pass(800).see("a", Seen::ReadOnly(Err(timeout())));
+    let events = fleet.topology.take_events();
+    let told = (events[0].from.as_str(), events[0].to.as_str(), events[0].why.as_str(), events[0].seen.as_str());
+    let why = "its check times out, so it counts as read-only";
+    assert_eq!(told, ("writer,reader", "reader", why, "read_only=0 timeouts=3 pings: timeouts=3"));
+    fleet.pass(800).see("a", Seen::ReadOnly(Ok(true)));
+    assert_eq!(fleet.whys(), ["a SHUNNED>ONLINE: read_only is on; before: its pings time out"]);
+}
+
+#[test]
+fn who_is_replaced_while_it_is_frozen_has_not_come_back() {
+    let mut fleet = settled();
+    let freeze = |fleet: &mut Fleet| {
+        fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout))).see("b", read_only(false));
+    };
+    (0..2).for_each(|_| freeze(&mut fleet));
+    let kept_out = |why: &str| format!("{why}; kept out until that one stops writing, or by FAILBACK");
+    let replaced = kept_out("b:3306 took over while it did not answer");
+    assert_eq!(fleet.whys()[..2], [format!("a writer,reader>reader: {replaced}"), format!("a ONLINE>SHUNNED: {replaced}")]);
+    (0..5).for_each(|_| freeze(&mut fleet));
+    assert_eq!(fleet.whys(), [] as [&str; 0]);
+    fleet.pass(800).see("a", read_only(false));
+    let back = kept_out("it came back writable after b:3306 had taken over");
+    assert_eq!(fleet.whys(), [format!("a lost>kept out: {back}")], "its operator should know");
+    freeze(&mut fleet);
+    fleet.pass(800).see("a", read_only(false));
+    assert_eq!(fleet.whys(), [] as [&str; 0], "once");
+}

@@ -62,9 +62,9 @@ impl HostgroupPool {
             return;
         }
         let used = || servers.iter().filter(|s| s.is_online());
-        let weights: u64 = used().map(|s| s.weight(now_ms)).sum();
-        let connections: u64 = used().map(|s| u64::from(s.connections())).sum();
-        let has_its_share = u64::from(server.connections()) * weights >= server.weight(now_ms) * connections;
+        let shares: u128 = used().map(|s| u128::from(s.share(now_ms))).sum();
+        let connections: u128 = used().map(|s| u128::from(s.connections())).sum();
+        let has_its_share = u128::from(server.connections()) * shares >= u128::from(server.share(now_ms)) * connections;
         if !has_its_share {
             self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, now_us);
         }

@@ -167,7 +167,7 @@ impl Session {
         let since_us = self.entry.transaction_since_us().unwrap_or(asked_us);
         let wish = Wish { needs: self.directions.needs, collation, raw: None };
         self.entry.set_activity(Activity::Waiting, self.now_ms());
-        let result = self.wait_for(wish, since_us, deadline_us).await;
+        let result = self.wait_for(wish, since_us, (asked_us, deadline_us)).await;
         self.entry.set_activity(Activity::Running, self.now_ms());
         result
     }
@@ -177,10 +177,11 @@ impl Session {
         let raw = Raw { capabilities: self.caps, schema: self.state.schema.clone() };
         let asked_us = self.worker.shared.clock.now_us();
         let deadline_us = self.wait_deadline_us(asked_us);
-        self.wait_for(Wish::own(u8::try_from(self.collation).unwrap_or(0), raw), asked_us, deadline_us).await
+        self.wait_for(Wish::own(u8::try_from(self.collation).unwrap_or(0), raw), asked_us, (asked_us, deadline_us)).await
     }
 
-    async fn wait_for(&mut self, wish: Wish, since_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
+    /// Waits in the queue, in line since `since_us`, for what was asked for at one time, until another.
+    async fn wait_for(&mut self, wish: Wish, since_us: u64, (asked_us, deadline_us): (u64, u64)) -> Result<Backend, Fault> {
         let mut acquire = self.pool.enqueue(&self.worker, &self.lane, wish, since_us, deadline_us);
         match self.wait(|cx| acquire.poll(cx)).await? {
             Ok(backend) => Ok(backend),
@@ -189,11 +190,18 @@ impl Session {
                 let text = format!("Tidegate: login to the server is not possible: {text}");
                 Err(Fault::error(1045, b"28000", text))
             }
-            Err(AcquireError::Timeout { hostgroup, waited_ms, reason }) => {
+            Err(AcquireError::Timeout { hostgroup, reason, .. }) => {
+                let waited_ms = self.worker.shared.clock.now_us().saturating_sub(self.waits_since_us(asked_us)) / 1000;
                 let text = format!("Max connect timeout reached while reaching hostgroup {hostgroup} after {waited_ms}ms: {reason}");
                 Err(Fault::error(9001, b"HY000", text))
             }
         }
+    }
+
+    /// Since when (process clock, us) a statement that asks at `asked_us` has had no server: one that is sent again asked before.
+    fn waits_since_us(&self, asked_us: u64) -> u64 {
+        let first_us = self.again_until_us.map(|_| self.lost_at_us.unwrap_or(self.began_us));
+        first_us.map_or(asked_us, |first_us| first_us.min(asked_us))
     }
 
     /// Until when (process clock, us) this session lets replays go first; None when it need not.

@@ -117,7 +117,8 @@ impl Cluster {
         let vars = &world.snapshot.vars;
         let mut seat = Seat::new(part.member.row(id)?);
         seat.is_drained = world.drained.contains(part.addr);
-        seat.is_slow = facts.is_some_and(|facts| vital(facts, vars) == Vital::Slow);
+        let is_slow = facts.is_some_and(|facts| vital(facts, vars) == Vital::Slow);
+        seat.slow = if is_slow { Some(UnderWay::Severed) } else { judgement.is_silent.then_some(UnderWay::EndsAfterGrace) };
         seat.is_warming = is_warming(facts);
         seat.why = match judgement.fitness {
             Fitness::Unseen => String::new(),
@@ -143,7 +144,8 @@ impl Cluster {
                 if judgement.under_way == UnderWay::Severed { "it does not answer".to_owned() } else { "it cannot be reached".to_owned() };
         }
         if seat.status == ServerStatus::Shunned {
-            seat.under_way = judgement.under_way;
+            let slow = seat.slow.filter(|_| judgement.fitness == Fitness::Fenced);
+            seat.under_way = slow.unwrap_or_default().max(judgement.under_way);
         }
         Some(seat)
     }

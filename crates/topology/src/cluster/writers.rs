@@ -7,7 +7,7 @@ use model::ServerAddr;
 use model::settings::Failback;
 use model::snapshot::{RoleKind, ServerStatus};
 
-use super::{Cluster, Memory, Order, World, is_warming};
+use super::{Choice, Cluster, Memory, Order, World, is_warming};
 use crate::converge::{Candidate, Claim, Rank, Tier, choose};
 use crate::facts::Facts;
 use crate::judgement::{Fitness, Judgement, Judgements, Outage};
@@ -35,6 +35,9 @@ impl Cluster {
         }
         let chosen = choose(&candidates, self.group.max_writers);
         self.await_comeback(world, &candidates, &chosen, memory);
+        let (before, is_settled) = (memory.writers.clone(), memory.is_settled);
+        let (is_free, comeback) = (self.chooses(), self.comeback);
+        self.choice = Some(Choice { is_free, candidates, before, chosen: chosen.clone(), is_settled, order, comeback });
         chosen
     }
 

@@ -104,6 +104,13 @@ impl Fleet {
         self.topology.take_events().iter().map(word).collect()
     }
 
+    /// Events of servers since the last call, as `server from>to: why`.
+    pub fn whys(&mut self) -> Vec<String> {
+        let events = self.topology.take_events();
+        let word = |e: &Event| Some(format!("{} {}>{}: {}", e.server.as_ref()?.host, e.from, e.to, e.why));
+        events.iter().filter_map(word).collect()
+    }
+
     /// The shortest interval of the checks of a server that begin with this name.
     pub fn interval_ms(&self, server: &str, kind: &str) -> u64 {
         let checks = self.topology.checks();

@@ -1,0 +1,118 @@
+//! Why a server writes, and why it does so no more, in words: for events.
+//!
+//! Where members decide among themselves it is what they say, which their judgements tell; here is what the proxy chose by.
+
+use std::collections::BTreeSet;
+
+use model::ServerAddr;
+use model::settings::Failback;
+
+use super::{Order, Return};
+use crate::converge::{Candidate, Claim, Rank, Tier};
+use crate::judgement::{Fitness, Judgements};
+
+/// The last choice of writers, with all that it was made from.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice {
+    /// The proxy chooses among several that may write.
+    pub is_free: bool,
+    /// Those who could write.
+    pub candidates: Vec<Candidate>,
+    /// Who wrote before.
+    pub before: BTreeSet<ServerAddr>,
+    /// Who writes now.
+    pub chosen: BTreeSet<ServerAddr>,
+    /// Writers stay by now, unless the policy says otherwise.
+    pub is_settled: bool,
+    /// What an operator ordered just now.
+    pub order: Order,
+    /// When the preferred writer comes back.
+    pub comeback: Return,
+}
+
+impl Choice {
+    /// Why a server writes; None where its judgement says it all.
+    pub fn of_chosen(&self, addr: &ServerAddr, judgements: &Judgements) -> Option<String> {
+        let own = self.candidate(addr).filter(|_| self.is_free)?;
+        let why = judgements.get(addr).map_or("not seen yet", |judgement| &judgement.why);
+        let rivals = || self.candidates.iter().filter(|rival| rival.tier == own.tier && !self.chosen.contains(&rival.rank.addr));
+        let best = |all: &mut dyn Iterator<Item = &Candidate>| all.map(|rival| rival.rank.clone()).max();
+        let rival = best(&mut rivals().filter(|rival| self.wrote(rival))).or_else(|| best(&mut rivals()));
+        Some(match rival {
+            _ if own.tier == Tier::Unseen => "configured as writer, and not seen yet".to_owned(),
+            _ if own.tier > Tier::Unseen => format!("nobody better is left: {why}"),
+            Some(rival) => self.preference(own, &rival),
+            None => format!("the only one that may write: {why}"),
+        })
+    }
+
+    /// Why a server that wrote does so no more; None where its judgement says it all.
+    pub fn of_dismissed(&self, addr: &ServerAddr, judgements: &Judgements) -> Option<String> {
+        let own = self.candidate(addr)?;
+        let mut chosen: Vec<&Candidate> = self.chosen.iter().filter_map(|addr| self.candidate(addr)).collect();
+        chosen.sort_by_key(|other| self.wrote(other));
+        let other = *chosen.first()?;
+        let name = &other.rank.addr;
+        if judgements.get(addr).is_none_or(|judgement| judgement.fitness == Fitness::Unseen) {
+            let why = judgements.get(name).map_or("", |judgement| &judgement.why);
+            return Some(format!("{name} writes ({why}), and nothing was seen of this one yet"));
+        }
+        if !self.is_free || own.tier > other.tier {
+            return None;
+        }
+        Some(match self.wrote(other) {
+            false => format!("another one is preferred: {name}, {}", self.preference(other, &own.rank)),
+            true if own.rank > other.rank => format!("{name} writes; {}", self.next_comeback()),
+            true => format!("{name} writes"),
+        })
+    }
+
+    fn candidate(&self, addr: &ServerAddr) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| candidate.rank.addr == *addr)
+    }
+
+    fn wrote(&self, candidate: &Candidate) -> bool {
+        self.before.contains(&candidate.rank.addr)
+    }
+
+    /// Why one is preferred to another, and may be.
+    fn preference(&self, own: &Candidate, rival: &Rank) -> String {
+        let better = advantage(&own.rank, rival);
+        match self.comeback.policy {
+            _ if own.claim == Claim::Ordered => "an operator prefers it".to_owned(),
+            _ if self.order == Order::Failback => format!("FAILBACK: {better}"),
+            _ if !self.is_settled || !self.before.contains(&rival.addr) => better,
+            Failback::Delayed => format!("fail-back after {} of health: {better}", in_words(self.comeback.delay_ms)),
+            Failback::Immediate => format!("fail-back at once: {better}"),
+            Failback::Never | Failback::Command => better,
+        }
+    }
+
+    fn next_comeback(&self) -> String {
+        match self.comeback.policy {
+            Failback::Delayed => format!("this one does again after {} of health", in_words(self.comeback.delay_ms)),
+            Failback::Immediate => "this one does again at once".to_owned(),
+            Failback::Never => "failback is never".to_owned(),
+            Failback::Command => "this one waits for FAILBACK".to_owned(),
+        }
+    }
+}
+
+/// What makes one candidate better than another.
+fn advantage(own: &Rank, rival: &Rank) -> String {
+    let name = &rival.addr;
+    match () {
+        () if own.is_preferred != rival.is_preferred && own.is_preferred => "an operator prefers it".to_owned(),
+        () if own < rival => format!("{name} would be preferred, and waits for its fail-back"),
+        () if own.is_explicit != rival.is_explicit => format!("configured as writer ({name} is not)"),
+        () if own.is_near != rival.is_near => format!("in the preferred writer's segment ({name} is not)"),
+        () if own.weight != rival.weight => {
+            format!("heaviest that may write (weight {}; {name} has {})", own.weight, rival.weight)
+        }
+        () => format!("as good as {name}"),
+    }
+}
+
+fn in_words(ms: u64) -> String {
+    if ms.is_multiple_of(1_000) { format!("{} s", ms / 1_000) } else { format!("{ms} ms") }
+}
