@@ -6,6 +6,7 @@ use super::hostgroup;
 use lab::client::Encoding;
 use lab::{Client, wait};
 use std::time::{Duration, Instant};
+use wire::flags::Capabilities;
 
 /// Rules, and to which hostgroup `SELECT @@port AS one` and `SELECT @@port AS two` go.
 type Case = (&'static [&'static str], usize, usize);
@@ -142,14 +143,52 @@ fn rules_choose_what_is_logged() {
         hostgroup(&mut peer, "SELECT @@port AS logged");
         hostgroup(&mut peer, "SELECT @@port AS other");
     }
-    let read = |bed: &mut Bed| {
-        bed.admin.run("PROXYSQL FLUSH LOGS").unwrap();
-        let files = std::fs::read_dir(bed.proxy.dir()).unwrap().map(|file| file.unwrap().path());
-        let logs = files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events.")));
-        logs.map(|path| std::fs::read_to_string(path).unwrap()).collect::<String>()
-    };
-    let log = wait::until("the log", LIMIT, || Some(read(&mut bed)).filter(|log| log.contains("COM_STMT_EXECUTE"))).unwrap();
+    let log = wait::until("the log", LIMIT, || Some(query_log(&mut bed)).filter(|log| log.contains("COM_STMT_EXECUTE"))).unwrap();
     assert!(log.contains("AS logged") && !log.contains("AS secret") && !log.contains("AS other"), "{log}");
+}
+
+/// What the query log has so far.
+fn query_log(bed: &mut Bed) -> String {
+    bed.admin.run("PROXYSQL FLUSH LOGS").unwrap();
+    let files = std::fs::read_dir(bed.proxy.dir()).unwrap().map(|file| file.unwrap().path());
+    let logs = files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events.")));
+    logs.map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+/// Its text leaves the session's input before the file comes, and is looked at again when it has ended.
+#[test]
+fn a_load_of_a_clients_file_is_known_by_its_text() {
+    let mut bed = Bed::start();
+    super::servers()[0].sql("CREATE OR REPLACE TABLE test.loaded (s VARCHAR(20))").unwrap();
+    bed.change(
+        "VARIABLES",
+        &[
+            "SET mysql-enable_load_data_local_infile='true'",
+            "SET mysql-eventslog_filename='events'",
+            "SET mysql-eventslog_format=2",
+            "SET mysql-eventslog_default_log=1",
+        ],
+    );
+    let mut client = Client::connect(
+        &bed.proxy.options("app", "app-pass").database("test").with(Capabilities::LOCAL_FILES | Capabilities::MULTI_STATEMENTS),
+    )
+    .unwrap();
+    client.set_infile_handler(Box::new(|_| Some(b"one\ntwo\n".to_vec())));
+    let load = "LOAD DATA LOCAL INFILE 'some.txt' INTO TABLE loaded";
+    let both = format!("{load}; {load}");
+    for (sql, rows) in [(load, "2"), (both.as_str(), "6")] {
+        client.run(sql).unwrap();
+        assert_eq!(client.scalar("SELECT COUNT(*) FROM loaded").unwrap().as_deref(), Some(rows), "{sql}");
+    }
+    let digests = bed.admin.query("SELECT digest_text FROM stats_mysql_query_digest").unwrap().table().unwrap();
+    let texts: Vec<String> = digests.into_iter().map(|row| row[0].clone().unwrap()).collect();
+    assert!(texts.iter().any(|text| text == "LOAD DATA LOCAL INFILE ? INTO TABLE loaded"), "{texts:#?}");
+    assert!(!texts.iter().any(String::is_empty), "{texts:#?}");
+    let log = wait::until("the log", LIMIT, || Some(query_log(&mut bed)).filter(|log| log.contains("COUNT(*)"))).unwrap();
+    assert!(log.contains(&format!("\"query\":\"{load}\"")) && !log.contains("\"query\":\"\""), "{log}");
+    bed.load(&["match_digest='^load data local infile . into table loaded$'; error_msg='no files'; apply=1"]);
+    let refused = client.query(load).unwrap();
+    assert_eq!(refused.err().map(|error| (error.code, error.message.clone())), Some((1148, "no files".to_owned())));
 }
 
 #[test]
