@@ -46,22 +46,34 @@ pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteSte
         flag_in: 0,
         comment: if obeys { sql::first_comment(text, lex) } else { None },
     };
-    let explanation = in_force.rules.explain(&request, shared.clock.now_us());
-    for rule in &explanation.rules {
+    let statement = Statement { text, mode: lex, analysis };
+    let mut explanation = in_force.rules.explain(&request, shared.clock.now_us());
+    let precedes = routing::precedes_rules(&statement);
+    if precedes {
+        explanation.route = explanation.route.only_destination();
+        steps.add("rules", "not asked", BEFORE_RULES);
+    }
+    for rule in explanation.rules.iter().filter(|_| !precedes) {
         steps.add(format!("rule {}", rule.rule_id), if rule.matched { "matched" } else { "no match" }, rule.why.as_str());
     }
     if analysis.facts.contains(Facts::COMMENT) && !obeys {
         steps.add("comment", "not obeyed", "the user's attributes do not switch comment_directives on");
     }
-    firewall(&in_force, &request, &explanation.route, digest.hash, &mut steps);
+    if !precedes {
+        firewall(&in_force, &request, &explanation.route, digest.hash, &mut steps);
+    }
     answers(&explanation.route, &mut steps);
-    let hostgroup = destination(&in_force, &user, &explanation.route, &Statement { text, mode: lex, analysis }, &mut steps);
+    let hostgroup = destination(&in_force, &user, &explanation.route, &statement, &mut steps);
     for (reason, why) in would_pin(&analysis) {
         steps.add("pin", reason.name(), why);
     }
     candidates(shared, &shared.hostgroup(hostgroup), &mut steps);
     Ok(steps.0)
 }
+
+/// What becomes of a statement that is about the session only.
+const BEFORE_RULES: &str = "a plain COMMIT, ROLLBACK, USE, SET NAMES or SET autocommit as text: rules and firewall do not judge it; \
+                            where it needs a server, it is the one that they would send it to";
 
 fn find_user(in_force: &InForce, name: Option<&str>) -> Result<Arc<User>, String> {
     let users = &in_force.snapshot.users;

@@ -294,6 +294,58 @@ fn the_firewall_lets_pass_what_is_listed() {
             assert_eq!(error, (!passes).then(|| (1148, "not listed".to_owned())), "{mode}");
         }
     }
+    bed.change("FIREWALL", &["UPDATE mysql_firewall_whitelist_users SET mode='PROTECTING'"]);
+    bed.session(Encoding::Text).exec_all(ABOUT_THE_SESSION);
     let log = bed.proxy.log();
     assert!(log.contains("Firewall blocked unknown query") && log.contains("Firewall detected unknown query"));
+}
+
+/// What applications and their drivers send about the session itself.
+const ABOUT_THE_SESSION: &[&str] = &[
+    "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
+    "set autocommit=0",
+    "SET @@session.autocommit = ON",
+    "SET character_set_results = NULL",
+    "SET SESSION character_set_results = utf8mb4",
+    "USE test",
+    "COMMIT",
+    "rollback;",
+];
+
+#[test]
+fn what_is_about_the_session_is_no_matter_of_rules() {
+    let mut bed = Bed::start();
+    bed.load(&[
+        "match_digest='^(INSERT|SELECT|BEGIN)'; destination_hostgroup=2; apply=1",
+        "match_pattern='^(.*)$'; replace_pattern='nonsense \\1'; cache_ttl=1000; delay=60000; next_query_flagIN=9",
+        "error_msg='denied'; apply=1",
+    ]);
+    super::servers()[1].sql("CREATE OR REPLACE TABLE test.allowed (n INT)").unwrap();
+    let mut peer = bed.session(Encoding::Text);
+    peer.exec_all(ABOUT_THE_SESSION);
+    peer.exec_all(&["BEGIN", "INSERT INTO allowed VALUES (1)"]);
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+    peer.exec("COMMIT");
+    assert_eq!(peer.get("SELECT COUNT(*) FROM allowed"), "1");
+    let hits = bed.admin.query("SELECT rule_id, hits FROM stats_mysql_query_rules ORDER BY 1").unwrap().table().unwrap();
+    assert_eq!(hits.iter().map(|row| row[1].clone().unwrap()).collect::<Vec<_>>(), ["4", "0", "0"]);
+    let counted = bed.admin.scalar("SELECT SUM(count_star) FROM stats_mysql_query_digest WHERE digest_text='COMMIT'").unwrap();
+    assert_eq!(counted.as_deref(), Some("2"));
+    for sql in ABOUT_THE_SESSION {
+        let quoted = sql.replace('\'', "''");
+        let told = bed.admin.query(format!("EXPLAIN ROUTE '{quoted}'")).unwrap().table().unwrap();
+        let steps: Vec<String> = told.iter().map(|row| row[0].clone().unwrap_or_default()).collect();
+        assert!(steps.iter().any(|step| step == "rules") && !steps.iter().any(|step| step == "answer"), "{sql}: {told:?}");
+    }
+    // Where one needs a server, it is the one that rules send it to.
+    bed.load(&["destination_hostgroup=2; error_msg='denied'; apply=1"]);
+    let mut other = bed.session(Encoding::Text);
+    let used = |bed: &mut Bed| bed.admin.scalar("SELECT SUM(Queries) FROM stats_mysql_connection_pool WHERE hostgroup=1").unwrap();
+    let before = used(&mut bed);
+    other.exec("SET NAMES utf8mb3 COLLATE utf8mb3_bin");
+    assert_eq!(used(&mut bed), before, "nothing went to hostgroup 1");
+    // What is more than that is judged.
+    for sql in ["COMMIT AND CHAIN", "SET NAMES utf8mb4, @a = 1", "SET sql_mode=''", "/* hostgroup=1 */ COMMIT"] {
+        assert_eq!(other.fails(sql), 1148, "{sql}");
+    }
 }
