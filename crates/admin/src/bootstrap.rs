@@ -86,6 +86,12 @@ impl std::fmt::Debug for Operates {
 /// Finds the configuration that holds, and saves it where it was not saved yet.
 pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     let disk = options.datadir.join(DISK_FILE);
+    if options.precedence == Precedence::Declarative && options.file.is_blank() {
+        return Err(match &options.config_file {
+            Some(path) => AdminError::blank(path),
+            None => AdminError::Refused("--declarative needs a configuration file".to_owned()),
+        });
+    }
     let lock = store::lock(&options.datadir)?;
     let mut notices = Vec::new();
     if options.precedence == Precedence::Initial {
