@@ -33,8 +33,8 @@ fn the_data_plane() {
     bed.ok("SIGNAL MYSQL THREADS");
     bed.ok("LOGENTRY it's 5 o'clock");
     assert_eq!(bed.rows("PULL VERSION MYSQL SERVERS 0 100"), ["1"]);
-    let route = bed.rows("EXPLAIN ROUTE 'SELECT ''x''' USER app SCHEMA \"s\" FROM '10.0.0.1'");
-    for word in ["SELECT 'x'", "app", "\"s\"", "10.0.0.1"] {
+    let route = bed.rows("EXPLAIN ROUTE 'SELECT ''x''' USER app SCHEMA \"s\" FROM '10.0.0.1' ON '[::1]:6034'");
+    for word in ["SELECT 'x'", "app", "\"s\"", "10.0.0.1", "[::1]:6034"] {
         assert!(route[0].contains(word), "{route:?}");
     }
     assert!(bed.refused("EXPLAIN ROUTE SELECT 1").contains("EXPLAIN ROUTE 'statement'"));

@@ -349,3 +349,27 @@ fn what_is_about_the_session_is_no_matter_of_rules() {
         assert_eq!(other.fails(sql), 1148, "{sql}");
     }
 }
+
+#[test]
+fn an_explained_route_begins_at_a_listener() {
+    let mut bed = Bed::start();
+    let port = own_port(&bed);
+    bed.load(&[&format!("proxy_port={port}; proxy_addr='127.0.0.1'; {TO_TWO}"), "proxy_port=1; destination_hostgroup=3; apply=1"]);
+    let mut ask = |on: &str| {
+        let told = bed.admin.query(format!("EXPLAIN ROUTE 'SELECT 1'{on}")).unwrap();
+        let rows = told.table().unwrap_or_else(|error| panic!("{on}: {error}"));
+        rows.into_iter().map(|row| row.into_iter().flatten().collect::<Vec<_>>().join("|")).collect::<Vec<String>>()
+    };
+    for (on, hostgroup) in [
+        (String::new(), 2),
+        (format!(" ON '127.0.0.1:{port}'"), 2),
+        (format!(" ON '127.0.0.2:{port}'"), 1),
+        (" USER app ON '10.0.0.1:1'".to_owned(), 3),
+        (" ON '/run/some.sock'".to_owned(), 1),
+    ] {
+        let told = ask(&on);
+        assert!(told.iter().any(|line| line.starts_with(&format!("hostgroup|{hostgroup}|"))), "{on}: {told:#?}");
+        assert!(told.iter().any(|line| line.starts_with("listener|assumed|")), "{told:#?}");
+    }
+    assert!(bed.admin.query("EXPLAIN ROUTE 'SELECT 1' ON 'nowhere'").unwrap().err().unwrap().message.contains("nowhere"));
+}
