@@ -22,8 +22,9 @@ use model::stats::{Reading, StatsSchema, StatsSource, StatsTable, Value};
 use rusqlite::Connection;
 
 use crate::error::AdminError;
+use crate::reply::Role;
 pub use runtime::{Checksum, Runtime};
-pub use schema::SCHEMAS;
+pub use schema::{Catalog, SCHEMAS};
 
 /// Rows of one table, one value a column.
 pub type Rows = Arc<Vec<Vec<Value>>>;
@@ -101,7 +102,25 @@ pub struct Live {
     /// What is in force.
     pub runtime: Mutex<Runtime>,
     statement: Mutex<Statement>,
+    catalogs: Mutex<Catalogs>,
     memory_bytes: AtomicU64,
+}
+
+/// What there is to read, as it was when somebody last asked, and for whom the statement at hand is.
+#[derive(Debug, Default)]
+struct Catalogs {
+    admin: Catalog,
+    reader: Catalog,
+    asks: Option<Role>,
+}
+
+impl Catalogs {
+    fn of(&mut self, who: Role) -> &mut Catalog {
+        match who {
+            Role::Admin => &mut self.admin,
+            Role::Stats => &mut self.reader,
+        }
+    }
 }
 
 /// What one statement has named and read.
@@ -124,6 +143,7 @@ impl Live {
             plane,
             runtime: Mutex::new(runtime),
             statement: Mutex::new(Statement::default()),
+            catalogs: Mutex::default(),
             memory_bytes: AtomicU64::new(0),
         }
     }
@@ -143,6 +163,17 @@ impl Live {
             for schema in schemas {
                 db.execute_batch(&format!("CREATE VIRTUAL TABLE {schema}.\"{}\" USING live({index})", table.name))?;
             }
+        }
+        self.describe(if is_admin { Role::Admin } else { Role::Stats }, Some(db))
+    }
+
+    /// The statement at hand is `who`'s. It may ask what there is to read: of `db`, if that is given, else as it was before.
+    pub fn describe(&self, who: Role, db: Option<&Connection>) -> Result<(), AdminError> {
+        let catalog = db.map(Catalog::of).transpose()?;
+        let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
+        catalogs.asks = Some(who);
+        if let Some(catalog) = catalog {
+            *catalogs.of(who) = catalog;
         }
         Ok(())
     }
@@ -229,7 +260,11 @@ impl Live {
             Content::Config(table) => runtime::rows(table, &runtime().config, &self.plane.placements()),
             Content::Variables => runtime().variables(),
             Content::Checksums => runtime().checksums(),
-            Content::Schema(view) => schema::rows(view, &self.tables),
+            Content::Schema(view) => {
+                let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
+                let who = catalogs.asks.unwrap_or(Role::Stats);
+                schema::rows(view, &self.tables, catalogs.of(who))
+            }
             Content::Stats(table, _) => {
                 let is_reset = self.twins(index).any(|twin| named.contains(&twin) && self.tables[twin].reset_source().is_some());
                 self.stats_rows(table, if is_reset { Reading::Reset } else { Reading::Keep })
