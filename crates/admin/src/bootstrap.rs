@@ -309,8 +309,8 @@ impl Bootstrap {
             tracing::warn!("{} more remarks on the configuration: CONFIG CHECK and SHOW WARNINGS", found.len() - LOGGED);
         }
         let (handle, jobs) = channel(self.config.clone());
-        let handle = handle.with_audit(plane.clone());
-        let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config)));
+        let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config), process.version()));
+        let handle = handle.with_audit(plane.clone()).with_numbers(live.numbers());
         live.install(&self.store.admin, true)?;
         live.install(&self.store.stats, false)?;
         let failed = |error: std::io::Error| AdminError::Refused(format!("no thread for the admin engine: {error}"));
