@@ -145,6 +145,16 @@ fn rules_choose_what_is_logged() {
     }
     let log = wait::until("the log", LIMIT, || Some(query_log(&mut bed)).filter(|log| log.contains("COM_STMT_EXECUTE"))).unwrap();
     assert!(log.contains("AS logged") && !log.contains("AS secret") && !log.contains("AS other"), "{log}");
+    // Preparations that come to nothing, by a server's or a rule's word.
+    bed.load(&["match_digest='^DELETE'; log=1; error_msg='no deletes'; apply=1", "match_digest='FROM nowhere'; log=1; apply=1"]);
+    let mut peer = bed.session(Encoding::Binary);
+    for (sql, code) in [("SELECT 1 FROM nowhere", 1146), ("DELETE FROM nowhere", 1148)] {
+        assert_eq!(peer.fails(sql), code);
+        let what = format!("{sql} in the log");
+        let log = wait::until(&what, LIMIT, || Some(query_log(&mut bed)).filter(|log| log.contains(sql))).unwrap();
+        let line = log.lines().find(|line| line.contains(sql)).unwrap();
+        assert!(line.contains("COM_STMT_PREPARE"), "{line}");
+    }
 }
 
 /// What the query log has so far.

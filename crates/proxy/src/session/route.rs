@@ -282,7 +282,10 @@ impl Session {
     async fn delayed(&mut self, delay_ms: u64, rewritten: Option<Arc<[u8]>>) -> Result<Directed, End> {
         if delay_ms > 0 {
             let pause = tokio::time::sleep(Duration::from_millis(delay_ms));
-            if let Err(fault) = Box::pin(paused(&self.entry, pause)).await {
+            self.entry.set_delayed(true);
+            let waited = Box::pin(paused(&self.entry, pause)).await;
+            self.entry.set_delayed(false);
+            if let Err(fault) = waited {
                 Box::pin(self.report(fault)).await?;
                 return Ok(Directed::Answered);
             }
