@@ -86,6 +86,12 @@ impl std::fmt::Debug for Operates {
 /// Finds the configuration that holds, and saves it where it was not saved yet.
 pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     let disk = options.datadir.join(DISK_FILE);
+    if options.precedence == Precedence::Declarative && options.file.is_blank() {
+        return Err(match &options.config_file {
+            Some(path) => AdminError::blank(path),
+            None => AdminError::Refused("--declarative needs a configuration file".to_owned()),
+        });
+    }
     let lock = store::lock(&options.datadir)?;
     let mut notices = Vec::new();
     if options.precedence == Precedence::Initial {
@@ -303,8 +309,8 @@ impl Bootstrap {
             tracing::warn!("{} more remarks on the configuration: CONFIG CHECK and SHOW WARNINGS", found.len() - LOGGED);
         }
         let (handle, jobs) = channel(self.config.clone());
-        let handle = handle.with_audit(plane.clone());
-        let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config)));
+        let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config), process.version()));
+        let handle = handle.with_audit(plane.clone()).with_numbers(live.numbers());
         live.install(&self.store.admin, true)?;
         live.install(&self.store.stats, false)?;
         let failed = |error: std::io::Error| AdminError::Refused(format!("no thread for the admin engine: {error}"));

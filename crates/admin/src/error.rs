@@ -32,6 +32,11 @@ impl AdminError {
     pub(crate) fn file(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self::File { file: path.display().to_string(), reason: reason.to_string() }
     }
+
+    /// A file that would be the whole configuration has none.
+    pub(crate) fn blank(path: &Path) -> Self {
+        Self::file(path, "it has no group of variables and no table, and is not taken for the whole configuration; nothing is changed")
+    }
 }
 
 /// How many faults an error text names.

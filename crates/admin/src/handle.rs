@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use model::Config;
 use model::control::{AdminEvent, DataPlane};
+use model::stats::StatsSource;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::numbers::Numbers;
 use crate::reply::{Reply, Role, SessionInfo};
 
 /// Statements that may wait for the engine; one more waits in front of the queue.
@@ -84,6 +86,7 @@ pub struct EngineHandle {
     runtime: watch::Receiver<Arc<Config>>,
     administrators: Arc<AtomicUsize>,
     plane: Option<Arc<dyn DataPlane>>,
+    numbers: Option<Arc<Numbers>>,
 }
 
 /// Counts as long as it lives.
@@ -123,6 +126,16 @@ impl EngineHandle {
     /// The same, whose events go to the audit log of `plane`.
     pub fn with_audit(self, plane: Arc<dyn DataPlane>) -> Self {
         Self { plane: Some(plane), ..self }
+    }
+
+    /// The same, with what the engine counts.
+    pub(crate) fn with_numbers(self, numbers: Arc<Numbers>) -> Self {
+        Self { numbers: Some(numbers), ..self }
+    }
+
+    /// What the engine counts, for metrics.
+    pub(crate) fn numbers(&self) -> Option<Arc<dyn StatsSource>> {
+        self.numbers.clone().map(|numbers| numbers as Arc<dyn StatsSource>)
     }
 
     /// Notes what a session of the admin port did in the audit log, if there is one. Does not block.
@@ -167,6 +180,6 @@ pub fn channel(runtime: Arc<Config>) -> (EngineHandle, Jobs) {
     let (queue_in, queue_out) = mpsc::channel(QUEUE);
     let (runtime_in, runtime_out) = watch::channel(runtime);
     let administrators = Arc::<AtomicUsize>::default();
-    let handle = EngineHandle { queue: queue_in, runtime: runtime_out, administrators: administrators.clone(), plane: None };
+    let handle = EngineHandle { queue: queue_in, runtime: runtime_out, administrators: administrators.clone(), plane: None, numbers: None };
     (handle, Jobs { queue: queue_out, runtime: runtime_in, administrators })
 }

@@ -19,6 +19,7 @@ mod history;
 pub mod http;
 mod live;
 pub mod metrics;
+mod numbers;
 pub mod outside;
 mod process;
 pub mod remarks;

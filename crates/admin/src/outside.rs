@@ -105,7 +105,8 @@ struct Parts {
 }
 
 async fn live(parts: OutsideParts, tell: mpsc::Sender<Result<Addresses, String>>, mut stopped: oneshot::Receiver<()>) {
-    let OutsideParts { engine, sources, board, mut tls, is_ready } = parts;
+    let OutsideParts { engine, mut sources, board, mut tls, is_ready } = parts;
+    sources.extend(engine.numbers());
     let mut runtime = engine.runtime();
     let config = Arc::clone(&runtime.borrow_and_update());
     let offered = tls.borrow_and_update().clone();

@@ -1,14 +1,15 @@
 //! `--declarative`: the configuration file is the truth, and is applied again when it or a file that it includes changes.
 //!
 //! A file is applied once it has looked the same at two looks in a row, so one that is being written is not read half. A file
-//! with faults is named in the log and changes nothing; the next change is tried again.
+//! with faults, or without anything in it, is named in the log and changes nothing; the next change is tried again. Only regular
+//! files are read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use model::libconfig::{Includes, LocalFiles};
+use model::libconfig::{Includes, LocalFiles, read_regular};
 
 use crate::handle::WeakHandle;
 use crate::reply::{Reply, Role, SessionInfo};
@@ -73,7 +74,7 @@ fn look(path: &Path, before: &Look) -> Look {
     }
     let mut noted = Noted(Look::new());
     noted.note(path);
-    if let Ok(bytes) = fs::read(path) {
+    if let Ok(bytes) = read_regular(path) {
         let _ = model::libconfig::parse(&bytes, &path.display().to_string(), &mut noted);
     }
     noted.0

@@ -30,6 +30,8 @@ pub struct RouteQuestion {
     pub schema: Option<String>,
     /// The client's address.
     pub client_addr: Option<String>,
+    /// The address and port that the client connects to; the first listener if none is named.
+    pub listener: Option<String>,
 }
 
 /// One line of the answer.

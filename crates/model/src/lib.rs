@@ -23,7 +23,7 @@ pub mod stats;
 mod suggest;
 
 pub use cidr::NetworkSet;
-pub use config::{Config, Notice, load, parse};
+pub use config::{Config, Notice, load, load_regular, parse};
 pub use error::{ConfigError, ErrorKind, Origin};
 pub use ids::{HostgroupId, ServerAddr, ServerKey};
 pub use listen::Listen;

@@ -53,9 +53,11 @@ fn faults_name_rule_and_column() {
             r#"p.cnf:1:42: mysql_query_rules.attributes of rule 5: bad JSON: each of 'flagOUTs' must be {"id": number, "weight": number}"#,
         ),
         (
-            "mirror_hostgroup=4294967295",
-            "p.cnf:1:42: mysql_query_rules.mirror_hostgroup of rule 5: 4294967295 is out of range 0..2147483647",
+            r#"attributes="{\"flagOuts\":[]}""#,
+            "p.cnf:1:42: mysql_query_rules.attributes of rule 5: bad JSON: unknown key 'flagOuts'; did you mean 'flagOUTs'?",
         ),
+        ("mirror_hostgroup=4294967295", "p.cnf:1:42: mysql_query_rules.mirror_hostgroup: 4294967295 is out of range 0..2147483647"),
+        ("gtid_from_hostgroup=4294967295", "p.cnf:1:42: mysql_query_rules.gtid_from_hostgroup: 4294967295 is out of range 0..2147483647"),
     ];
     for (column, expected) in cases {
         assert_eq!(faults(&format!("mysql_query_rules=({{rule_id=5, active=1, {column}}})")), [expected], "{column}");

@@ -56,6 +56,8 @@ pub enum Activity {
     Waiting,
     /// Its statement runs.
     Running,
+    /// Its statement is held up by a rule's or a setting's delay.
+    Delayed,
 }
 
 /// See the module.
@@ -152,6 +154,11 @@ impl Entry {
         self.since_ms.set(now_ms);
         self.timed_out.set(false);
         self.give_up_at_ms.set(0);
+    }
+
+    /// The statement that runs is held up, or not any more. Its time limit counts from its beginning.
+    pub fn set_delayed(&self, is_delayed: bool) {
+        self.activity.set(if is_delayed { Activity::Delayed } else { Activity::Running });
     }
 
     /// What it does, and since when (ms).
@@ -290,7 +297,9 @@ impl Entry {
             Activity::Idle | Activity::Parked if !in_transaction && over(age, limits.idle_ms) => self.signal(Signal::IdleTimeout),
             Activity::Idle if age > PARK_AFTER_MS => self.signal(Signal::Park),
             Activity::Running if self.give_up_at_ms.get() > 0 && self.give_up_at_ms.get() <= now_ms => self.signal(Signal::GiveUp),
-            Activity::Running if over(age, statement_ms) && !self.timed_out.replace(true) => self.signal(Signal::QueryTimeout),
+            Activity::Running | Activity::Delayed if over(age, statement_ms) && !self.timed_out.replace(true) => {
+                self.signal(Signal::QueryTimeout)
+            }
             _ => {}
         }
         if in_transaction && over(now_ms.saturating_sub(transaction), limits.transaction_ms) {

@@ -6,6 +6,7 @@ use crate::ramp;
 use crate::shared::{HostgroupShared, ServerShared, Shared};
 use model::HostgroupId;
 use model::control::{RouteQuestion, RouteStep};
+use model::listen::Listen;
 use model::snapshot::User;
 use routing::{Decider, KnownDigest, Request, Route, SessionFacts, Side, Statement, Verdict};
 use sql::{Analysis, Facts, Kind, LexMode};
@@ -32,6 +33,8 @@ pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteSte
     let schema = question.schema.as_deref().unwrap_or_else(|| in_force.snapshot.default_schema(&user));
     let mut steps = Steps::default();
     steps.add("session", "assumed", format!("user {}, schema '{schema}', outside of a transaction, nothing pinned", user.name));
+    let reached = Reached::of(&in_force.snapshot.listen, question.listener.as_deref())?;
+    steps.add("listener", "assumed", reached.told.as_str());
     steps.add("digest", crate::stats::digest::shown(digest.hash), String::from_utf8_lossy(&digest.text));
     steps.add("kind", format!("{:?}", analysis.kind), analysis.facts.names().collect::<Vec<_>>().join(", "));
     let obeys = user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
@@ -39,29 +42,79 @@ pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteSte
         user: user.name.as_bytes(),
         schema: schema.as_bytes(),
         client_addr: question.client_addr.as_deref(),
-        proxy_addr: "",
-        proxy_port: 0,
+        proxy_addr: &reached.address,
+        proxy_port: reached.port,
         digest_key: analysis.digest,
         digest: &KnownDigest { hash: digest.hash, text: &digest.text },
         text,
         flag_in: 0,
         comment: if obeys { sql::first_comment(text, lex) } else { None },
     };
-    let explanation = in_force.rules.explain(&request, shared.clock.now_us());
-    for rule in &explanation.rules {
+    let statement = Statement { text, mode: lex, analysis };
+    let mut explanation = in_force.rules.explain(&request, shared.clock.now_us());
+    let precedes = routing::precedes_rules(&statement);
+    if precedes {
+        explanation.route = explanation.route.only_destination();
+        steps.add("rules", "not asked", BEFORE_RULES);
+    }
+    for rule in explanation.rules.iter().filter(|_| !precedes) {
         steps.add(format!("rule {}", rule.rule_id), if rule.matched { "matched" } else { "no match" }, rule.why.as_str());
     }
     if analysis.facts.contains(Facts::COMMENT) && !obeys {
         steps.add("comment", "not obeyed", "the user's attributes do not switch comment_directives on");
     }
-    firewall(&in_force, &request, &explanation.route, digest.hash, &mut steps);
+    if !precedes {
+        firewall(&in_force, &request, &explanation.route, digest.hash, &mut steps);
+    }
     answers(&explanation.route, &mut steps);
-    let hostgroup = destination(&in_force, &user, &explanation.route, &Statement { text, mode: lex, analysis }, &mut steps);
+    let hostgroup = destination(&in_force, &user, &explanation.route, &statement, &mut steps);
     for (reason, why) in would_pin(&analysis) {
         steps.add("pin", reason.name(), why);
     }
     candidates(shared, &shared.hostgroup(hostgroup), &mut steps);
     Ok(steps.0)
+}
+
+/// What becomes of a statement that is about the session only.
+const BEFORE_RULES: &str = "a plain COMMIT, ROLLBACK, USE, SET NAMES or SET autocommit as text: rules and firewall do not judge it; \
+                            where it needs a server, it is the one that they would send it to";
+
+/// The address and port that a client reached, as rules see them.
+struct Reached {
+    address: String,
+    port: u16,
+    told: String,
+}
+
+impl Reached {
+    /// As `asked` says, or the first that clients can reach.
+    fn of(listeners: &[Listen], asked: Option<&str>) -> Result<Self, String> {
+        let Some(asked) = asked else { return Ok(Self::first_of(listeners)) };
+        match Listen::parse_list(asked).as_deref() {
+            Ok([listen]) => Ok(Self::at(listen, "as asked")),
+            Ok(_) | Err(_) => Err(format!("'{asked}' is no listener: ip:port, [ipv6]:port or /path")),
+        }
+    }
+
+    fn first_of(listeners: &[Listen]) -> Self {
+        match listeners {
+            [] => Self { address: String::new(), port: 0, told: "none is configured".to_owned() },
+            [only] => Self::at(only, "the only one"),
+            [first, others @ ..] => Self::at(first, &format!("the first of {}: ON 'address:port' asks for another", 1 + others.len())),
+        }
+    }
+
+    fn at(listen: &Listen, why: &str) -> Self {
+        let Listen::Tcp(address) = listen else {
+            return Self { address: String::new(), port: 0, told: format!("{listen}, {why}") };
+        };
+        let any = match address.ip().is_unspecified() {
+            true => "; rules with proxy_addr see the address of this machine that the client connects to: ON 'address:port' names it",
+            false => "",
+        };
+        let told = format!("{address}, {why}{any}");
+        Self { address: address.ip().to_canonical().to_string(), port: address.port(), told }
+    }
 }
 
 fn find_user(in_force: &InForce, name: Option<&str>) -> Result<Arc<User>, String> {

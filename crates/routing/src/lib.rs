@@ -7,6 +7,7 @@
 //! Meaning of the rules: ProxySQL's documentation, "Query Rules" and "Main runtime: mysql_query_rules"; where Tidegate
 //! differs, docs/proxysql-differences.md says so.
 
+mod before;
 mod dialect;
 mod directives;
 mod explain;
@@ -27,6 +28,7 @@ mod rule;
 mod ruleset;
 mod split;
 
+pub use before::precedes_rules;
 pub use dialect::Engine;
 pub use directives::obey;
 pub use explain::{ExplainedRule, Explanation};

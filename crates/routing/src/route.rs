@@ -72,6 +72,15 @@ pub struct Route {
 }
 
 impl Route {
+    /// The same way, with nothing done on it.
+    #[must_use]
+    pub fn only_destination(&self) -> Self {
+        let Self { destination_hostgroup, decider, final_flag, applied, .. } = *self;
+        Self { destination_hostgroup, decider, final_flag, applied, ..Self::default() }
+    }
+}
+
+impl Route {
     /// Adds a rule's actions; those of later rules replace those of earlier ones.
     pub(crate) fn take(&mut self, rule: &QueryRule) {
         if rule.destination_hostgroup.is_some() {

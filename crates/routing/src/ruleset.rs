@@ -92,8 +92,24 @@ impl RuleSet {
     pub fn route(&self, request: &Request<'_>, memo: &mut Memo, random: u64) -> Route {
         let mut route = match self.rules.is_empty() {
             true => Route { final_flag: request.flag_in, ..Route::default() },
-            false => self.ruled(request, memo, random),
+            false => {
+                let outcome = self.ruled(request, memo, random);
+                memo.count(&outcome.places);
+                outcome.route.clone()
+            }
         };
+        self.after_rules(request, &mut route);
+        route
+    }
+
+    /// Only where the rules send a statement, for one that [precedes](crate::precedes_rules) them and needs a server all the same:
+    /// no rule counts it, and nothing else is done to it.
+    pub fn destination(&self, request: &Request<'_>, memo: &mut Memo, random: u64) -> Route {
+        let mut route = Route { final_flag: request.flag_in, ..Route::default() };
+        if !self.rules.is_empty() {
+            let outcome = self.ruled(request, memo, random);
+            route = outcome.route.only_destination();
+        }
         self.after_rules(request, &mut route);
         route
     }
@@ -125,18 +141,16 @@ impl RuleSet {
         }
     }
 
-    fn ruled(&self, request: &Request<'_>, memo: &mut Memo, random: u64) -> Route {
+    fn ruled(&self, request: &Request<'_>, memo: &mut Memo, random: u64) -> Arc<Outcome> {
         if !memo.belongs_to(&self.identity) {
             memo.serve(&self.identity, self.new_counters());
         }
         let key = self.facets.key(request);
         let known = memo.class(&key).unwrap_or_else(|| self.learn(key, request, memo));
-        let outcome = match known {
+        match known {
             Known::Fixed(outcome) => outcome,
             Known::Open(plan) => self.by_text(key, &plan, request, memo, random),
-        };
-        memo.count(&outcome.places);
-        outcome.route.clone()
+        }
     }
 
     fn new_counters(&self) -> Arc<[AtomicU64]> {

@@ -31,7 +31,11 @@ pub fn check(file: &Path) -> Result<()> {
         let at = places.find(remark).map_or_else(|| file.display().to_string(), |origin| origin.to_string());
         println!("warning: {at}: {remark}");
     }
-    println!("{}: usable, {} note(s), {} warning(s)", file.display(), notices.len(), remarks.len());
+    if config.is_blank() {
+        println!("warning: {}: it has no group of variables and no table; --declarative refuses it", file.display());
+    }
+    let warnings = remarks.len() + usize::from(config.is_blank());
+    println!("{}: usable, {} note(s), {warnings} warning(s)", file.display(), notices.len());
     Ok(())
 }
 

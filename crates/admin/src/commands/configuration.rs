@@ -31,7 +31,10 @@ fn apply(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 /// `CONFIG APPLY FILE ['name']`: the file to memory, runtime and disk, whole. What it does not name is gone.
 fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let path = file(engine, ask.statement.word(3))?;
-    let (mut said, _) = model::load(&path).map_err(AdminError::Config)?;
+    let (mut said, _) = model::load_regular(&path).map_err(AdminError::Config)?;
+    if said.is_blank() {
+        return Err(AdminError::blank(&path));
+    }
     let (db, runtime) = (&engine.store.admin, engine.runtime());
     said.globals = runtime.globals.clone();
     let config = rows::transaction(db, || {
@@ -97,7 +100,7 @@ fn side(engine: &Engine, statement: &Statement, index: usize) -> Result<(Option<
         "DISK" => one(rows::sheet(&engine.store.admin, "disk")?.completed()),
         "RUNTIME" | "RUN" => one(Sheet::of(&engine.runtime())),
         "FILE" => {
-            let (config, _) = model::load(&file(engine, statement.word(index + 1))?).map_err(AdminError::Config)?;
+            let (config, _) = model::load_regular(&file(engine, statement.word(index + 1))?).map_err(AdminError::Config)?;
             Ok((Some(Sheet::of(&config)), index + 2))
         }
         "HISTORY" => Ok((Some(Sheet::of(&history::recall(engine, statement.word(index + 1))?)), index + 2)),

@@ -9,9 +9,9 @@ use crate::error::AdminError;
 
 pub(super) const COMMANDS: &[Command] = &[open("EXPLAIN ROUTE *", route), open("SHOW EFFECTIVE SETTINGS FOR USER * HOSTGROUP *", settings)];
 
-const USAGE: &str = "EXPLAIN ROUTE 'statement' [USER 'name'] [SCHEMA 'name'] [FROM 'address']";
+const USAGE: &str = "EXPLAIN ROUTE 'statement' [USER 'name'] [SCHEMA 'name'] [FROM 'address'] [ON 'address:port']";
 
-/// `EXPLAIN ROUTE '<sql>' [USER u] [SCHEMA s] [FROM addr]`
+/// `EXPLAIN ROUTE '<sql>' [USER u] [SCHEMA s] [FROM addr] [ON 'addr:port']`
 fn route(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let statement = ask.statement;
     if !statement.head.get(2).is_some_and(|token| token.is_quoted) {
@@ -26,6 +26,7 @@ fn route(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
             () if statement.is(at, "USER") => &mut question.user,
             () if statement.is(at, "SCHEMA") => &mut question.schema,
             () if statement.is(at, "FROM") => &mut question.client_addr,
+            () if statement.is(at, "ON") => &mut question.listener,
             () => return refuse(USAGE),
         };
         *place = value;

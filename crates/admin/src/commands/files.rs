@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use model::Config;
 use model::config::text::to_text;
 
 use super::layers::everything;
@@ -20,20 +21,21 @@ pub(super) const COMMANDS: &[Command] = &[
         Ok(done(0, format!("File {path} is saved.")))
     }),
     open("SELECT CONFIG INTO OUTFILE", |engine, ask| Ok(done(write(engine, &unquoted(ask.statement.rest(4)))?, ""))),
-    super::exact("SELECT CONFIG FILE", |engine, _| Ok(single("Data", text(engine)?))),
+    super::exact("SELECT CONFIG FILE", |engine, _| Ok(single("Data", to_text(&configuration(engine)?)))),
 ];
 
-fn text(engine: &Engine) -> Result<String, AdminError> {
-    let config = rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())?;
-    Ok(to_text(&config))
+fn configuration(engine: &Engine) -> Result<Config, AdminError> {
+    rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())
 }
 
-/// Writes the file beside its place and moves it there, so that nobody sees half of it. Answers its size in bytes.
+/// Writes what could be loaded; the rest is refused, as LOAD refuses it. Writes the file beside its place and moves it there, so that nobody sees half of it. Answers its size in bytes.
 fn write(engine: &Engine, path: &str) -> Result<u64, AdminError> {
     if path.is_empty() {
         return refuse("the name of a file is needed");
     }
-    let text = text(engine)?;
+    let config = configuration(engine)?;
+    engine.check(&config)?;
+    let text = to_text(&config);
     replace(Path::new(path), text.as_bytes()).map_err(|error| AdminError::file(Path::new(path), error))?;
     Ok(u64::try_from(text.len()).unwrap_or(u64::MAX))
 }

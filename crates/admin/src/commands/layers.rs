@@ -211,7 +211,7 @@ fn load_file(engine: &Engine, module: &Module) -> Answer {
     let Some(path) = &engine.config_file else {
         return refuse("Config file unknown");
     };
-    let (config, _) = model::load(path).map_err(AdminError::Config)?;
+    let (config, _) = model::load_regular(path).map_err(AdminError::Config)?;
     let db = &engine.store.admin;
     let read = rows::transaction(db, || merge(db, &config, &module.part))?;
     Ok(done(read, ""))

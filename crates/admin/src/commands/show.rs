@@ -267,37 +267,29 @@ fn is_default(collation: &wire::charset::Collation) -> bool {
     collation.default_for.contains(wire::charset::Flavor::MySql)
 }
 
-/// Whether `name` is like the pattern of a command's `LIKE 'p'`, of which only `%` at its ends counts.
-fn is_like(statement: &Statement, name: &str) -> bool {
-    let pattern = statement.head.iter().position(|token| token.text.eq_ignore_ascii_case("like") && !token.is_quoted);
-    let Some(pattern) = pattern.and_then(|at| statement.head.get(at + 1)) else {
-        return true;
-    };
-    let bare = pattern.text.trim_matches('%').to_ascii_lowercase();
-    match (pattern.text.starts_with('%'), pattern.text.ends_with('%')) {
-        (false, false) => name == bare,
-        (true, false) => name.ends_with(&bare),
-        (false, true) => name.starts_with(&bare),
-        (true, true) => name.contains(&bare),
-    }
+fn charsets(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let longest = |charset: &str| if charset == "utf8mb4" { 4 } else { 3 };
+    let line =
+        |found: &wire::charset::Collation| format!("({}, {}, '', {})", literal(found.charset), literal(found.name), longest(found.charset));
+    let lines = all_collations().filter(|collation| is_default(collation)).map(line).collect();
+    let at = if ask.statement.is(1, "CHARSET") { 2 } else { 3 };
+    listed(engine, ask, &["Charset", "Default collation", "Description", "Maxlen"], lines, at)
 }
 
-fn charsets(_: &mut Engine, ask: &Ask<'_>) -> Answer {
-    let longest = |charset: &str| if charset == "utf8mb4" { "4" } else { "3" };
-    let shown = all_collations().filter(|collation| is_default(collation) && is_like(ask.statement, collation.charset));
-    let line = |found: &wire::charset::Collation| {
-        [found.charset, found.name, "", longest(found.charset)].iter().map(|text| Some((*text).to_owned())).collect()
-    };
-    Ok(reply(&["Charset", "Default collation", "Description", "Maxlen"], shown.map(line).collect()))
-}
-
-fn collations(_: &mut Engine, ask: &Ask<'_>) -> Answer {
-    let shown = all_collations().filter(|collation| is_like(ask.statement, collation.name));
+fn collations(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let line = |found: &wire::charset::Collation| {
         let default = if is_default(found) { "Yes" } else { "" };
-        [found.name, found.charset, &found.id.to_string(), default, "Yes", "1"].iter().map(|text| Some((*text).to_owned())).collect()
+        format!("({}, {}, {}, '{default}', 'Yes', 1)", literal(found.name), literal(found.charset), found.id)
     };
-    Ok(reply(&["Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"], shown.map(line).collect()))
+    listed(engine, ask, &["Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"], all_collations().map(line).collect(), 2)
+}
+
+/// The lines that the LIKE, which is about the first column, or the WHERE behind word `at` leaves.
+fn listed(engine: &Engine, ask: &Ask<'_>, columns: &[&str], lines: Vec<String>, at: usize) -> Answer {
+    let filter = Filter::read(ask.statement, at, columns.first().unwrap_or(&""))?;
+    let named: Vec<String> = (1..).zip(columns).map(|(number, name)| format!("column{number} AS \"{name}\"")).collect();
+    let text = format!("SELECT * FROM (SELECT {} FROM (VALUES {})) WHERE {}", named.join(", "), lines.join(", "), filter.condition);
+    run(engine, ask, &text)
 }
 
 /// The rows of `mysql_collations`: id, name, character set, whether it is the default.

@@ -34,6 +34,7 @@ pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Resu
         engine.describe_variables(who, session)?;
     }
     let db = engine.connection(who);
+    engine.live.describe(who, names_schema(sql).then_some(db))?;
     engine.live.begin_statement();
     engine.store.facts.enter(session);
     engine.store.guard.enter(level, Some(TIME_LIMIT));
@@ -48,6 +49,12 @@ pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Resu
         let _ = db.execute_batch("ROLLBACK");
     }
     outcome.map_err(|error| explain(error, level, made_way))
+}
+
+/// Whether a statement asks what there is.
+fn names_schema(sql: &str) -> bool {
+    const NAME: &[u8] = b"information_schema";
+    sql.as_bytes().windows(NAME.len()).any(|window| window.eq_ignore_ascii_case(NAME))
 }
 
 fn explain(error: rusqlite::Error, level: Level, made_way: bool) -> AdminError {

@@ -71,7 +71,7 @@ impl<'a> Turn<'a> {
             Source::Cpu => cpu_ticks().map(|ticks| ticks.to_vec()),
             Source::Memory => {
                 let known = read(self.live, "stats_memory_metrics");
-                match known.iter().any(|(name, _)| name == "jemalloc_resident") {
+                match known.iter().any(|(name, value)| name == "jemalloc_resident" && value != "0") {
                     true => Some(named(&known)),
                     // allocated, resident, active, mapped, metadata, retained
                     false => memory_bytes().map(|[resident, mapped]| vec![0, resident, 0, mapped, 0, 0]),

@@ -13,7 +13,6 @@ mod schema;
 mod vtab;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use model::config::Table;
@@ -22,8 +21,10 @@ use model::stats::{Reading, StatsSchema, StatsSource, StatsTable, Value};
 use rusqlite::Connection;
 
 use crate::error::AdminError;
+use crate::numbers::Numbers;
+use crate::reply::Role;
 pub use runtime::{Checksum, Runtime};
-pub use schema::SCHEMAS;
+pub use schema::{Catalog, SCHEMAS};
 
 /// Rows of one table, one value a column.
 pub type Rows = Arc<Vec<Vec<Value>>>;
@@ -101,7 +102,25 @@ pub struct Live {
     /// What is in force.
     pub runtime: Mutex<Runtime>,
     statement: Mutex<Statement>,
-    memory_bytes: AtomicU64,
+    catalogs: Mutex<Catalogs>,
+    numbers: Arc<Numbers>,
+}
+
+/// What there is to read, as it was when somebody last asked, and for whom the statement at hand is.
+#[derive(Debug, Default)]
+struct Catalogs {
+    admin: Catalog,
+    reader: Catalog,
+    asks: Option<Role>,
+}
+
+impl Catalogs {
+    fn of(&mut self, who: Role) -> &mut Catalog {
+        match who {
+            Role::Admin => &mut self.admin,
+            Role::Stats => &mut self.reader,
+        }
+    }
 }
 
 /// What one statement has named and read.
@@ -113,7 +132,9 @@ struct Statement {
 
 impl Live {
     /// The registry of everything that `plane` and `sources` publish, and of what is in force.
-    pub fn new(plane: Arc<dyn DataPlane>, mut sources: Vec<Arc<dyn StatsSource>>, runtime: Runtime) -> Self {
+    pub fn new(plane: Arc<dyn DataPlane>, mut sources: Vec<Arc<dyn StatsSource>>, runtime: Runtime, version: String) -> Self {
+        // What the data plane counts has metrics already.
+        let numbers = Arc::new(Numbers::new(sources.clone(), version));
         sources.insert(0, plane.clone());
         let mut tables = runtime::tables();
         tables.extend(stats_tables(&sources));
@@ -124,7 +145,8 @@ impl Live {
             plane,
             runtime: Mutex::new(runtime),
             statement: Mutex::new(Statement::default()),
-            memory_bytes: AtomicU64::new(0),
+            catalogs: Mutex::default(),
+            numbers,
         }
     }
 
@@ -143,6 +165,17 @@ impl Live {
             for schema in schemas {
                 db.execute_batch(&format!("CREATE VIRTUAL TABLE {schema}.\"{}\" USING live({index})", table.name))?;
             }
+        }
+        self.describe(if is_admin { Role::Admin } else { Role::Stats }, Some(db))
+    }
+
+    /// The statement at hand is `who`'s. It may ask what there is to read: of `db`, if that is given, else as it was before.
+    pub fn describe(&self, who: Role, db: Option<&Connection>) -> Result<(), AdminError> {
+        let catalog = db.map(Catalog::of).transpose()?;
+        let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
+        catalogs.asks = Some(who);
+        if let Some(catalog) = catalog {
+            *catalogs.of(who) = catalog;
         }
         Ok(())
     }
@@ -184,25 +217,21 @@ impl Live {
 
     /// Metrics of everybody who counts.
     pub fn metrics(&self) -> Vec<model::stats::Metric> {
-        self.sources.iter().flat_map(|source| source.metrics()).collect()
+        self.sources.iter().flat_map(|source| source.metrics()).chain(self.numbers.metrics()).collect()
     }
 
-    /// How much memory the databases take, bytes.
+    /// What the engine itself counts.
+    pub(crate) fn numbers(&self) -> Arc<Numbers> {
+        self.numbers.clone()
+    }
+
+    /// Notes how much memory the databases take, bytes, and what version of the servers is in force.
     pub fn note_memory(&self, bytes: u64) {
-        self.memory_bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    /// What the engine adds to `stats_mysql_global`.
-    fn own_numbers(&self) -> Vec<Vec<Value>> {
         let version = {
             let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
             runtime.checksums.iter().find(|line| line.name == "mysql_servers").map_or(0, |line| line.version)
         };
-        let memory = self.memory_bytes.load(Ordering::Relaxed);
-        vec![
-            vec!["SQLite3_memory_bytes".into(), memory.to_string().into()],
-            vec!["Servers_table_version".into(), version.to_string().into()],
-        ]
+        self.numbers.note(bytes, u64::try_from(version).unwrap_or_default());
     }
 
     /// The statement at hand names this table.
@@ -229,7 +258,11 @@ impl Live {
             Content::Config(table) => runtime::rows(table, &runtime().config, &self.plane.placements()),
             Content::Variables => runtime().variables(),
             Content::Checksums => runtime().checksums(),
-            Content::Schema(view) => schema::rows(view, &self.tables),
+            Content::Schema(view) => {
+                let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
+                let who = catalogs.asks.unwrap_or(Role::Stats);
+                schema::rows(view, &self.tables, catalogs.of(who))
+            }
             Content::Stats(table, _) => {
                 let is_reset = self.twins(index).any(|twin| named.contains(&twin) && self.tables[twin].reset_source().is_some());
                 self.stats_rows(table, if is_reset { Reading::Reset } else { Reading::Keep })
@@ -255,9 +288,7 @@ impl Live {
             let own = source.tables().into_iter().find(|other| other.name == table.name).unwrap_or(table);
             rows.extend(source.rows(own, reading));
         }
-        if table.name == "stats_mysql_global" {
-            rows.extend(self.own_numbers());
-        }
+        rows.extend(self.numbers.lines(table.name));
         rows
     }
 }

@@ -1,7 +1,7 @@
 //! `information_schema` and a little of `performance_schema`, for tools that look before they ask.
 
-use model::config::{TABLES, ddl};
 use model::stats::Value;
+use rusqlite::Connection;
 
 use super::{Content, LiveColumn, LiveTable};
 
@@ -124,38 +124,114 @@ pub(super) fn tables() -> Vec<LiveTable> {
     VIEWS.iter().map(table).collect()
 }
 
-/// The rows of one of them.
-pub(super) fn rows(view: View, live: &[LiveTable]) -> Vec<Vec<Value>> {
+/// What one connection can read: its schemas, and their tables and views as they are now.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    schemas: Vec<&'static str>,
+    relations: Vec<Relation>,
+}
+
+#[derive(Debug)]
+struct Relation {
+    schema: &'static str,
+    name: String,
+    is_view: bool,
+    columns: Vec<Described>,
+}
+
+#[derive(Debug)]
+struct Described {
+    name: String,
+    sql_type: String,
+    is_nullable: bool,
+    is_key: bool,
+}
+
+impl Catalog {
+    /// Asks the connection itself.
+    pub fn of(db: &Connection) -> rusqlite::Result<Self> {
+        let attached: Vec<String> =
+            db.prepare("SELECT name FROM pragma_database_list")?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let schemas: Vec<&str> = SCHEMAS.iter().copied().filter(|schema| attached.iter().any(|name| name == schema)).collect();
+        let mut catalog = Self { schemas, relations: Vec::new() };
+        for schema in catalog.schemas.clone() {
+            catalog.add(db, schema, schema)?;
+            if schema == "main" {
+                // What CREATE VIEW makes where `main` cannot hold it.
+                catalog.add(db, schema, "temp")?;
+            }
+        }
+        Ok(catalog)
+    }
+
+    fn add(&mut self, db: &Connection, schema: &'static str, kept_in: &str) -> rusqlite::Result<()> {
+        let sql = format!(
+            "SELECT name, type = 'view' FROM {kept_in}.sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite|_%' ESCAPE '|'"
+        );
+        let found: Vec<(String, bool)> =
+            db.prepare(&sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+        for (name, is_view) in found {
+            // A view whose tables are gone has no columns.
+            let columns = described(db, kept_in, &name).unwrap_or_default();
+            self.relations.push(Relation { schema, name, is_view, columns });
+        }
+        Ok(())
+    }
+}
+
+fn described(db: &Connection, schema: &str, name: &str) -> rusqlite::Result<Vec<Described>> {
+    let mut columns = db.prepare("SELECT name, type, \"notnull\", pk FROM pragma_table_info(?1, ?2)")?;
+    let found = columns.query_map([name, schema], |row| {
+        let (is_not_null, place_in_key): (bool, i64) = (row.get(2)?, row.get(3)?);
+        let is_key = place_in_key > 0;
+        Ok(Described { name: row.get(0)?, sql_type: row.get(1)?, is_nullable: !is_not_null && !is_key, is_key })
+    })?;
+    found.collect()
+}
+
+/// The rows of one of them, for whoever can read what is in `catalog`.
+pub(super) fn rows(view: View, live: &[LiveTable], catalog: &Catalog) -> Vec<Vec<Value>> {
+    // `main` of those who read statistics has the tables of `stats`.
+    let computed = |relation: &Relation| {
+        let is_it = |table: &&LiveTable, schema: &str| table.schema == schema && table.name == relation.name;
+        live.iter().find(|table| is_it(table, relation.schema)).or_else(|| {
+            let in_main = relation.schema == "main" && !relation.is_view;
+            live.iter().find(|table| in_main && is_it(table, "stats"))
+        })
+    };
+    let relations = catalog.relations.iter();
     match view {
         View::Empty => Vec::new(),
-        View::Schemata => SCHEMAS.iter().map(|name| texts(&["def", name, "utf8mb4", "utf8mb4_general_ci", ""])).collect(),
+        View::Schemata => catalog.schemas.iter().map(|name| texts(&["def", name, "utf8mb4", "utf8mb4_general_ci", ""])).collect(),
         View::Tables => {
-            let ours =
-                ["main", "disk"].into_iter().flat_map(|schema| TABLES.iter().map(move |table| table_row(schema, table.name, "BASE TABLE")));
-            ours.chain(live.iter().map(|table| table_row(table.schema, &table.name, "SYSTEM VIEW"))).collect()
+            let kind = |relation: &Relation| match relation.is_view {
+                true => "VIEW",
+                false if computed(relation).is_some() => "SYSTEM VIEW",
+                false => "BASE TABLE",
+            };
+            relations.map(|relation| table_row(relation.schema, &relation.name, kind(relation))).collect()
         }
         View::Columns => {
-            let mut rows = Vec::new();
-            for (schema, table) in ["main", "disk"].into_iter().flat_map(|schema| TABLES.iter().map(move |table| (schema, table))) {
-                for (at, column) in table.columns.iter().enumerate() {
-                    let is_key = table.keys.first().is_some_and(|key| key.contains(&column.name));
-                    rows.push(column_row(
-                        [schema, table.name, column.name],
-                        at,
-                        ddl::sql_type(column),
-                        ddl::is_nullable(table, column),
-                        is_key,
-                    ));
+            let of = |relation: &Relation| match computed(relation) {
+                Some(table) => {
+                    let columns = table.columns.iter().enumerate();
+                    let row = |(at, column): (usize, &LiveColumn)| {
+                        let sql_type = column.sql_type.split(' ').next().unwrap_or_default();
+                        let is_key = table.key.contains(&column.name);
+                        column_row([relation.schema, &relation.name, &column.name], at, sql_type, column.is_nullable, is_key)
+                    };
+                    columns.map(row).collect::<Vec<_>>()
                 }
-            }
-            for table in live {
-                for (at, column) in table.columns.iter().enumerate() {
-                    let sql_type = column.sql_type.split(' ').next().unwrap_or_default();
-                    let is_key = table.key.contains(&column.name);
-                    rows.push(column_row([table.schema, &table.name, &column.name], at, sql_type, column.is_nullable, is_key));
+                None => {
+                    let columns = relation.columns.iter().enumerate();
+                    let row = |(at, column): (usize, &Described)| {
+                        let place = [relation.schema, &*relation.name, &*column.name];
+                        column_row(place, at, &column.sql_type, column.is_nullable, column.is_key)
+                    };
+                    columns.map(row).collect()
                 }
-            }
-            rows
+            };
+            relations.flat_map(of).collect()
         }
     }
 }

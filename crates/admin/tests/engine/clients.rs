@@ -87,6 +87,43 @@ const EMPTY: &[&str] = &[
 ];
 
 #[test]
+fn the_schema_tells_what_can_be_read() {
+    let bed = Bed::new();
+    let known = |who, sql: &str| bed.rows_as(who, sql);
+    let names = "SELECT TABLE_SCHEMA || '.' || TABLE_NAME FROM information_schema.TABLES";
+    let all = known(Role::Admin, names);
+    for name in [
+        "main.global_variables",
+        "main.mysql_users",
+        "main.runtime_mysql_users",
+        "disk.global_variables",
+        "disk.global_settings",
+        "disk.tidegate_config_history",
+        "stats_history.history_mysql_query_digest",
+        "stats_history.history_stats_mysql_connection_pool",
+        "stats.stats_mysql_global",
+    ] {
+        assert_eq!(all.iter().filter(|known| *known == name).count(), 1, "{name}: {all:#?}");
+    }
+    bed.ok("CREATE TABLE disk.mine (id INT PRIMARY KEY, name VARCHAR NOT NULL)");
+    let columns = "SELECT COLUMN_NAME, DATA_TYPE, IS_NULLABLE, COLUMN_KEY FROM Information_Schema.columns WHERE TABLE_NAME='mine'";
+    assert_eq!(known(Role::Admin, columns), ["id|bigint|NO|PRI", "name|varchar|NO|"]);
+    // Whoever is told of a table can read it.
+    for who in [Role::Admin, Role::Stats] {
+        let told = known(who, names);
+        assert!(told.len() > 50, "{told:?}");
+        for name in told {
+            known(who, &format!("SELECT * FROM {name} LIMIT 1"));
+        }
+        let tables = known(who, "SELECT COUNT(*) FROM information_schema.TABLES");
+        let described = "SELECT COUNT(DISTINCT TABLE_SCHEMA || '.' || TABLE_NAME) FROM information_schema.COLUMNS";
+        assert_eq!(known(who, described), tables, "{who:?}");
+    }
+    let schemas = known(Role::Stats, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA");
+    assert_eq!(schemas, ["main", "stats", "monitor", "stats_history", "information_schema", "performance_schema"]);
+}
+
+#[test]
 fn they_go_on() {
     let bed = Bed::new();
     for sql in OK {
@@ -100,6 +137,9 @@ fn they_go_on() {
     }
     assert!(bed.rows("SHOW COLLATION").len() > 200);
     assert_eq!(bed.rows("SHOW COLLATION LIKE 'utf8mb4_0900_ai_ci'"), ["utf8mb4_0900_ai_ci|utf8mb4|255|Yes|Yes|1"]);
+    assert_eq!(bed.rows("SHOW COLLATION WHERE Charset = 'utf8mb4' AND `Default` = 'Yes'"), ["utf8mb4_0900_ai_ci|utf8mb4|255|Yes|Yes|1"]);
+    assert_eq!(bed.rows("SHOW COLLATION WHERE Id IN (8, 33) AND Collation LIKE 'latin1%'"), ["latin1_swedish_ci|latin1|8|Yes|Yes|1"]);
+    assert_eq!(bed.rows("SHOW CHARSET WHERE Maxlen > 3"), ["utf8mb4|utf8mb4_0900_ai_ci||4"]);
     assert!(bed.rows("SHOW CHARSET").len() > 30);
     assert!(bed.rows("SHOW CHARACTER SET LIKE 'utf8%'").len() >= 2);
     assert!(bed.rows("SHOW FULL TABLES FROM `main` LIKE 'mysql_users'") == ["mysql_users|BASE TABLE"]);

@@ -33,8 +33,8 @@ fn the_data_plane() {
     bed.ok("SIGNAL MYSQL THREADS");
     bed.ok("LOGENTRY it's 5 o'clock");
     assert_eq!(bed.rows("PULL VERSION MYSQL SERVERS 0 100"), ["1"]);
-    let route = bed.rows("EXPLAIN ROUTE 'SELECT ''x''' USER app SCHEMA \"s\" FROM '10.0.0.1'");
-    for word in ["SELECT 'x'", "app", "\"s\"", "10.0.0.1"] {
+    let route = bed.rows("EXPLAIN ROUTE 'SELECT ''x''' USER app SCHEMA \"s\" FROM '10.0.0.1' ON '[::1]:6034'");
+    for word in ["SELECT 'x'", "app", "\"s\"", "10.0.0.1", "[::1]:6034"] {
         assert!(route[0].contains(word), "{route:?}");
     }
     assert!(bed.refused("EXPLAIN ROUTE SELECT 1").contains("EXPLAIN ROUTE 'statement'"));
@@ -177,4 +177,35 @@ fn digests_to_disk() {
     bed.ok("TRUNCATE TABLE stats.stats_mysql_query_digest");
     bed.ok("TRUNCATE stats_mysql_query_digest_reset");
     bed.refused_as(Role::Stats, "SAVE MYSQL DIGEST TO DISK");
+}
+
+/// What loading spells otherwise than it was written.
+#[test]
+fn what_was_applied_does_not_differ() {
+    let bed = Bed::new();
+    bed.ok("INSERT INTO mysql_query_rules (rule_id, active, match_digest, re_modifiers) VALUES (1, 1, 'x', NULL), (2, 0, 'y', 'CASELESS')");
+    bed.ok("INSERT INTO restapi_routes (timeout_ms, method, uri, script) VALUES (200, 'get', 'u', '/bin/true')");
+    bed.ok("CONFIG APPLY");
+    assert_eq!(bed.rows("CONFIG DIFF"), Vec::<String>::new());
+    bed.ok("UPDATE mysql_query_rules SET re_modifiers='GLOBAL' WHERE rule_id=1");
+    assert_eq!(bed.rows("CONFIG DIFF"), ["mysql_query_rules|rule_id=1|re_modifiers|GLOBAL|"]);
+}
+
+#[test]
+fn a_file_is_written_that_can_be_read() {
+    let bed = Bed::new();
+    let file = bed.datadir.path().join("written.cnf");
+    bed.ok("INSERT INTO mysql_query_rules (rule_id, active, gtid_from_hostgroup, destination_hostgroup) VALUES (1, 0, 4294967295, 1)");
+    bed.ok("INSERT INTO mysql_query_rules (rule_id, active, attributes) VALUES (2, 1, '{\"flagouts\": []}')");
+    for sql in ["SELECT CONFIG INTO OUTFILE", "SAVE CONFIG TO FILE"] {
+        bed.refused(&format!("{sql} {}", file.display()));
+        assert!(!file.exists(), "{sql}");
+    }
+    assert!(bed.refused("CONFIG CHECK").contains("gtid_from_hostgroup"));
+    bed.ok("UPDATE mysql_query_rules SET gtid_from_hostgroup=NULL");
+    let error = bed.refused(&format!("SELECT CONFIG INTO OUTFILE {}", file.display()));
+    assert!(error.contains("unknown key 'flagouts'"), "{error}");
+    bed.ok("UPDATE mysql_query_rules SET attributes=''");
+    bed.ok(&format!("SELECT CONFIG INTO OUTFILE {}", file.display()));
+    model::load(&file).unwrap();
 }

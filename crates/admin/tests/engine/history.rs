@@ -57,6 +57,10 @@ fn the_engine_counts_for_itself() {
     assert_eq!(bed.rows(version)[0].parse::<u64>().unwrap(), before + 1);
     let memory = bed.rows("SELECT Variable_Value FROM stats.stats_mysql_global WHERE Variable_Name = 'SQLite3_memory_bytes'");
     assert!(memory[0].parse::<u64>().unwrap() > 10_000, "{memory:?}");
+    let metrics = bed.rows("SHOW PROMETHEUS METRICS").join("\n");
+    for line in ["proxysql_version_info{version=\"", "proxysql_sqlite3_memory_bytes ", "proxysql_servers_table_version_total "] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
 }
 
 #[test]

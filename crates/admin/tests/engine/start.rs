@@ -74,6 +74,48 @@ fn a_declared_file_is_followed() {
 }
 
 #[test]
+fn a_file_that_was_emptied_is_no_configuration() {
+    let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), FILE, Precedence::Declarative);
+    let file = bed.datadir.path().join("proxysql.cnf");
+    let included = bed.datadir.path().join("part.cnf");
+    for text in ["", "\n\n", "# servers\n/* users */\n", "datadir=\"/tmp\"", "mysql_variables = { }"] {
+        std::fs::write(&file, text).unwrap();
+        let error = bed.refused("CONFIG APPLY FILE");
+        assert!(error.contains("no group of variables and no table"), "{text}: {error}");
+        // Longer than the watcher needs to take it.
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!((hosts(&bed), bed.rows("SELECT COUNT(*) FROM disk.mysql_users")), (vec!["db1".into(), "db2".into()], vec!["1".into()]));
+    }
+    let error = bootstrap(options(tempfile::tempdir().unwrap().path(), "", Precedence::Declarative)).unwrap_err().to_string();
+    assert!(error.contains("no group of variables and no table"), "{error}");
+    // What is named is taken, and what is not is gone.
+    std::fs::write(&file, format!("@include \"{}\"\nmysql_users = ()", included.display())).unwrap();
+    std::fs::write(&included, OTHER).unwrap();
+    bed.ok("CONFIG APPLY FILE");
+    assert_eq!((hosts(&bed), bed.rows("SELECT COUNT(*) FROM disk.mysql_users")), (vec!["db7".to_owned()], vec!["0".to_owned()]));
+}
+
+/// Nobody writes to the FIFO: whoever opened it would wait for ever.
+#[test]
+fn only_regular_files_are_followed() {
+    let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), FILE, Precedence::Declarative);
+    let (file, pipe) = (bed.datadir.path().join("proxysql.cnf"), bed.datadir.path().join("pipe"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::write(&file, format!("@include \"{}\"", pipe.display())).unwrap();
+    let error = bed.refused("CONFIG APPLY FILE");
+    assert!(error.contains("pipe") && error.contains("not a regular file"), "{error}");
+    let error = bed.refused(&format!("CONFIG APPLY FILE '{}'", pipe.display()));
+    assert!(error.contains("not a regular file"), "{error}");
+    std::thread::sleep(Duration::from_millis(1200));
+    std::fs::write(&file, OTHER).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while hosts(&bed) != ["db7"] {
+        assert!(Instant::now() < deadline, "the watcher stands still");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn what_holds_passwords_is_its_owners_alone() {
     let bed = Bed::new();
     let files = ["proxysql.db", "proxysql_stats.db"].map(|name| bed.datadir.path().join(name));

@@ -6,6 +6,7 @@ use super::hostgroup;
 use lab::client::Encoding;
 use lab::{Client, wait};
 use std::time::{Duration, Instant};
+use wire::flags::Capabilities;
 
 /// Rules, and to which hostgroup `SELECT @@port AS one` and `SELECT @@port AS two` go.
 type Case = (&'static [&'static str], usize, usize);
@@ -142,14 +143,62 @@ fn rules_choose_what_is_logged() {
         hostgroup(&mut peer, "SELECT @@port AS logged");
         hostgroup(&mut peer, "SELECT @@port AS other");
     }
-    let read = |bed: &mut Bed| {
-        bed.admin.run("PROXYSQL FLUSH LOGS").unwrap();
-        let files = std::fs::read_dir(bed.proxy.dir()).unwrap().map(|file| file.unwrap().path());
-        let logs = files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events.")));
-        logs.map(|path| std::fs::read_to_string(path).unwrap()).collect::<String>()
-    };
-    let log = wait::until("the log", LIMIT, || Some(read(&mut bed)).filter(|log| log.contains("COM_STMT_EXECUTE"))).unwrap();
+    let log = wait::until("the log", LIMIT, || Some(query_log(&mut bed)).filter(|log| log.contains("COM_STMT_EXECUTE"))).unwrap();
     assert!(log.contains("AS logged") && !log.contains("AS secret") && !log.contains("AS other"), "{log}");
+    // Preparations that come to nothing, by a server's or a rule's word.
+    bed.load(&["match_digest='^DELETE'; log=1; error_msg='no deletes'; apply=1", "match_digest='FROM nowhere'; log=1; apply=1"]);
+    let mut peer = bed.session(Encoding::Binary);
+    for (sql, code) in [("SELECT 1 FROM nowhere", 1146), ("DELETE FROM nowhere", 1148)] {
+        assert_eq!(peer.fails(sql), code);
+        let what = format!("{sql} in the log");
+        let log = wait::until(&what, LIMIT, || Some(query_log(&mut bed)).filter(|log| log.contains(sql))).unwrap();
+        let line = log.lines().find(|line| line.contains(sql)).unwrap();
+        assert!(line.contains("COM_STMT_PREPARE"), "{line}");
+    }
+}
+
+/// What the query log has so far.
+fn query_log(bed: &mut Bed) -> String {
+    bed.admin.run("PROXYSQL FLUSH LOGS").unwrap();
+    let files = std::fs::read_dir(bed.proxy.dir()).unwrap().map(|file| file.unwrap().path());
+    let logs = files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events.")));
+    logs.map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+/// Its text leaves the session's input before the file comes, and is looked at again when it has ended.
+#[test]
+fn a_load_of_a_clients_file_is_known_by_its_text() {
+    let mut bed = Bed::start();
+    super::servers()[0].sql("CREATE OR REPLACE TABLE test.loaded (s VARCHAR(20))").unwrap();
+    bed.change(
+        "VARIABLES",
+        &[
+            "SET mysql-enable_load_data_local_infile='true'",
+            "SET mysql-eventslog_filename='events'",
+            "SET mysql-eventslog_format=2",
+            "SET mysql-eventslog_default_log=1",
+        ],
+    );
+    let mut client = Client::connect(
+        &bed.proxy.options("app", "app-pass").database("test").with(Capabilities::LOCAL_FILES | Capabilities::MULTI_STATEMENTS),
+    )
+    .unwrap();
+    client.set_infile_handler(Box::new(|_| Some(b"one\ntwo\n".to_vec())));
+    let load = "LOAD DATA LOCAL INFILE 'some.txt' INTO TABLE loaded";
+    let both = format!("{load}; {load}");
+    for (sql, rows) in [(load, "2"), (both.as_str(), "6")] {
+        client.run(sql).unwrap();
+        assert_eq!(client.scalar("SELECT COUNT(*) FROM loaded").unwrap().as_deref(), Some(rows), "{sql}");
+    }
+    let digests = bed.admin.query("SELECT digest_text FROM stats_mysql_query_digest").unwrap().table().unwrap();
+    let texts: Vec<String> = digests.into_iter().map(|row| row[0].clone().unwrap()).collect();
+    assert!(texts.iter().any(|text| text == "LOAD DATA LOCAL INFILE ? INTO TABLE loaded"), "{texts:#?}");
+    assert!(!texts.iter().any(String::is_empty), "{texts:#?}");
+    let log = wait::until("the log", LIMIT, || Some(query_log(&mut bed)).filter(|log| log.contains("COUNT(*)"))).unwrap();
+    assert!(log.contains(&format!("\"query\":\"{load}\"")) && !log.contains("\"query\":\"\""), "{log}");
+    bed.load(&["match_digest='^load data local infile . into table loaded$'; error_msg='no files'; apply=1"]);
+    let refused = client.query(load).unwrap();
+    assert_eq!(refused.err().map(|error| (error.code, error.message.clone())), Some((1148, "no files".to_owned())));
 }
 
 #[test]
@@ -255,6 +304,82 @@ fn the_firewall_lets_pass_what_is_listed() {
             assert_eq!(error, (!passes).then(|| (1148, "not listed".to_owned())), "{mode}");
         }
     }
+    bed.change("FIREWALL", &["UPDATE mysql_firewall_whitelist_users SET mode='PROTECTING'"]);
+    bed.session(Encoding::Text).exec_all(ABOUT_THE_SESSION);
     let log = bed.proxy.log();
     assert!(log.contains("Firewall blocked unknown query") && log.contains("Firewall detected unknown query"));
+}
+
+/// What applications and their drivers send about the session itself.
+const ABOUT_THE_SESSION: &[&str] = &[
+    "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
+    "set autocommit=0",
+    "SET @@session.autocommit = ON",
+    "SET character_set_results = NULL",
+    "SET SESSION character_set_results = utf8mb4",
+    "USE test",
+    "COMMIT",
+    "rollback;",
+];
+
+#[test]
+fn what_is_about_the_session_is_no_matter_of_rules() {
+    let mut bed = Bed::start();
+    bed.load(&[
+        "match_digest='^(INSERT|SELECT|BEGIN)'; destination_hostgroup=2; apply=1",
+        "match_pattern='^(.*)$'; replace_pattern='nonsense \\1'; cache_ttl=1000; delay=60000; next_query_flagIN=9",
+        "error_msg='denied'; apply=1",
+    ]);
+    super::servers()[1].sql("CREATE OR REPLACE TABLE test.allowed (n INT)").unwrap();
+    let mut peer = bed.session(Encoding::Text);
+    peer.exec_all(ABOUT_THE_SESSION);
+    peer.exec_all(&["BEGIN", "INSERT INTO allowed VALUES (1)"]);
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+    peer.exec("COMMIT");
+    assert_eq!(peer.get("SELECT COUNT(*) FROM allowed"), "1");
+    let hits = bed.admin.query("SELECT rule_id, hits FROM stats_mysql_query_rules ORDER BY 1").unwrap().table().unwrap();
+    assert_eq!(hits.iter().map(|row| row[1].clone().unwrap()).collect::<Vec<_>>(), ["4", "0", "0"]);
+    let counted = bed.admin.scalar("SELECT SUM(count_star) FROM stats_mysql_query_digest WHERE digest_text='COMMIT'").unwrap();
+    assert_eq!(counted.as_deref(), Some("2"));
+    for sql in ABOUT_THE_SESSION {
+        let quoted = sql.replace('\'', "''");
+        let told = bed.admin.query(format!("EXPLAIN ROUTE '{quoted}'")).unwrap().table().unwrap();
+        let steps: Vec<String> = told.iter().map(|row| row[0].clone().unwrap_or_default()).collect();
+        assert!(steps.iter().any(|step| step == "rules") && !steps.iter().any(|step| step == "answer"), "{sql}: {told:?}");
+    }
+    // Where one needs a server, it is the one that rules send it to.
+    bed.load(&["destination_hostgroup=2; error_msg='denied'; apply=1"]);
+    let mut other = bed.session(Encoding::Text);
+    let used = |bed: &mut Bed| bed.admin.scalar("SELECT SUM(Queries) FROM stats_mysql_connection_pool WHERE hostgroup=1").unwrap();
+    let before = used(&mut bed);
+    other.exec("SET NAMES utf8mb3 COLLATE utf8mb3_bin");
+    assert_eq!(used(&mut bed), before, "nothing went to hostgroup 1");
+    // What is more than that is judged.
+    for sql in ["COMMIT AND CHAIN", "SET NAMES utf8mb4, @a = 1", "SET sql_mode=''", "/* hostgroup=1 */ COMMIT"] {
+        assert_eq!(other.fails(sql), 1148, "{sql}");
+    }
+}
+
+#[test]
+fn an_explained_route_begins_at_a_listener() {
+    let mut bed = Bed::start();
+    let port = own_port(&bed);
+    bed.load(&[&format!("proxy_port={port}; proxy_addr='127.0.0.1'; {TO_TWO}"), "proxy_port=1; destination_hostgroup=3; apply=1"]);
+    let mut ask = |on: &str| {
+        let told = bed.admin.query(format!("EXPLAIN ROUTE 'SELECT 1'{on}")).unwrap();
+        let rows = told.table().unwrap_or_else(|error| panic!("{on}: {error}"));
+        rows.into_iter().map(|row| row.into_iter().flatten().collect::<Vec<_>>().join("|")).collect::<Vec<String>>()
+    };
+    for (on, hostgroup) in [
+        (String::new(), 2),
+        (format!(" ON '127.0.0.1:{port}'"), 2),
+        (format!(" ON '127.0.0.2:{port}'"), 1),
+        (" USER app ON '10.0.0.1:1'".to_owned(), 3),
+        (" ON '/run/some.sock'".to_owned(), 1),
+    ] {
+        let told = ask(&on);
+        assert!(told.iter().any(|line| line.starts_with(&format!("hostgroup|{hostgroup}|"))), "{on}: {told:#?}");
+        assert!(told.iter().any(|line| line.starts_with("listener|assumed|")), "{told:#?}");
+    }
+    assert!(bed.admin.query("EXPLAIN ROUTE 'SELECT 1' ON 'nowhere'").unwrap().err().unwrap().message.contains("nowhere"));
 }

@@ -35,8 +35,10 @@ pub fn quoted(name: &str) -> String {
 
 /// The type that SQL shows for a column.
 pub fn sql_type(column: &Column) -> &'static str {
+    // Hostgroups are smaller numbers, whatever ProxySQL calls these columns.
+    let is_hostgroup = matches!(column.name, "mirror_hostgroup" | "gtid_from_hostgroup");
     match column.kind {
-        ColumnKind::Integer { max, .. } if max == i64::from(u32::MAX) => "INT UNSIGNED",
+        ColumnKind::Integer { max, .. } if max == i64::from(u32::MAX) || is_hostgroup => "INT UNSIGNED",
         ColumnKind::Integer { .. } => "INT",
         ColumnKind::Text | ColumnKind::Secret | ColumnKind::Words(_) | ColumnKind::Json => "VARCHAR",
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::row::{Cell, Field};
-use super::tables::{ColumnKind, TABLES, Table};
+use super::tables::{Column, ColumnDefault, ColumnKind, TABLES, Table};
 use super::{Config, operator_tables, text};
 use crate::settings::Setting;
 
@@ -68,7 +68,7 @@ impl Sheet {
 
     /// Adds a row, one field a column.
     pub fn row(&mut self, table: &'static Table, fields: &[Field]) {
-        let values = fields.iter().map(Field::to_sql).collect();
+        let values = table.columns.iter().zip(fields).map(|(column, field)| as_loaded(column, field)).collect();
         self.tables.entry(table.name).or_default().insert(table.row_key(fields), values);
     }
 
@@ -121,6 +121,20 @@ fn column(table: &str, key: &str, index: usize) -> (&'static str, bool) {
     }
     let columns = TABLES.iter().find(|other| other.name == table).map_or(&[][..], |table| table.columns);
     columns.get(index).map_or(("", false), |column| (column.name, column.kind == ColumnKind::Secret))
+}
+
+/// A value as loading it leaves it: NULL is empty where a column's default is a text, and words are spelt as they are here. What could
+/// not be loaded stays as it is.
+fn as_loaded(column: &Column, field: &Field) -> Option<Vec<u8>> {
+    let value = field.to_sql();
+    match (column.kind, column.default) {
+        (ColumnKind::Text, ColumnDefault::Text(_)) => Some(value.unwrap_or_default()),
+        (ColumnKind::Words(words), _) => {
+            let known = |value: &[u8]| words.iter().find(|word| value.trim_ascii().eq_ignore_ascii_case(word.as_bytes()));
+            value.map(|value| known(&value).map_or(value.clone(), |word| word.as_bytes().to_vec()))
+        }
+        _ => value,
+    }
 }
 
 fn field(cell: &Cell) -> Field {

@@ -1,6 +1,7 @@
 //! Walks a parsed file and fills a [`Config`]. Faults are collected, not stopped at.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use super::row::{Row, check_keys};
@@ -29,10 +30,20 @@ const FOREIGN: &[&str] = &[
 /// A configuration with what its operator should know, or every fault of it.
 pub type Loaded = Result<(Config, Vec<Notice>), Vec<ConfigError>>;
 
-/// Reads and checks the configuration file at `path` and the files it includes.
+/// Reads and checks the configuration file at `path` and the files it includes. It may be a pipe, which is read to its end;
+/// those it includes may not.
 pub fn load(path: &Path) -> Loaded {
+    loaded(path, std::fs::read(path))
+}
+
+/// The same for whoever must not wait: only a regular file is read.
+pub fn load_regular(path: &Path) -> Loaded {
+    loaded(path, libconfig::read_regular(path))
+}
+
+fn loaded(path: &Path, read: io::Result<Vec<u8>>) -> Loaded {
     let name = path.display().to_string();
-    match std::fs::read(path) {
+    match read {
         Ok(bytes) => parse_with(&bytes, &name, &mut LocalFiles),
         Err(error) => {
             let kind = ErrorKind::Unreadable { file: name, reason: error.to_string() };

@@ -18,7 +18,7 @@ pub mod text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use load::{load, parse, parse_with};
+pub use load::{load, load_regular, parse, parse_with};
 pub use row::{Cell, Field, Row, check_keys};
 pub use tables::{Check, Column, ColumnDefault, ColumnKind, TABLES, Table, TableEffect};
 
@@ -49,6 +49,11 @@ impl Config {
     /// The rows of a table, by its name in [`TABLES`].
     pub fn rows(&self, table: &str) -> &[Row] {
         self.tables.get(table).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a file named no variable and no table: so looks one that a full disk or an editor has emptied.
+    pub fn is_blank(&self) -> bool {
+        self.given.is_empty() && self.tables.is_empty()
     }
 }
 

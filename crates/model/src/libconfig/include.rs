@@ -2,6 +2,7 @@
 //!
 //! Reading is behind [`Includes`], so that parsing itself does no IO.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +22,15 @@ pub struct LocalFiles;
 
 impl Includes for LocalFiles {
     fn read(&mut self, path: &Path) -> Result<Vec<u8>, String> {
-        std::fs::read(path).map_err(|error| error.to_string())
+        read_regular(path).map_err(|error| error.to_string())
+    }
+}
+
+/// The bytes of a regular file. Whoever opens a FIFO or a device may wait for ever, or read without end.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    match std::fs::metadata(path)?.is_file() {
+        true => std::fs::read(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 

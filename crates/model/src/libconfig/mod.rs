@@ -12,7 +12,7 @@ mod lexer;
 mod parser;
 mod value;
 
-pub use include::{Includes, LocalFiles, NoIncludes};
+pub use include::{Includes, LocalFiles, NoIncludes, read_regular};
 pub use value::{Entry, Node, Position, Value};
 
 use crate::error::ConfigError;

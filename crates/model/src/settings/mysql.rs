@@ -104,7 +104,7 @@ settings! {
     client_host_error_counts: u64 = 0, count(0, 1_048_576), Live, "Failed logins after which connections from an address are closed at once.";
     throttle_max_bytes_per_second_to_client: u64 = 0, bytes(0, 2_147_483_647), Live, "Bytes a second that each client is sent at most, and its results read from a backend; 0 means no limit.";
     throttle_ratio_server_to_client: u64 = 0, PERCENT, NoEffect("a backend is read only as fast as its client is sent to"), "While a client is throttled: how far reading from the backend is slowed too.";
-    enable_load_data_local_infile: bool = true, BOOL, Live, "Allow LOAD DATA LOCAL INFILE. The client's own file is streamed; the proxy's disk is never read.";
+    enable_load_data_local_infile: bool = true, BOOL, Live, "Allow LOAD DATA LOCAL INFILE, for sessions that begin from then on: a client is told at its login. The client's own file is streamed; the proxy's disk is never read.";
 
     // Backends: connecting
     connect_timeout_server: u64 = 1_000, ms(10, 120_000), Live, "Longest that one connect to a backend, or one reset of a connection, may take.";

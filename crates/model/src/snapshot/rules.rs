@@ -13,6 +13,7 @@ use super::hostgroup::number;
 use crate::config::{Config, Row};
 use crate::error::{ConfigError, ErrorKind};
 use crate::ids::HostgroupId;
+use crate::suggest;
 
 /// The name of the table of rules, as errors say it.
 const RULES: &str = "mysql_query_rules";
@@ -335,6 +336,9 @@ fn flag_outs(text: &str) -> Result<Vec<WeightedFlag>, ErrorKind> {
     let bad = |what: &str| ErrorKind::BadJson(what.to_owned());
     let json: serde_json::Value = serde_json::from_str(text).map_err(|error| ErrorKind::BadJson(error.to_string()))?;
     let object = json.as_object().ok_or_else(|| bad("must be an object"))?;
+    if let Some(key) = object.keys().find(|key| *key != "flagOUTs") {
+        return Err(bad(&format!("unknown key '{key}'{}", suggest::hint(&suggest::nearest(key, ["flagOUTs"])))));
+    }
     let Some(list) = object.get("flagOUTs") else {
         return Ok(Vec::new());
     };

@@ -264,10 +264,14 @@ pub fn end_of_pinned(why: &str, pins: PinSet) -> End {
     End::BackendLost(format!("Lost connection to server during query: {why} (the session was pinned: {pins:?})"))
 }
 
-/// A signal that ends the wait for a backend.
+/// A signal that ends a wait: for a backend, or for the end of a delay.
 pub(super) fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
     match entry.poll_signal(cx)? {
-        Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp => {
+        Signal::QueryTimeout => {
+            entry.clear_signal();
+            Some(Fault::error(1907, b"70100", "Query execution was interrupted, query_timeout exceeded"))
+        }
+        Signal::KillQuery | Signal::GiveUp => {
             entry.clear_signal();
             Some(Fault::error(1317, b"70100", "Query execution was interrupted"))
         }

@@ -231,7 +231,8 @@ impl Session {
 
     /// The command's payload, command byte first.
     pub(super) fn payload(&self, command: Incoming) -> &[u8] {
-        if command.joined {
+        // A command that was followed by a client's file has left the input.
+        if command.joined || self.streamed_input {
             return &self.joined;
         }
         self.input.filled().get(HEADER..command.wire_len).unwrap_or_default()

@@ -30,8 +30,11 @@ impl Session {
         };
         if !self.streamed_input {
             self.command_done(command);
-        } else if self.input.is_empty() {
-            self.input.release(&self.worker.buffers);
+        } else {
+            self.joined = Vec::new();
+            if self.input.is_empty() {
+                self.input.release(&self.worker.buffers);
+            }
         }
         self.command_ended();
         result

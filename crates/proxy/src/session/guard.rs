@@ -69,6 +69,8 @@ mod tests {
         }
         entry.signal(Signal::KillQuery);
         assert!(matches!(paused(&entry, pending::<()>()).await, Err(Fault::Error { code: 1317, .. })));
+        entry.signal(Signal::QueryTimeout);
+        assert!(matches!(paused(&entry, pending::<()>()).await, Err(Fault::Error { code: 1907, .. })));
         entry.signal(Signal::Stop);
         assert!(matches!(paused(&entry, pending::<()>()).await, Err(Fault::End(_))));
         assert!(paused(&entry, ready(())).await.is_ok(), "what is done is done");

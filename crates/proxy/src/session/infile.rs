@@ -2,20 +2,14 @@
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
-use super::end::End;
 use crate::reframe::Reframe;
-use wire::packet::{self, HEADER};
+use wire::packet::{self, HEADER, MAX_PAYLOAD};
 
 impl Session {
     /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
     /// The client's command is in the input before the file's packets.
     pub(super) async fn send_clients_file(&mut self, reframe: &mut Reframe<'_>) -> Result<(), Fault> {
-        let Some(command_len) = packet::header(self.input.filled()).map(|(len, _)| HEADER + len) else {
-            return Err(End::ClientGone.into());
-        };
-        // The command is done with; what follows it in the input is the file.
-        self.input.consume(command_len.min(self.input.len()));
-        self.streamed_input = true;
+        self.make_room_for_file();
         let mut server_seq = reframe.server_seq();
         let mut skip = 0_usize;
         let mut last = false;
@@ -36,6 +30,24 @@ impl Session {
         }
         reframe.infile_sent(self.front.frame_seq().unwrap_or(next_seq));
         Ok(())
+    }
+
+    /// Takes the command out of the input: what follows it there is the file. Its text is kept for what is done when it has ended.
+    /// After the first file of several statements nothing is left to take.
+    fn make_room_for_file(&mut self) {
+        if std::mem::replace(&mut self.streamed_input, true) {
+            return;
+        }
+        let is_kept = !self.joined.is_empty();
+        while let Some((len, _)) = packet::header(self.input.filled()) {
+            if !is_kept {
+                self.joined = self.input.filled().get(HEADER..HEADER + len).unwrap_or_default().to_vec();
+            }
+            self.input.consume((HEADER + len).min(self.input.len()));
+            if len < MAX_PAYLOAD {
+                break;
+            }
+        }
     }
 
     /// Looks over the frames at hand, renumbers them as the server counts; answers how many bytes may go, and whether

@@ -32,7 +32,7 @@ pub enum Statement<'a> {
     Text(&'a [u8]),
     /// An execution of the client's prepared statement with this id.
     Execution(u32, &'a [u8]),
-    /// COM_STMT_PREPARE, answered with this id: logged, not counted.
+    /// COM_STMT_PREPARE, answered with this id (0: refused): logged, not counted.
     Preparation(u32, &'a [u8]),
 }
 
@@ -135,6 +135,12 @@ impl Session {
         let logged = Statement::Preparation(id, &statement.key.text);
         let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
         self.log(logged, &statement.analysis, None, Sums::one(time_us, 0, 0, 0));
+    }
+
+    /// A PREPARE of this text was refused: there is no statement.
+    pub(super) fn preparation_refused(&self, text: &[u8], analysis: &Analysis) {
+        let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
+        self.log(Statement::Preparation(0, text), analysis, None, Sums::one(time_us, 0, 0, 0));
     }
 
     fn statement_ended(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<&Result<ReplyFacts, Fault>>) {

@@ -47,7 +47,10 @@ impl Session {
             true => (command, analysis),
             false => match self.direct(command, 0, &analysis, Phase::Prepare).await? {
                 Some(directed) => directed,
-                None => return Ok(()),
+                None => {
+                    self.preparation_refused(self.body(command), &analysis);
+                    return Ok(());
+                }
             },
         };
         let text = self.prepared_text(command, &analysis);
@@ -218,6 +221,7 @@ impl Session {
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
         match (&reply.error, prepare_ok(&reply)) {
             (Some(ServerError { code, sqlstate, message }), _) => {
+                self.preparation_refused(&statement.key.text, &statement.analysis);
                 let state = String::from_utf8_lossy(sqlstate).into_owned();
                 self.send_error_at(self.answer_seq(), *code, &state, message).await?;
             }

@@ -91,7 +91,7 @@ impl Session {
         phase: Phase,
     ) -> Result<Option<(Incoming, Analysis)>, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis);
+        let decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis, phase);
         match self.follow(&in_force, decision, phase).await? {
             Directed::Answered => Ok(None),
             Directed::Run(None) => Ok(Some((command, *analysis))),
@@ -105,28 +105,36 @@ impl Session {
     /// The same for an execution; false when it was answered.
     pub(super) async fn direct_execution(&mut self, text: &[u8], analysis: &Analysis) -> Result<bool, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, text, analysis);
+        let decision = self.decide_timed(&in_force, text, analysis, Phase::Execution);
         Ok(matches!(self.follow(&in_force, decision, Phase::Execution).await?, Directed::Run(_)))
     }
 
     /// [`Session::decide`], measured if that is wanted.
-    fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis) -> Decision {
+    fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, phase: Phase) -> Decision {
         if !self.worker.meter.rules().times_rules {
-            return self.decide(in_force, text, analysis);
+            return self.decide(in_force, text, analysis, phase);
         }
         let began_ns = self.worker.shared.clock.now_ns();
-        let decision = self.decide(in_force, text, analysis);
+        let decision = self.decide(in_force, text, analysis, phase);
         add(&self.worker.counters.rules_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
         decision
     }
 
     /// Decides for a statement with this text. Changes nothing but memories.
-    fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis) -> Decision {
+    fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, phase: Phase) -> Decision {
         let default = self.user.default_hostgroup;
         if in_force.is_plain() {
             return Decision { hostgroup: default, directions: Directions::default(), route: None };
         }
         let digest = self.worker.digest(text, self.lex, analysis);
+        let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
+        if phase == Phase::Query && routing::precedes_rules(&statement) {
+            let known = KnownDigest { hash: digest.hash, text: &digest.text };
+            let request = self.request(text, analysis, &known, self.flag_in, None);
+            let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
+            let hostgroup = self.split(in_force, text, analysis, &route).or(route.destination_hostgroup).unwrap_or(default);
+            return Decision { hostgroup, directions: Directions::default(), route: None };
+        }
         let obeys = self.user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
         let comment = if obeys { sql::first_comment(text, self.lex) } else { None };
         let mut route = self.ask_rules(in_force, text, analysis, &digest, self.flag_in, comment);
@@ -164,19 +172,31 @@ impl Session {
         flag_in: u32,
         comment: Option<&[u8]>,
     ) -> Route {
-        let request = Request {
+        let known = KnownDigest { hash: digest.hash, text: &digest.text };
+        let request = self.request(text, analysis, &known, flag_in, comment);
+        in_force.rules.route(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next())
+    }
+
+    fn request<'a>(
+        &'a self,
+        text: &'a [u8],
+        analysis: &Analysis,
+        digest: &'a KnownDigest<'a>,
+        flag_in: u32,
+        comment: Option<&'a [u8]>,
+    ) -> Request<'a> {
+        Request {
             user: self.user.name.as_bytes(),
             schema: self.state.schema.as_deref().unwrap_or_default(),
             client_addr: self.client_addr.as_deref(),
             proxy_addr: &self.proxy_addr.0,
             proxy_port: self.proxy_addr.1,
             digest_key: analysis.digest,
-            digest: &KnownDigest { hash: digest.hash, text: &digest.text },
+            digest,
             text,
             flag_in,
             comment,
-        };
-        in_force.rules.route(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next())
+        }
     }
 
     /// Lets the firewall judge the statement: one that it blocks is answered with an error.
@@ -262,7 +282,10 @@ impl Session {
     async fn delayed(&mut self, delay_ms: u64, rewritten: Option<Arc<[u8]>>) -> Result<Directed, End> {
         if delay_ms > 0 {
             let pause = tokio::time::sleep(Duration::from_millis(delay_ms));
-            if let Err(fault) = Box::pin(paused(&self.entry, pause)).await {
+            self.entry.set_delayed(true);
+            let waited = Box::pin(paused(&self.entry, pause)).await;
+            self.entry.set_delayed(false);
+            if let Err(fault) = waited {
                 Box::pin(self.report(fault)).await?;
                 return Ok(Directed::Answered);
             }

@@ -176,7 +176,7 @@ pub fn counters(shared: &Shared) -> Census {
 pub fn census(shared: &Shared) -> Census {
     let mut sum = counters(shared);
     let doing = |_: &Worker, entry: &Entry| {
-        let busy = matches!(entry.activity().0, Activity::Running | Activity::Waiting);
+        let busy = matches!(entry.activity().0, Activity::Running | Activity::Delayed | Activity::Waiting);
         Some((busy, entry.is_in_transaction()))
     };
     for (busy, in_transaction) in sessions(shared, doing) {

@@ -8,6 +8,7 @@ use super::{Rows, Table};
 use crate::stats::ProxyStats;
 use model::stats::MetricKind::{self, Counter, Gauge};
 use model::stats::{Reading, StatsSchema, StatsTable, stat};
+use std::sync::atomic::Ordering;
 
 /// See the module.
 pub const TABLES: &[Table] = &[
@@ -23,6 +24,7 @@ pub const TABLES: &[Table] = &[
         rows: |stats, _| {
             let mut all = rows(stats, GLOBAL);
             all.extend(stats.shared.cache.values().map(|(name, value)| vec![name.into(), value.to_string().into()]));
+            all.push(vec!["mysql_listener_paused".into(), is_paused(stats).to_string().into()]);
             all
         },
     },
@@ -38,6 +40,11 @@ pub const TABLES: &[Table] = &[
         rows: |stats, _: Reading| rows(stats, MEMORY),
     },
 ];
+
+/// Whether clients are not accepted.
+pub fn is_paused(stats: &ProxyStats) -> bool {
+    stats.shared.listening.load(Ordering::Relaxed) == 0
+}
 
 fn rows(stats: &ProxyStats, list: &[Number]) -> Rows {
     let totals = Totals::read(stats);
@@ -83,6 +90,8 @@ const fn only(name: &'static str, value: fn(&Totals) -> u64) -> Number {
 }
 
 const NONE: fn(&Totals) -> u64 = |_| 0;
+/// What is said of a number that dashboards ask for and nothing here has.
+const NOT_COUNTED: &str = "Not counted: 0";
 
 /// Families with several labels.
 const CLIENTS: (&str, MetricKind, &str) = ("proxysql_client_connections_total", Counter, "Client connections");
@@ -128,14 +137,14 @@ pub const GLOBAL: &[Number] = &[
     }),
     both("Server_Connections_created", SERVERS, Some(("status", "created")), |t| t.of_servers(|s| s.totals.connects_ok)),
     both("Server_Connections_delayed", SERVERS, Some(("status", "delayed")), NONE),
-    only("mysql_backend_buffers_bytes", NONE),
+    both("mysql_backend_buffers_bytes", ("proxysql_mysql_backend_buffers_bytes", Gauge, NOT_COUNTED), None, NONE),
     both(
         "mysql_frontend_buffers_bytes",
         ("proxysql_mysql_frontend_buffers_bytes", Gauge, "Bytes of buffers that wait for use"),
         None,
         |t| t.census.buffer_bytes,
     ),
-    only("mysql_session_internal_bytes", NONE),
+    both("mysql_session_internal_bytes", ("proxysql_mysql_session_internal_bytes", Gauge, NOT_COUNTED), None, NONE),
     both("Com_autocommit", ("proxysql_com_autocommit_total", Counter, "SET autocommit from clients"), None, counted!(set_autocommits)),
     both("Com_autocommit_filtered", ("proxysql_com_autocommit_filtered_total", Counter, "Not done: 0"), None, NONE),
     both("Com_commit", ("proxysql_com_commit_cnt_total", Counter, "COMMIT from clients"), None, counted!(commits)),
@@ -171,15 +180,21 @@ pub const GLOBAL: &[Number] = &[
     both("Com_frontend_stmt_close", FRONTEND_STMT, Some(("op", "close")), counted!(closes)),
     both("Questions", ("proxysql_questions_total", Counter, "Commands from clients"), None, counted!(questions)),
     both("Slow_queries", ("proxysql_slow_queries_total", Counter, "Statements slower than long_query_time"), None, counted!(slow_queries)),
-    only("GTID_consistent_queries", NONE),
-    only("GTID_session_collected", NONE),
+    both("GTID_consistent_queries", ("proxysql_gtid_consistent_queries_total", Counter, NOT_COUNTED), None, NONE),
+    both("GTID_session_collected", ("proxysql_gtid_session_collected_total", Counter, NOT_COUNTED), None, NONE),
     both("Queries_backends_bytes_recv", BACKEND_BYTES, Some(("traffic_flow", "received")), |t| t.of_servers(|s| s.totals.bytes_received)),
     both("Queries_backends_bytes_sent", BACKEND_BYTES, Some(("traffic_flow", "sent")), |t| t.of_servers(|s| s.totals.bytes_sent)),
     both("Queries_frontends_bytes_recv", FRONTEND_BYTES, Some(("traffic_flow", "received")), counted!(bytes_from_clients)),
     both("Queries_frontends_bytes_sent", FRONTEND_BYTES, Some(("traffic_flow", "sent")), counted!(bytes_to_clients)),
+    // As metrics they are seconds.
     only("Query_Processor_time_nsec", counted!(rules_ns)),
     only("Backend_query_time_nsec", counted!(backend_ns)),
-    only("ConnPool_get_conn_latency_awareness", NONE),
+    both(
+        "ConnPool_get_conn_latency_awareness",
+        ("proxysql_connpool_get_conn_success_latency_awareness_total", Counter, NOT_COUNTED),
+        None,
+        NONE,
+    ),
     both(
         "ConnPool_get_conn_immediate",
         ("proxysql_connpool_get_conn_success_immediate_total", Counter, "Connections had without waiting"),
@@ -207,16 +222,21 @@ pub const GLOBAL: &[Number] = &[
         None,
         counted!(wait_timeouts),
     ),
-    only("backend_lagging_during_query", NONE),
+    both("backend_lagging_during_query", ("proxysql_backend_lagging_during_query_total", Counter, NOT_COUNTED), None, NONE),
     both(
         "backend_offline_during_query",
         ("proxysql_backend_offline_during_query_total", Counter, "Connections lost while a statement ran"),
         None,
         counted!(backends_lost),
     ),
-    only("queries_with_max_lag_ms", NONE),
-    only("queries_with_max_lag_ms__delayed", NONE),
-    only("queries_with_max_lag_ms__total_wait_time_us", NONE),
+    both("queries_with_max_lag_ms", ("proxysql_queries_with_max_lag_total", Counter, NOT_COUNTED), None, NONE),
+    both("queries_with_max_lag_ms__delayed", ("proxysql_queries_with_max_lag__delayed_total", Counter, NOT_COUNTED), None, NONE),
+    both(
+        "queries_with_max_lag_ms__total_wait_time_us",
+        ("proxysql_queries_with_max_lag__total_wait_time_total", Counter, NOT_COUNTED),
+        None,
+        NONE,
+    ),
     both(
         "mysql_unexpected_frontend_com_quit",
         ("proxysql_mysql_unexpected_frontend_com_quit_total", Counter, "Clients that left while a statement ran"),
@@ -232,9 +252,14 @@ pub const GLOBAL: &[Number] = &[
     both("hostgroup_locked_set_cmds", ("proxysql_hostgroup_locked_set_cmds_total", Counter, "Not done: 0"), None, NONE),
     both("hostgroup_locked_queries", ("proxysql_hostgroup_locked_queries_total", Counter, "Not done: 0"), None, NONE),
     both("Client_Connections_hostgroup_locked", ("proxysql_client_connections_hostgroup_locked", Gauge, "Not done: 0"), None, NONE),
-    only("get_aws_aurora_replicas_skipped_during_query", NONE),
-    only("automatic_detected_sql_injection", NONE),
-    only("whitelisted_sqli_fingerprint", NONE),
+    both(
+        "get_aws_aurora_replicas_skipped_during_query",
+        ("proxysql_aws_aurora_replicas_skipped_during_query_total", Counter, NOT_COUNTED),
+        None,
+        NONE,
+    ),
+    both("automatic_detected_sql_injection", ("proxysql_automatic_detected_sql_injection_total", Counter, NOT_COUNTED), None, NONE),
+    both("whitelisted_sqli_fingerprint", ("proxysql_whitelisted_sqli_fingerprint_total", Counter, NOT_COUNTED), None, NONE),
     both(
         "mysql_killed_backend_connections",
         ("proxysql_mysql_killed_backend_connections_total", Counter, "KILL CONNECTION sent to servers"),
@@ -254,7 +279,7 @@ pub const GLOBAL: &[Number] = &[
         counted!(hosts_blocked),
     ),
     both("Mirror_concurrency", ("proxysql_mirror_concurrency", Gauge, "Mirrored statements that run"), None, counted!(mirrors_running)),
-    both("Mirror_queue_length", ("proxysql_mirror_queue_length", Gauge, "Mirrored statements that wait"), None, counted!(mirrors_waiting)),
+    both("Mirror_queue_length", ("proxysql_mirror_queue_lengths", Gauge, "Mirrored statements that wait"), None, counted!(mirrors_waiting)),
     both("Mirror_done", MIRRORED, Some(("outcome", "done")), counted!(mirrors_done)),
     both("Mirror_errors", MIRRORED, Some(("outcome", "error")), counted!(mirrors_refused)),
     both("Mirror_failed", MIRRORED, Some(("outcome", "failed")), counted!(mirrors_failed)),
@@ -291,10 +316,10 @@ pub const GLOBAL: &[Number] = &[
         None,
         immediate,
     ),
-    only("MyHGM_myconnpoll_push", NONE),
-    only("MyHGM_myconnpoll_destroy", NONE),
+    both("MyHGM_myconnpoll_push", ("proxysql_myhgm_myconnpool_push_total", Counter, NOT_COUNTED), None, NONE),
+    both("MyHGM_myconnpoll_destroy", ("proxysql_myhgm_myconnpool_destroy_total", Counter, NOT_COUNTED), None, NONE),
     both("MyHGM_myconnpoll_reset", ("proxysql_myhgm_myconnpool_reset_total", Counter, "Connections reset"), None, counted!(resets)),
-    only("ConnPool_memory_bytes", NONE),
+    both("ConnPool_memory_bytes", ("proxysql_connpool_memory_bytes", Gauge, NOT_COUNTED), None, NONE),
     both("Stmt_Client_Active_Total", ("proxysql_stmt_client_active", Gauge, "Prepared statements that clients hold"), None, |t| {
         t.prepared.clients
     }),
@@ -398,13 +423,47 @@ fn immediate(t: &Totals) -> u64 {
     t.census.counted.wants.saturating_sub(t.census.counted.waits)
 }
 
-/// Memory by purpose, bytes.
+/// Memory by purpose, bytes. What SQLite takes, the admin interface adds.
 pub const MEMORY: &[Number] = &[
+    // A process that was built with that allocator does not ask it.
+    both("jemalloc_resident", JEMALLOC, Some(("type", "resident")), NONE),
+    both("jemalloc_active", JEMALLOC, Some(("type", "active")), NONE),
+    both("jemalloc_allocated", ("proxysql_jemalloc_allocated_bytes_total", Counter, NOT_COUNTED), None, NONE),
+    both("jemalloc_mapped", JEMALLOC, Some(("type", "mapped")), NONE),
+    both("jemalloc_metadata", JEMALLOC, Some(("type", "metadata")), NONE),
+    both("jemalloc_retained", JEMALLOC, Some(("type", "retained")), NONE),
     both("Auth_memory", ("proxysql_auth_memory_bytes", Gauge, "Users, roughly"), None, |t| {
-        t.snapshot.users.keys().map(|name| (size_of::<model::User>() + 2 * name.len()) as u64).sum()
+        t.snapshot.users.keys().map(|name| bytes_of::<model::User>(1) + 2 * name.len() as u64).sum()
     }),
     both("query_digest_memory", ("proxysql_query_digest_memory_bytes", Gauge, "Statistics by digest"), None, |t| t.digest_bytes),
+    both(
+        "mysql_query_rules_memory",
+        ("proxysql_mysql_query_rules_memory_bytes", Gauge, "Query rules and fast routing, roughly"),
+        None,
+        |t| {
+            let rules = &t.snapshot.rules;
+            let pattern = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len() as u64);
+            let texts: u64 = rules.rules.iter().map(|rule| pattern(&rule.match_digest) + pattern(&rule.match_pattern)).sum();
+            bytes_of::<model::QueryRule>(rules.rules.len()) + texts + bytes_of::<model::snapshot::FastRoute>(rules.fast_routes.len())
+        },
+    ),
+    both("mysql_firewall_users_table", ("proxysql_mysql_firewall_users_table_bytes", Gauge, "Users of the firewall, roughly"), None, |t| {
+        bytes_of::<model::snapshot::FirewallUser>(t.snapshot.rules.firewall.users.len())
+    }),
+    both("mysql_firewall_users_config", ("proxysql_mysql_firewall_users_config_bytes", Gauge, NOT_COUNTED), None, NONE),
+    both("mysql_firewall_rules_table", ("proxysql_mysql_firewall_rules_table_bytes", Gauge, "Rules of the firewall, roughly"), None, |t| {
+        bytes_of::<model::snapshot::FirewallRule>(t.snapshot.rules.firewall.rules.len())
+    }),
+    both("mysql_firewall_rules_config", ("proxysql_mysql_firewall_rules_config_bytes", Gauge, NOT_COUNTED), None, NONE),
     both("stack_memory_mysql_threads", ("proxysql_stack_memory_mysql_threads_bytes", Gauge, "Stacks of the workers"), None, |t| {
         t.workers * t.snapshot.vars.stacksize
     }),
+    both("stack_memory_admin_threads", ("proxysql_stack_memory_admin_threads_bytes", Gauge, NOT_COUNTED), None, NONE),
+    both("stack_memory_cluster_threads", ("proxysql_stack_memory_cluster_threads", Gauge, NOT_COUNTED), None, NONE),
 ];
+
+const JEMALLOC: (&str, MetricKind, &str) = ("proxysql_jemalloc_bytes", Gauge, NOT_COUNTED);
+
+fn bytes_of<T>(count: usize) -> u64 {
+    (size_of::<T>() * count) as u64
+}

@@ -1,7 +1,7 @@
 //! Metrics for Prometheus: the numbers of `stats_mysql_global` under ProxySQL's names, servers, errors, and what only
 //! Tidegate has: pins, waits, latencies.
 
-use super::global::{GLOBAL, MEMORY, Number};
+use super::global::{GLOBAL, MEMORY, Number, is_paused};
 use super::pins::by_reason;
 use super::pool::{Pooled, waiting};
 use super::totals::Totals;
@@ -39,6 +39,7 @@ pub fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     let mut families = Families::default();
     numbers(&mut families, &totals, GLOBAL);
     numbers(&mut families, &totals, MEMORY);
+    process(&mut families, stats, &totals);
     settings(&mut families, &totals);
     totals.servers.iter().for_each(|server| of_server(&mut families, server));
     errors(&mut families, stats);
@@ -54,6 +55,20 @@ fn numbers(families: &mut Families, totals: &Totals, numbers: &[Number]) {
         let Some(metric) = &number.metric else { continue };
         let labels = metric.label.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         families.add((metric.name, metric.kind, metric.help), "", labels, float((number.value)(totals)));
+    }
+}
+
+/// What is no plain number of `stats_mysql_global`.
+fn process(families: &mut Families, stats: &ProxyStats, totals: &Totals) {
+    let counted = &totals.census.counted;
+    let paused = ("proxysql_mysql_listener_paused", Gauge, "1 while clients are not accepted");
+    families.add(paused, "", Vec::new(), float(u64::from(is_paused(stats))));
+    let rules = ("proxysql_query_processor_time_seconds_total", Counter, "Time in rules, where it is measured");
+    families.add(rules, "", Vec::new(), float(counted.rules_ns) / 1e9);
+    let servers = ("proxysql_backend_query_time_seconds_total", Counter, "Time that servers took, where it is measured");
+    families.add(servers, "", Vec::new(), float(counted.backend_ns) / 1e9);
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        families.add(("proxysql_fds_in_use", Gauge, "Open descriptors"), "", Vec::new(), float(open.count() as u64));
     }
 }
 
@@ -143,7 +158,9 @@ fn errors(families: &mut Families, stats: &ProxyStats) {
             ("port", port.to_string()),
             ("code", code.to_string()),
         ];
-        families.add(("mysql_error_total", Counter, "Errors that servers gave, by number"), "", labels, float(count));
+        for name in ["mysql_error_total", "proxysql_mysql_error_total"] {
+            families.add((name, Counter, "Errors that servers gave, by number"), "", labels.clone(), float(count));
+        }
     }
     let unlisted = ("tidegate_errors_unlisted_total", Counter, "Errors for which stats_mysql_errors had no room");
     families.add(unlisted, "", Vec::new(), float(table.unlisted()));

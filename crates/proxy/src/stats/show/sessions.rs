@@ -133,6 +133,7 @@ fn command(activity: Activity, command: u8, passes_through: bool) -> &'static st
         _ if passes_through => "Fast forward",
         Activity::Idle | Activity::Parked => "Sleep",
         Activity::Waiting => "Connect",
+        Activity::Delayed => "Delay",
         Activity::Running => match Command::from_u8(command) {
             Some(Command::StmtExecute | Command::StmtBulkExecute | Command::StmtFetch) => "Execute",
             Some(Command::StmtPrepare) => "Prepare",
@@ -213,6 +214,7 @@ mod tests {
             (Activity::Login, 0, false, "Connecting client"),
             (Activity::Parked, 3, false, "Sleep"),
             (Activity::Waiting, 3, false, "Connect"),
+            (Activity::Delayed, 3, false, "Delay"),
             (Activity::Running, 3, false, "Query"),
             (Activity::Running, 0x17, false, "Execute"),
             (Activity::Running, 0x16, false, "Prepare"),

@@ -246,3 +246,43 @@ fn metrics_have_names_and_no_sample_twice() {
     assert_eq!(latency[&format!("_bucket{of},le=+Inf")], 1.0);
     assert_eq!((latency[&format!("_count{of}")], latency[&format!("_sum{of}")]), (1.0, 0.0001));
 }
+
+/// Names that dashboards made for ProxySQL ask for.
+#[test]
+fn what_dashboards_ask_for_is_there() {
+    let bed = Bed::new();
+    let metrics = bed.stats.metrics();
+    for name in [
+        "proxysql_mysql_listener_paused",
+        "proxysql_fds_in_use",
+        "proxysql_query_processor_time_seconds_total",
+        "proxysql_backend_query_time_seconds_total",
+        "proxysql_connpool_memory_bytes",
+        "proxysql_mysql_query_rules_memory_bytes",
+        "proxysql_mysql_firewall_rules_table_bytes",
+        "proxysql_mirror_queue_lengths",
+        "proxysql_gtid_consistent_queries_total",
+        "proxysql_jemalloc_bytes",
+    ] {
+        assert!(metrics.iter().any(|family| family.name == name), "{name}");
+    }
+    let open = metric(&bed, "proxysql_fds_in_use")[""];
+    assert!(open > 2.0, "{open}");
+    let memory = bed.columns("stats_memory_metrics", &["Variable_Name"]).concat();
+    for name in [
+        "jemalloc_resident",
+        "Auth_memory",
+        "query_digest_memory",
+        "mysql_query_rules_memory",
+        "mysql_firewall_users_table",
+        "mysql_firewall_users_config",
+        "mysql_firewall_rules_table",
+        "mysql_firewall_rules_config",
+        "stack_memory_mysql_threads",
+        "stack_memory_admin_threads",
+        "stack_memory_cluster_threads",
+    ] {
+        assert!(memory.iter().any(|known| known == name), "{name}: {memory:?}");
+    }
+    assert!(bed.columns("stats_mysql_global", &["Variable_Name"]).concat().iter().any(|name| name == "mysql_listener_paused"));
+}
