@@ -30,7 +30,7 @@ pub struct RouteQuestion {
     pub schema: Option<String>,
     /// The client's address.
     pub client_addr: Option<String>,
-    /// The address and port that the client connects to; the first listener if none is named.
+    /// The listener that the client connects to, as it is configured; the first one if none is named.
     pub listener: Option<String>,
 }
 

@@ -79,7 +79,7 @@ pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteSte
 const BEFORE_RULES: &str = "a plain COMMIT, ROLLBACK, USE, SET NAMES or SET autocommit as text: rules and firewall do not judge it; \
                             where it needs a server, it is the one that they would send it to";
 
-/// The address and port that a client reached, as rules see them.
+/// The address and port of the listener that a client reached, as rules see them: as it is configured, `0.0.0.0` too.
 struct Reached {
     address: String,
     port: u16,
@@ -91,7 +91,8 @@ impl Reached {
     fn of(listeners: &[Listen], asked: Option<&str>) -> Result<Self, String> {
         let Some(asked) = asked else { return Ok(Self::first_of(listeners)) };
         match Listen::parse_list(asked).as_deref() {
-            Ok([listen]) => Ok(Self::at(listen, "as asked")),
+            Ok([listen]) if listeners.contains(listen) => Ok(Self::at(listen, "as asked")),
+            Ok([listen]) => Ok(Self::at(listen, "as asked; mysql-interfaces has no such listener")),
             Ok(_) | Err(_) => Err(format!("'{asked}' is no listener: ip:port, [ipv6]:port or /path")),
         }
     }
@@ -108,11 +109,7 @@ impl Reached {
         let Listen::Tcp(address) = listen else {
             return Self { address: String::new(), port: 0, told: format!("{listen}, {why}") };
         };
-        let any = match address.ip().is_unspecified() {
-            true => "; rules with proxy_addr see the address of this machine that the client connects to: ON 'address:port' names it",
-            false => "",
-        };
-        let told = format!("{address}, {why}{any}");
+        let told = format!("{address}, {why}");
         Self { address: address.ip().to_canonical().to_string(), port: address.port(), told }
     }
 }

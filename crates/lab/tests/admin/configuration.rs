@@ -108,4 +108,8 @@ fn a_file_is_looked_through() {
     fs::write(&file, text.replace("WHERE id=1", "(")).unwrap();
     let refused = check();
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stdout).contains("match_digest of rule 1"), "{refused:?}");
+    fs::write(&file, "# nothing yet\n").unwrap();
+    let blank = check();
+    let out = String::from_utf8_lossy(&blank.stdout).into_owned();
+    assert!(blank.status.success() && out.contains("no group of variables and no table") && out.ends_with("1 warning(s)\n"), "{blank:?}");
 }
