@@ -61,7 +61,8 @@ impl Session {
         let last_insert_id = self.facts.insert_id != InsertId::Session;
         let unread = Unread { last_insert_id, found_rows: self.facts.found_rows_with_backend, ..self.only_handled(unread) };
         if unread.any() && self.read_unread(unread).await.is_err() {
-            return Ok(self.found_broken());
+            self.found_broken();
+            return Ok(());
         }
         if self.pins.only_variables().is_none() {
             // A transaction is open, as was seen now.
