@@ -10,7 +10,8 @@ use common::{Running, WRITERS, addr, replication};
 use lab::replication::Replication;
 use lab::{Flavor, Options, Server};
 use model::ServerAddr;
-use model::fleet::{Bound, HostgroupLoad, Operator};
+use model::fleet::{Bound, HostgroupLoad, Operator, RoleKeeper};
+use model::stats::StatsSource;
 
 const MANAGED: &str = "switchover_manages_read_only=true, switchover_timeout_ms=5000";
 
@@ -321,6 +322,7 @@ fn a_pause_outlives_a_switchover() {
     assert!(monitor.pause(WRITERS, true).unwrap_err().contains("already"));
     cluster.switch(None).unwrap();
     cluster.running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true)], "still paused"));
+    cluster.running.wait_row("stats_tidegate_holds", |row| row["hostgroup"] == WRITERS.to_string() && row["reason"] == "pause");
     monitor.pause(WRITERS, false).unwrap();
     for (from, to) in [("in use", "paused"), ("paused", "in use")] {
         let is_told = |row: &std::collections::BTreeMap<&'static str, String>| {
@@ -347,10 +349,31 @@ fn a_drain_ends_when_nothing_runs() {
         asked.join().unwrap().unwrap();
     });
     running.monitor.undrain(&replica).unwrap();
+    assert!(running.monitor.undrain(&replica).unwrap_err().contains("is not drained"));
     running.plane.wait("it reads again", reads);
     for to in ["drained", "undrained"] {
         running.wait_row("stats_tidegate_events", |row| {
             row["kind"] == "order" && row["to_state"] == to && row["port"] == replica.port.to_string()
         });
     }
+}
+
+/// Its hostgroup may be gone by then.
+#[test]
+fn a_pause_can_always_be_ended() {
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    let running = Running::start(&replication([&server], "", ""));
+    let gauge = || {
+        let metrics = running.monitor.metrics();
+        let held = metrics.into_iter().find(|metric| metric.name == "tidegate_hostgroup_held").unwrap();
+        held.samples.into_iter().map(|sample| sample.labels).collect::<Vec<_>>()
+    };
+    running.monitor.pause(WRITERS, true).unwrap();
+    assert_eq!(gauge(), [[("hostgroup", WRITERS.to_string()), ("reason", "pause".to_owned())]]);
+    running.monitor.configure(&common::snapshot(""));
+    assert_eq!(running.table("stats_tidegate_holds").len(), 1);
+    running.monitor.pause(WRITERS, false).unwrap();
+    assert!(gauge().is_empty() && running.table("stats_tidegate_holds").is_empty());
+    running.plane.look(|told| assert!(told.held.is_empty()));
+    assert!(running.monitor.pause(WRITERS, true).unwrap_err().contains("no hostgroup"));
 }

@@ -19,7 +19,7 @@ use model::fleet::Operator;
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
 
-use crate::monitor::{Monitor, Running, lock};
+use crate::monitor::{Monitor, Running};
 
 pub(crate) use holds::{HoldGuard, Holds, Reason};
 
@@ -79,7 +79,10 @@ impl Operator for Monitor {
 
     fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
         self.ready()?;
-        self.knows(hostgroup)?;
+        // A pause may outlive its hostgroup, and ends all the same.
+        if is_paused {
+            self.knows(hostgroup)?;
+        }
         let is_new = match is_paused {
             true => self.hold(hostgroup, Reason::Pause),
             false => self.release(hostgroup, Reason::Pause),
@@ -143,29 +146,5 @@ impl Monitor {
             by: "operator",
             why: "an operator's order".to_owned(),
         }]);
-    }
-
-    /// Holds a hostgroup for a reason; false when it is held for it already.
-    pub(crate) fn hold(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
-        self.change_hold(hostgroup, |holds| holds.add(hostgroup, reason))
-    }
-
-    /// Takes the reason away; false when it was not held for it.
-    pub(crate) fn release(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
-        self.change_hold(hostgroup, |holds| holds.remove(hostgroup, reason))
-    }
-
-    /// The data plane is told under the lock, so that the last word is the last change.
-    fn change_hold(&self, hostgroup: HostgroupId, change: impl FnOnce(&mut Holds) -> bool) -> bool {
-        let mut holds = lock(&self.holds);
-        let before = holds.is_held(hostgroup);
-        let is_new = change(&mut holds);
-        let now = holds.is_held(hostgroup);
-        if before != now
-            && let Some(running) = self.running()
-        {
-            running.fleet.hold(hostgroup, now);
-        }
-        is_new
     }
 }

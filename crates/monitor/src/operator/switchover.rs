@@ -170,7 +170,7 @@ impl Switchover {
         let patience = self.deadline.saturating_duration_since(Instant::now()) / 2;
         let until = Instant::now() + patience;
         loop {
-            let hold = HoldGuard::new(&self.monitor, self.plan.writer)?;
+            let hold = HoldGuard::new(&self.monitor, &[self.plan.writer])?;
             self.note("sessions wait");
             self.quiet(running, patience).await?;
             if self.is_near().await? || Instant::now() >= until {
