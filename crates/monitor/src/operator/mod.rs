@@ -3,13 +3,16 @@
 //! The asker's thread waits; the work is done on the monitor's. INVARIANT: a hostgroup that work holds is let go on every
 //! path, also when the work panics or the monitor stops.
 
+mod claim;
 mod control;
 mod galera;
+mod gate;
 mod group;
 mod holds;
 mod plan;
 mod replication;
 mod switchover;
+mod undo;
 
 use std::future::Future;
 use std::sync::{Arc, mpsc};
@@ -21,6 +24,7 @@ use topology::{Event, EventKind, Order};
 
 use crate::monitor::{Monitor, Running};
 
+pub(crate) use claim::Claims;
 pub(crate) use holds::{HoldGuard, Holds, Reason};
 
 const NOT_RUNNING: &str = "the monitor is not running";
@@ -135,16 +139,21 @@ impl Monitor {
         let snapshot = self.snapshot();
         let group = snapshot.roles.iter().find(|group| group.hostgroups().any(|id| id == hostgroup));
         let (from, to) = if is_paused { ("in use", "paused") } else { ("paused", "in use") };
-        self.note(vec![Event {
+        let order = self.order_event(group.map(|group| group.writer), from, to);
+        self.note(vec![Event { seen: format!("hostgroup {hostgroup}"), ..order }]);
+    }
+
+    fn order_event(&self, cluster: Option<HostgroupId>, from: &str, to: &str) -> Event {
+        Event {
             at_ms: self.clock.now_ms(),
-            cluster: group.map(|group| group.writer),
+            cluster,
             server: None,
             kind: EventKind::Order,
             from: from.to_owned(),
             to: to.to_owned(),
-            seen: format!("hostgroup {hostgroup}"),
+            seen: String::new(),
             by: "operator",
             why: "an operator's order".to_owned(),
-        }]);
+        }
     }
 }
