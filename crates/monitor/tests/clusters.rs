@@ -54,7 +54,7 @@ fn galera() {
     });
 
     // By preference, and back when the preferred one cannot.
-    println!("{}", running.monitor.switchover(WRITERS, &addr(galera.server(1)), None).unwrap());
+    println!("{}", running.monitor.switchover(WRITERS, &addr(galera.server(1)), None).unwrap().text);
     running.wait_writer(galera.server(1));
     running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true), (WRITERS, false)]));
     galera.nodes[1].desync(true).unwrap();
@@ -145,7 +145,7 @@ fn group_replication() {
     let grants = "SELECT COUNT(*) FROM mysql.global_grants WHERE USER='monitor' AND PRIV='GROUP_REPLICATION_ADMIN'";
     let granted = || (group.members[other].scalar(grants).ok().flatten().as_deref() == Some("1")).then_some(());
     wait::until("the grant", Duration::from_secs(20), granted).unwrap();
-    println!("{}", running.monitor.switchover(WRITERS, &to, None).unwrap());
+    println!("{}", running.monitor.switchover(WRITERS, &to, None).unwrap().text);
     running.wait_writer(&group.members[other]);
     running.plane.look(|told| assert!(told.held.is_empty()));
 

@@ -10,7 +10,7 @@ use common::{Running, WRITERS, addr, replication};
 use lab::replication::Replication;
 use lab::{Flavor, Options, Server};
 use model::ServerAddr;
-use model::fleet::{Bound, HostgroupLoad, Operator, RoleKeeper};
+use model::fleet::{Bound, HostgroupLoad, Operator, RoleKeeper, Told};
 use model::stats::StatsSource;
 
 const MANAGED: &str = "switchover_manages_read_only=true, switchover_timeout_ms=5000";
@@ -58,6 +58,10 @@ impl Cluster {
     }
 
     fn switch(&self, timeout_ms: Option<u64>) -> Result<String, String> {
+        self.ordered(timeout_ms).map(|told| told.text)
+    }
+
+    fn ordered(&self, timeout_ms: Option<u64>) -> Result<Told, String> {
         self.running.monitor.switchover(WRITERS, &self.replica(), timeout_ms)
     }
 
@@ -88,9 +92,14 @@ fn it_is_done(flavor: Flavor) {
     let cluster = Cluster::start(flavor, both, MANAGED);
     cluster.servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
     cluster.servers.primary.sql("INSERT INTO test.t VALUES (7)").unwrap();
-    let answer = cluster.switch(None).unwrap();
-    println!("{answer}");
+    let told = cluster.ordered(None).unwrap();
+    println!("{}", told.text);
     cluster.running.wait_writer(&cluster.servers.replicas[0]);
+    // The old writer follows nobody, and the other replica still the old one.
+    let new = cluster.replica();
+    let strays = [&cluster.servers.primary, &cluster.servers.replicas[1]].map(|server| format!("{} is no replica of {new}", addr(server)));
+    assert_eq!(told.warnings, strays);
+    assert!(told.text.contains(&strays.join(", ")), "{}", told.text);
     cluster.assert_let_go();
     assert!(is_read_only(&cluster.servers.primary) && !is_read_only(&cluster.servers.replicas[0]));
     assert_eq!(cluster.servers.replicas[0].scalar("SELECT id FROM test.t").unwrap().as_deref(), Some("7"));
@@ -416,7 +425,7 @@ fn hostgroups_that_share_the_writer_are_held_together() {
         let refused = switch(also).unwrap_err();
         assert!(refused.contains("a switchover of hostgroup 10 is under way, which has"), "{refused}");
         running.plane.change(|told| told.load = HostgroupLoad::default());
-        let answer = asked.join().unwrap().unwrap();
+        let answer = asked.join().unwrap().unwrap().text;
         assert!(answer.contains("writes in hostgroups 10, 30"), "{answer}");
     });
     running.plane.look(|told| {

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use model::fleet::Operator;
+use model::fleet::{Operator, Told};
 use model::{HostgroupId, ServerAddr};
 
-use super::{Answer, Command, done, open, refuse};
+use super::{Answer, Command, open, refuse};
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine};
 use crate::reply::Reply;
@@ -44,14 +44,14 @@ enum Order {
 }
 
 impl Order {
-    fn carry_out(&self, operator: &dyn Operator) -> Result<String, String> {
+    fn carry_out(&self, operator: &dyn Operator) -> Result<Told, String> {
         match self {
             Self::Switchover { hostgroup, to, timeout_ms } => operator.switchover(*hostgroup, to, *timeout_ms),
-            Self::Failback(hostgroup) => operator.failback(*hostgroup),
-            Self::Pause(hostgroup) => operator.pause(*hostgroup, true),
-            Self::Resume(hostgroup) => operator.pause(*hostgroup, false),
-            Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms),
-            Self::Undrain(server) => operator.undrain(server),
+            Self::Failback(hostgroup) => operator.failback(*hostgroup).map(Told::from),
+            Self::Pause(hostgroup) => operator.pause(*hostgroup, true).map(Told::from),
+            Self::Resume(hostgroup) => operator.pause(*hostgroup, false).map(Told::from),
+            Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms).map(Told::from),
+            Self::Undrain(server) => operator.undrain(server).map(Told::from),
         }
     }
 }
@@ -71,8 +71,8 @@ fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 fn answer(operator: &Arc<dyn Operator>, order: &Order) -> Reply {
     match order.carry_out(operator.as_ref()) {
         Ok(told) => {
-            tracing::info!("{told}");
-            done(0, told)
+            tracing::info!("{}", told.text);
+            Reply::Ok { affected: 0, insert_id: 0, info: told.text, warnings: told.warnings }
         }
         Err(reason) => {
             tracing::warn!("{order:?} was not carried out: {reason}");

@@ -18,7 +18,7 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::Operator;
+use model::fleet::{Operator, Told};
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
 
@@ -37,10 +37,11 @@ impl Monitor {
     }
 
     /// Has work done on the monitor's thread, and waits for it.
-    fn have_done<W, F>(&self, work: W) -> Result<String, String>
+    fn have_done<W, F, T>(&self, work: W) -> Result<T, String>
     where
         W: FnOnce(Arc<Monitor>, Running) -> F,
-        F: Future<Output = Result<String, String>> + Send + 'static,
+        F: Future<Output = Result<T, String>> + Send + 'static,
+        T: Send + 'static,
     {
         let running = self.ready()?;
         let me = self.me().ok_or(NOT_RUNNING)?;
@@ -68,7 +69,7 @@ impl Monitor {
 }
 
 impl Operator for Monitor {
-    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String> {
+    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
         let limit = self.timeout(timeout_ms);
         let to = to.clone();
         self.have_done(|monitor, running| async move { switchover::run(&monitor, &running, hostgroup, to, limit).await })

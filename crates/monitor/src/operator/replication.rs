@@ -1,6 +1,7 @@
 //! Switchover of asynchronous replication: `read_only` on the old writer, the new one has everything, `read_only` off there.
 //!
-//! Who replicates from whom is not touched: with replication both ways (or none back), that is the operator's own.
+//! Who replicates from whom is not touched: with replication both ways (or none back), that is the operator's own. Who does
+//! not replicate from the new writer is named.
 //!
 //! INVARIANT: `read_only` is set only where it is as it was found, or as we set it: what somebody else sets is a fence. No server
 //! is opened while another one may write.
@@ -125,6 +126,21 @@ async fn is_replica(replica: &mut Control, source: &ServerAddr, identity: &str) 
         }
     }
     Ok(())
+}
+
+/// Servers of the cluster that do not replicate from the new writer, or do not say so, each with the reason.
+pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
+    let new = work.new.addr.clone();
+    let identity = match identity(&mut work.new).await {
+        Ok(identity) => identity,
+        Err(why) => return vec![format!("it is not known who replicates from {new}: {why}")],
+    };
+    let ask = move |mut server| {
+        let (new, identity) = (new.clone(), identity.clone());
+        async move { is_replica(&mut server, &new, &identity).await }
+    };
+    let answers = work.ask_others(&[&work.plan.old], ask).await;
+    answers.into_iter().filter_map(|(_, answer)| answer.err()).collect()
 }
 
 /// All that a server has written; empty when that is nothing.

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::fleet::{Bound, HostgroupLoad};
+use model::fleet::{Bound, HostgroupLoad, Told};
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
@@ -67,7 +67,7 @@ pub(super) async fn run(
     hostgroup: HostgroupId,
     to: ServerAddr,
     limit: Duration,
-) -> Result<String, String> {
+) -> Result<Told, String> {
     let begun = Instant::now();
     let claim = Claim::take(monitor, hostgroup)?;
     let plan = monitor.consult(|snapshot, layout| plan(snapshot, layout, hostgroup, &to))?;
@@ -95,7 +95,12 @@ pub(super) async fn run(
     drop(claim);
     work.note("sessions go on");
     work.settle(outcome)?;
-    Ok(format!("{to} writes in {}: {}", work.hostgroups(), work.steps.join("; ")))
+    let warnings = work.strays().await;
+    let mut text = format!("{to} writes in {}: {}", work.hostgroups(), work.steps.join("; "));
+    if !warnings.is_empty() {
+        text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}", warnings.join(", ")));
+    }
+    Ok(Told { text, warnings })
 }
 
 /// What ends a switchover from outside, at each of its steps.
@@ -192,6 +197,14 @@ impl Switchover {
             sum.in_transaction += load.in_transaction;
         }
         sum
+    }
+
+    /// Warnings about servers that do not replicate from the new writer. Nobody waits for it.
+    async fn strays(&mut self) -> Vec<String> {
+        match self.plan.way {
+            Way::Replication(..) => replication::strays(self).await,
+            Way::Galera | Way::Group => Vec::new(),
+        }
     }
 
     /// Asks the other servers of the cluster, and `these`, all at once.
