@@ -104,6 +104,11 @@ fn it_is_done(flavor: Flavor) {
     assert!(is_read_only(&cluster.servers.primary) && !is_read_only(&cluster.servers.replicas[0]));
     assert_eq!(cluster.servers.replicas[0].scalar("SELECT id FROM test.t").unwrap().as_deref(), Some("7"));
     assert!(cluster.switch(None).unwrap_err().contains("already"));
+    for (state, seen) in [("switched over", "is the writer"), ("not switched over", "already")] {
+        cluster.running.wait_row("stats_tidegate_events", |row| {
+            row["kind"] == "order" && row["to_state"] == state && row["port"] == new.port.to_string() && row["seen"].contains(seen)
+        });
+    }
 }
 
 #[test]

@@ -72,7 +72,11 @@ impl Operator for Monitor {
     fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
         let limit = self.timeout(timeout_ms);
         let to = to.clone();
-        self.have_done(|monitor, running| async move { switchover::run(&monitor, &running, hostgroup, to, limit).await })
+        self.have_done(|monitor, running| async move {
+            let outcome = switchover::run(&monitor, &running, hostgroup, to.clone(), limit).await;
+            monitor.note_switchover(hostgroup, to, &outcome);
+            outcome
+        })
     }
 
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {
@@ -142,6 +146,17 @@ impl Monitor {
         let (from, to) = if is_paused { ("in use", "paused") } else { ("paused", "in use") };
         let order = self.order_event(group.map(|group| group.writer), from, to);
         self.note(vec![Event { seen: format!("hostgroup {hostgroup}"), ..order }]);
+    }
+
+    /// Whatever became of it.
+    fn note_switchover(&self, hostgroup: HostgroupId, to: ServerAddr, outcome: &Result<Told, String>) {
+        let group = self.snapshot().roles.iter().any(|group| group.writer == hostgroup).then_some(hostgroup);
+        let (state, seen) = match outcome {
+            Ok(told) => ("switched over", &told.text),
+            Err(why) => ("not switched over", why),
+        };
+        let order = self.order_event(group, "", state);
+        self.note(vec![Event { server: Some(to), seen: seen.clone(), ..order }]);
     }
 
     fn order_event(&self, cluster: Option<HostgroupId>, from: &str, to: &str) -> Event {
