@@ -1,4 +1,5 @@
-//! SWITCHOVER and sessions that would not let go of the old writer: it refuses before anybody waits, and names them.
+//! SWITCHOVER and sessions that would not let go of the old writer: it refuses before anybody waits, and names them. So it does
+//! with servers that do not replicate from the new one.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -41,5 +42,9 @@ fn sessions_with_temporary_tables_or_locks_are_named_and_nobody_waits() {
     table.exec("DROP TEMPORARY TABLE t");
     lock.exec("SELECT RELEASE_LOCK('a')");
     switch().check().unwrap();
+    // The old writer follows nobody.
+    let warnings = admin.run("SHOW WARNINGS").unwrap().table().unwrap();
+    let stray = format!("{} is no replica of 127.0.0.1:{}", servers.primary.address(), replica.port());
+    assert!(warnings.len() == 1 && warnings[0][2].as_ref().is_some_and(|said| *said == stray), "{warnings:?}");
     assert_eq!(at_work.get("SELECT @@port"), replica.port().to_string());
 }

@@ -176,12 +176,27 @@ pub trait Fleet: Send + Sync {
     fn in_use(&self, server: &ServerAddr, hostgroup: Option<HostgroupId>) -> u32;
 }
 
+/// What became of an order, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Told {
+    /// What was done.
+    pub text: String,
+    /// What is to be seen to now; in the text too.
+    pub warnings: Vec<String>,
+}
+
+impl From<String> for Told {
+    fn from(text: String) -> Self {
+        Self { text, warnings: Vec::new() }
+    }
+}
+
 /// What an operator may ask of those who watch the servers. Called from the admin's threads; a call may take as long as the
 /// work does.
 pub trait Operator: Send + Sync {
     /// `SWITCHOVER HOSTGROUP`: makes `to` the writer without an error for clients, or leaves everything as it was.
-    /// `timeout_ms` None takes the setting. Answers what was done, for people.
-    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String>;
+    /// `timeout_ms` None takes the setting. Answers what was done.
+    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String>;
 
     /// `FAILBACK HOSTGROUP`: the preferred server may be writer again.
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String>;

@@ -15,7 +15,7 @@ use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
-use topology::{Check, CheckKind, Event, EventKind, Lag, ProbeError, Seen, Topology};
+use topology::{Check, CheckKind, Event, EventKind, Lag, Order, ProbeError, Seen, Topology};
 
 use crate::client::{Access, Connector};
 use crate::clock::Clock;
@@ -24,7 +24,7 @@ use crate::dns::{DnsSettings, Moved};
 use crate::inbox::Inbox;
 use crate::lane::Checked;
 use crate::log::{CheckLog, History};
-use crate::operator::Holds;
+use crate::operator::{Claims, Holds};
 use crate::probe::{self, Found, ProbeSettings};
 
 /// Pings whose average is a server's latency.
@@ -39,6 +39,7 @@ pub struct Monitor {
     pub(crate) history: Mutex<History>,
     pub(crate) counts: Counts,
     pub(crate) holds: Mutex<Holds>,
+    pub(crate) claims: Mutex<Claims>,
     core: Mutex<Core>,
     inbox: Inbox,
     /// What checks saw and nobody has decided by yet.
@@ -144,6 +145,7 @@ impl Monitor {
             history: Mutex::default(),
             counts: Counts::default(),
             holds: Mutex::default(),
+            claims: Mutex::default(),
             core: Mutex::default(),
             inbox: Inbox::default(),
             sightings: Mutex::default(),
@@ -186,6 +188,19 @@ impl Monitor {
     /// The configuration in force.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.core().snapshot)
+    }
+
+    /// Looks at configuration and layout of one instant; `look` computes, and calls nobody.
+    pub(crate) fn consult<R>(&self, look: impl FnOnce(&Snapshot, &Layout) -> R) -> R {
+        let core = self.core();
+        look(&core.snapshot, core.topology.layout())
+    }
+
+    /// The layout that an order would lead to now; nothing is changed.
+    pub(crate) fn suppose(&self, order: &Order) -> Result<Layout, String> {
+        let mut topology = self.core().topology.clone();
+        topology.order(self.clock.now_ms(), order)?;
+        Ok(topology.layout().clone())
     }
 
     /// Changes the topology, after what checks saw before, and brings what follows to everybody concerned. On the monitor's

@@ -3,7 +3,7 @@
 use model::stats::{Metric, Reading, StatsSchema, StatsSource, StatsTable, Value, stat};
 
 use crate::log;
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, lock};
 
 /// Shared with the data plane, which has its own lines in it.
 static GLOBAL: StatsTable = StatsTable {
@@ -28,6 +28,8 @@ impl StatsSource for Monitor {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        self.counts.metrics(&self.connector.resolver.counts)
+        let mut metrics = self.counts.metrics(&self.connector.resolver.counts);
+        metrics.push(lock(&self.holds).metric());
+        metrics
     }
 }

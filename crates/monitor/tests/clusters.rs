@@ -13,11 +13,20 @@ use lab::galera::Galera;
 use lab::group::Group;
 use lab::{Options, Server, wait};
 use model::ServerAddr;
-use model::fleet::Operator;
+use model::fleet::{HostgroupLoad, Operator, RoleKeeper};
 use model::snapshot::Snapshot;
 
 /// The first server is the heaviest.
 fn cluster<'a>(table: &str, servers: impl IntoIterator<Item = &'a Server>, variables: &str) -> Arc<Snapshot> {
+    cluster_of_writers(table, servers, variables, 1)
+}
+
+fn cluster_of_writers<'a>(
+    table: &str,
+    servers: impl IntoIterator<Item = &'a Server>,
+    variables: &str,
+    max_writers: usize,
+) -> Arc<Snapshot> {
     let row = |(index, server): (usize, &Server)| {
         let (host, port, weight) = (server.host(), server.port(), if index == 0 { 1_000 } else { 1 });
         format!("{{ address=\"{host}\", port={port}, hostgroup=10, weight={weight} }}")
@@ -27,7 +36,7 @@ fn cluster<'a>(table: &str, servers: impl IntoIterator<Item = &'a Server>, varia
         "mysql_variables = {{ {variables} }}\n\
          mysql_servers = ( {} )\n\
          {table} = ( {{ writer_hostgroup=10, backup_writer_hostgroup=11, reader_hostgroup=20, offline_hostgroup=12, \
-         max_writers=1, writer_is_also_reader=0, max_transactions_behind=100 }} )",
+         max_writers={max_writers}, writer_is_also_reader=0, max_transactions_behind=100 }} )",
         rows.join(", ")
     ))
 }
@@ -45,7 +54,7 @@ fn galera() {
     });
 
     // By preference, and back when the preferred one cannot.
-    println!("{}", running.monitor.switchover(WRITERS, &addr(galera.server(1)), None).unwrap());
+    println!("{}", running.monitor.switchover(WRITERS, &addr(galera.server(1)), None).unwrap().text);
     running.wait_writer(galera.server(1));
     running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true), (WRITERS, false)]));
     galera.nodes[1].desync(true).unwrap();
@@ -70,6 +79,50 @@ fn galera() {
         .unwrap();
 }
 
+/// Refused before anybody waits, or undone as soon as it is known.
+#[test]
+fn galera_nodes_that_cannot_become_the_writer() {
+    let galera = Galera::start(2, &Options::new()).unwrap();
+    let servers = || galera.nodes.iter().map(|node| &node.server);
+    // The order has to look for itself.
+    let running = Running::start(&cluster("mysql_galera_hostgroups", servers(), "monitor_galera_healthcheck_interval=2000"));
+    running.wait_writer(galera.server(0));
+    running.plane.wait("readers", |told| online(&told.layout, READERS).len() == 1);
+    let switch = || {
+        let begun = std::time::Instant::now();
+        let outcome = running.monitor.switchover(WRITERS, &addr(galera.server(1)), Some(30_000));
+        println!("{outcome:?}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{outcome:?}");
+        outcome
+    };
+    galera.nodes[1].desync(true).unwrap();
+    let refused = switch().unwrap_err();
+    assert!(refused.contains("would not write if it were preferred") || refused.contains("is not healthy"), "{refused}");
+    galera.nodes[1].desync(false).unwrap();
+    running.plane.wait("it reads again", |told| online(&told.layout, READERS) == [addr(galera.server(1))]);
+    running.plane.look(|told| assert!(told.holds.is_empty()));
+
+    // While sessions wait.
+    running.plane.change(|told| told.load = HostgroupLoad { waiting: 0, in_use: 1, in_transaction: 0 });
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(switch);
+        running.plane.wait("the hold", |told| told.held.contains(&WRITERS));
+        galera.nodes[1].desync(true).unwrap();
+        running.plane.change(|told| told.load = HostgroupLoad::default());
+        let failed = asked.join().unwrap().unwrap_err();
+        assert!(failed.contains("not healthy"), "{failed}");
+    });
+    running.wait_writer(galera.server(0));
+    running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true), (WRITERS, false)]));
+    galera.nodes[1].desync(false).unwrap();
+
+    // Both write: there is nobody to switch from.
+    running.monitor.configure(&cluster_of_writers("mysql_galera_hostgroups", servers(), "", 2));
+    running.plane.wait("two writers", |told| online(&told.layout, WRITERS).len() == 2);
+    assert!(switch().unwrap_err().contains("is a writer of hostgroup 10 already"));
+    running.plane.look(|told| assert_eq!(told.holds.len(), 2));
+}
+
 #[test]
 fn group_replication() {
     let group = Group::start(3, &Options::new()).unwrap();
@@ -86,12 +139,13 @@ fn group_replication() {
     let refused = running.monitor.switchover(WRITERS, &to, None).unwrap_err();
     println!("{refused}");
     assert!(refused.contains("GROUP_REPLICATION_ADMIN"), "{refused}");
+    running.plane.look(|told| assert!(told.holds.is_empty()));
     running.wait_writer(&group.members[primary]);
     group.members[primary].sql("GRANT GROUP_REPLICATION_ADMIN ON *.* TO monitor@'%'").unwrap();
     let grants = "SELECT COUNT(*) FROM mysql.global_grants WHERE USER='monitor' AND PRIV='GROUP_REPLICATION_ADMIN'";
     let granted = || (group.members[other].scalar(grants).ok().flatten().as_deref() == Some("1")).then_some(());
     wait::until("the grant", Duration::from_secs(20), granted).unwrap();
-    println!("{}", running.monitor.switchover(WRITERS, &to, None).unwrap());
+    println!("{}", running.monitor.switchover(WRITERS, &to, None).unwrap().text);
     running.wait_writer(&group.members[other]);
     running.plane.look(|told| assert!(told.held.is_empty()));
 

@@ -10,7 +10,8 @@ use common::{Running, WRITERS, addr, replication};
 use lab::replication::Replication;
 use lab::{Flavor, Options, Server};
 use model::ServerAddr;
-use model::fleet::{Bound, HostgroupLoad, Operator};
+use model::fleet::{Bound, HostgroupLoad, Operator, RoleKeeper, Told};
+use model::stats::StatsSource;
 
 const MANAGED: &str = "switchover_manages_read_only=true, switchover_timeout_ms=5000";
 
@@ -57,6 +58,10 @@ impl Cluster {
     }
 
     fn switch(&self, timeout_ms: Option<u64>) -> Result<String, String> {
+        self.ordered(timeout_ms).map(|told| told.text)
+    }
+
+    fn ordered(&self, timeout_ms: Option<u64>) -> Result<Told, String> {
         self.running.monitor.switchover(WRITERS, &self.replica(), timeout_ms)
     }
 
@@ -87,13 +92,23 @@ fn it_is_done(flavor: Flavor) {
     let cluster = Cluster::start(flavor, both, MANAGED);
     cluster.servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
     cluster.servers.primary.sql("INSERT INTO test.t VALUES (7)").unwrap();
-    let answer = cluster.switch(None).unwrap();
-    println!("{answer}");
+    let told = cluster.ordered(None).unwrap();
+    println!("{}", told.text);
     cluster.running.wait_writer(&cluster.servers.replicas[0]);
+    // The old writer follows nobody, and the other replica still the old one.
+    let new = cluster.replica();
+    let strays = [&cluster.servers.primary, &cluster.servers.replicas[1]].map(|server| format!("{} is no replica of {new}", addr(server)));
+    assert_eq!(told.warnings, strays);
+    assert!(told.text.contains(&strays.join(", ")), "{}", told.text);
     cluster.assert_let_go();
     assert!(is_read_only(&cluster.servers.primary) && !is_read_only(&cluster.servers.replicas[0]));
     assert_eq!(cluster.servers.replicas[0].scalar("SELECT id FROM test.t").unwrap().as_deref(), Some("7"));
     assert!(cluster.switch(None).unwrap_err().contains("already"));
+    for (state, seen) in [("switched over", "is the writer"), ("not switched over", "already")] {
+        cluster.running.wait_row("stats_tidegate_events", |row| {
+            row["kind"] == "order" && row["to_state"] == state && row["port"] == new.port.to_string() && row["seen"].contains(seen)
+        });
+    }
 }
 
 #[test]
@@ -181,7 +196,7 @@ fn a_replica_that_stays_behind(flavor: Flavor) {
         cluster.servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
     })
     .unwrap_err();
-    assert!(answer.contains("everything is as it was") && answer.contains("undone: OldClosed"), "{answer}");
+    assert!(answer.contains("everything is as it was") && answer.contains("may write again"), "{answer}");
     assert!(cluster.breaths() > 0);
     cluster.assert_as_before();
     cluster.servers.primary.sql("INSERT INTO test.t VALUES (1)").unwrap();
@@ -197,14 +212,25 @@ fn a_replica_that_stays_behind_mysql() {
     a_replica_that_stays_behind(Flavor::Mysql);
 }
 
-/// Every step was taken, and the new writer is not to be used in the end.
+/// Every step was taken, and the new writer is taken out of the configuration before it is believed.
 fn everything_is_undone(flavor: Flavor) {
     let cluster = Cluster::start(flavor, both, MANAGED);
-    let answer = meanwhile(&cluster, 1_500, || {
-        let _ = cluster.running.monitor.drain(&cluster.replica(), Some(0));
-    })
-    .unwrap_err();
-    assert!(answer.contains("everything is as it was") && answer.contains("undone: NewOpened"), "{answer}");
+    let without = replication([&cluster.servers.primary, &cluster.servers.replicas[1]], MANAGED, "");
+    let mut root = cluster.servers.replicas[0].root().unwrap();
+    let (monitor, replica) = (cluster.running.monitor.clone(), cluster.replica());
+    let mut is_loaded = false;
+    cluster.running.plane.on_look(move |server| {
+        let mut is_open = || root.scalar("SELECT @@global.read_only").unwrap().as_deref() == Some("0");
+        if !is_loaded && *server == replica && is_open() {
+            is_loaded = true;
+            monitor.configure(&without);
+        }
+    });
+    let begun = Instant::now();
+    let answer = cluster.switch(Some(20_000)).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(10), "{answer}");
+    assert!(answer.contains("no server of the cluster") && answer.contains("everything is as it was"), "{answer}");
+    assert!(answer.contains("is read-only again") && answer.contains("may write again"), "{answer}");
     cluster.assert_let_go();
     cluster.assert_as_before();
     if flavor == Flavor::Mysql {
@@ -321,6 +347,7 @@ fn a_pause_outlives_a_switchover() {
     assert!(monitor.pause(WRITERS, true).unwrap_err().contains("already"));
     cluster.switch(None).unwrap();
     cluster.running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true)], "still paused"));
+    cluster.running.wait_row("stats_tidegate_holds", |row| row["hostgroup"] == WRITERS.to_string() && row["reason"] == "pause");
     monitor.pause(WRITERS, false).unwrap();
     for (from, to) in [("in use", "paused"), ("paused", "in use")] {
         let is_told = |row: &std::collections::BTreeMap<&'static str, String>| {
@@ -347,10 +374,246 @@ fn a_drain_ends_when_nothing_runs() {
         asked.join().unwrap().unwrap();
     });
     running.monitor.undrain(&replica).unwrap();
+    assert!(running.monitor.undrain(&replica).unwrap_err().contains("is not drained"));
     running.plane.wait("it reads again", reads);
     for to in ["drained", "undrained"] {
         running.wait_row("stats_tidegate_events", |row| {
             row["kind"] == "order" && row["to_state"] == to && row["port"] == replica.port.to_string()
         });
     }
+}
+
+/// Its hostgroup may be gone by then.
+#[test]
+fn a_pause_can_always_be_ended() {
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    let running = Running::start(&replication([&server], "", ""));
+    let gauge = || {
+        let metrics = running.monitor.metrics();
+        let held = metrics.into_iter().find(|metric| metric.name == "tidegate_hostgroup_held").unwrap();
+        held.samples.into_iter().map(|sample| sample.labels).collect::<Vec<_>>()
+    };
+    running.monitor.pause(WRITERS, true).unwrap();
+    assert_eq!(gauge(), [[("hostgroup", WRITERS.to_string()), ("reason", "pause".to_owned())]]);
+    running.monitor.configure(&common::snapshot(""));
+    assert_eq!(running.table("stats_tidegate_holds").len(), 1);
+    running.monitor.pause(WRITERS, false).unwrap();
+    assert!(gauge().is_empty() && running.table("stats_tidegate_holds").is_empty());
+    running.plane.look(|told| assert!(told.held.is_empty()));
+    assert!(running.monitor.pause(WRITERS, true).unwrap_err().contains("no hostgroup"));
+}
+
+/// Two clusters of the same servers.
+#[test]
+fn hostgroups_that_share_the_writer_are_held_together() {
+    let servers = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
+    let [primary, replica] = [&servers.primary, &servers.replicas[0]];
+    [primary, replica].into_iter().for_each(allow);
+    let row = |server: &Server, id| format!("{{ address=\"{}\", port={}, hostgroup={id} }}", server.host(), server.port());
+    let running = Running::start(&common::snapshot(&format!(
+        "mysql_variables = {{ {MANAGED} }}\n\
+         mysql_servers = ( {}, {}, {}, {} )\n\
+         mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20 }}, {{ writer_hostgroup=30, reader_hostgroup=40 }} )",
+        row(primary, 20),
+        row(replica, 20),
+        row(primary, 40),
+        row(replica, 40)
+    )));
+    running.wait_writer(primary);
+    let also = model::HostgroupId(30);
+    running.plane.wait("the other writer", |told| common::online(&told.layout, also) == [addr(primary)]);
+    running.plane.change(|told| told.load = HostgroupLoad { waiting: 0, in_use: 1, in_transaction: 0 });
+    let switch = |id| running.monitor.switchover(id, &addr(replica), Some(10_000));
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| switch(WRITERS));
+        running.plane.wait("both holds", |told| [WRITERS, also].iter().all(|id| told.held.contains(id)));
+        let refused = switch(also).unwrap_err();
+        assert!(refused.contains("a switchover of hostgroup 10 is under way, which has"), "{refused}");
+        running.plane.change(|told| told.load = HostgroupLoad::default());
+        let answer = asked.join().unwrap().unwrap().text;
+        assert!(answer.contains("writes in hostgroups 10, 30"), "{answer}");
+    });
+    running.plane.look(|told| {
+        assert!(told.held.is_empty());
+        assert_eq!([WRITERS, also].map(|id| common::online(&told.layout, id)), [[addr(replica)], [addr(replica)]]);
+    });
+}
+
+/// A LOAD takes the new writer away while sessions wait.
+#[test]
+fn nobody_waits_for_a_target_that_is_gone() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    cluster.running.plane.change(|told| told.load = HostgroupLoad { waiting: 0, in_use: 1, in_transaction: 0 });
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.switch(Some(60_000)));
+        cluster.running.plane.wait("the hold", |told| told.held.contains(&WRITERS));
+        cluster.running.monitor.configure(&replication([&cluster.servers.primary], MANAGED, ""));
+        let since = Instant::now();
+        let answer = asked.join().unwrap().unwrap_err();
+        assert!(since.elapsed() < Duration::from_secs(5) && answer.contains("no server of the cluster"), "{answer}");
+    });
+    cluster.assert_let_go();
+    cluster.assert_as_before();
+}
+
+/// What was sent to a server from now on is kept.
+fn record(server: &Server) {
+    for sql in ["SET GLOBAL log_output='TABLE'", "SET GLOBAL general_log=1"] {
+        server.sql(sql).unwrap();
+    }
+}
+
+/// How often `read_only` was set there.
+fn times_set(server: &Server) -> String {
+    let sql = "SELECT COUNT(*) FROM mysql.general_log WHERE argument REGEXP '^SET GLOBAL (super_)?read_only ?= ?[01]$'";
+    server.scalar(sql).unwrap().unwrap()
+}
+
+fn checks_write_nothing(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, both, MANAGED);
+    let servers = [&cluster.servers.primary, &cluster.servers.replicas[0]];
+    servers.iter().for_each(|server| record(server));
+    cluster.running.plane.change(|told| told.bound = vec![Bound { session: 1, why: "temporary_table".to_owned() }]);
+    let answer = cluster.switch(None).unwrap_err();
+    assert!(answer.contains("session 1"), "{answer}");
+    assert_eq!(servers.map(times_set), ["0", "0"]);
+    cluster.assert_as_before();
+}
+
+#[test]
+fn checks_write_nothing_mariadb() {
+    checks_write_nothing(Flavor::Mariadb);
+}
+
+#[test]
+fn checks_write_nothing_mysql() {
+    checks_write_nothing(Flavor::Mysql);
+}
+
+/// A second one is refused before it touches anything.
+#[test]
+fn one_at_a_time() {
+    let cluster = Cluster::start(Flavor::Mariadb, |servers| vec![&servers.primary, &servers.replicas[0], &servers.replicas[1]], MANAGED);
+    record(&cluster.servers.primary);
+    meanwhile(&cluster, 20_000, || {
+        let other = addr(&cluster.servers.replicas[1]);
+        let refused = cluster.running.monitor.switchover(WRITERS, &other, None).unwrap_err();
+        assert!(refused.contains("a switchover of hostgroup 10 is under way"), "{refused}");
+        assert_eq!(times_set(&cluster.servers.primary), "0");
+    })
+    .unwrap();
+    assert!(is_read_only(&cluster.servers.primary) && is_read_only(&cluster.servers.replicas[1]));
+    assert!(!is_read_only(&cluster.servers.replicas[0]));
+}
+
+/// Another proxy has begun one.
+fn so_it_is_over_two_proxies(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, both, MANAGED);
+    let mut other = cluster.servers.primary.root().unwrap();
+    other.query("DO GET_LOCK('tidegate.switchover', 1)").unwrap();
+    let refused = cluster.switch(None).unwrap_err();
+    assert!(refused.contains("of another proxy"), "{refused}");
+    assert_eq!(cluster.breaths(), 0);
+    drop(other);
+    cluster.switch(None).unwrap();
+}
+
+#[test]
+fn so_it_is_over_two_proxies_mariadb() {
+    so_it_is_over_two_proxies(Flavor::Mariadb);
+}
+
+#[test]
+fn so_it_is_over_two_proxies_mysql() {
+    so_it_is_over_two_proxies(Flavor::Mysql);
+}
+
+/// Ordered within milliseconds, to different servers.
+#[test]
+fn two_at_once_leave_one_writer() {
+    let servers = Replication::start(Flavor::Mariadb, 2, &Options::new()).unwrap();
+    let all = [&servers.primary, &servers.replicas[0], &servers.replicas[1]];
+    all.iter().for_each(|server| allow(server));
+    for later_ms in [0, 1, 2, 3, 4, 5, 6, 10] {
+        let running = Running::start(&replication(all, MANAGED, ""));
+        running.wait_writer(&servers.primary);
+        std::thread::scope(|scope| {
+            let asked = servers.replicas.iter().zip([0, later_ms]).map(|(replica, wait_ms)| {
+                let running = &running;
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(wait_ms));
+                    running.monitor.switchover(WRITERS, &addr(replica), Some(3_000))
+                })
+            });
+            let asked: Vec<_> = asked.collect();
+            for asked in asked {
+                println!("{later_ms}: {:?}", asked.join().unwrap());
+            }
+        });
+        let writable = all.iter().filter(|server| !is_read_only(server)).count();
+        assert_eq!(writable, 1, "{later_ms} ms");
+        for (server, is_read_only) in all.into_iter().zip([false, true, true]) {
+            lab::replication::set_read_only(server, is_read_only).unwrap();
+        }
+    }
+}
+
+/// Somebody makes the writer read-only while sessions wait.
+fn a_fence_is_not_undone(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, both, MANAGED);
+    let answer = meanwhile(&cluster, 5_000, || lab::replication::set_read_only(&cluster.servers.primary, true).unwrap()).unwrap_err();
+    assert!(answer.contains("read-only") && answer.contains("nothing had been changed"), "{answer}");
+    assert!(is_read_only(&cluster.servers.primary) && is_read_only(&cluster.servers.replicas[0]));
+    cluster.assert_let_go();
+}
+
+#[test]
+fn a_fence_is_not_undone_mariadb() {
+    a_fence_is_not_undone(Flavor::Mariadb);
+}
+
+#[test]
+fn a_fence_is_not_undone_mysql() {
+    a_fence_is_not_undone(Flavor::Mysql);
+}
+
+/// Somebody makes a third server writable while the old writer is closed already, and the new one is behind.
+fn nobody_is_opened_beside_another_writer(flavor: Flavor) {
+    let cluster = Cluster::start(flavor, both, MANAGED);
+    let [primary, other] = [&cluster.servers.primary, &cluster.servers.replicas[1]];
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            meanwhile(&cluster, 3_000, || {
+                apply(&cluster.servers.replicas[0], false);
+                primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+            })
+        });
+        lab::wait::until("the old writer is closed", common::LIMIT, || is_read_only(primary).then_some(())).unwrap();
+        lab::replication::set_read_only(other, false).unwrap();
+        let answer = asked.join().unwrap().unwrap_err();
+        assert!(answer.contains("NOT EVERYTHING COULD BE UNDONE") && answer.contains(&addr(other).to_string()), "{answer}");
+    });
+    assert!(is_read_only(primary) && is_read_only(&cluster.servers.replicas[0]) && !is_read_only(other));
+}
+
+/// Somebody has made a third server writable, which is no writer for that.
+#[test]
+fn nobody_waits_beside_another_writer() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    let other = &cluster.servers.replicas[1];
+    lab::replication::set_read_only(other, false).unwrap();
+    let answer = cluster.switch(None).unwrap_err();
+    assert!(answer.contains(&format!("{} is writable", addr(other))) || answer.contains("has 2 writers"), "{answer}");
+    assert_eq!(cluster.breaths(), 0);
+    assert!(!is_read_only(&cluster.servers.primary) && is_read_only(&cluster.servers.replicas[0]));
+}
+
+#[test]
+fn nobody_is_opened_beside_another_writer_mariadb() {
+    nobody_is_opened_beside_another_writer(Flavor::Mariadb);
+}
+
+#[test]
+fn nobody_is_opened_beside_another_writer_mysql() {
+    nobody_is_opened_beside_another_writer(Flavor::Mysql);
 }

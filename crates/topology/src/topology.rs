@@ -254,10 +254,13 @@ impl Topology {
         if !self.known.facts.contains_key(server) {
             return Err(format!("{server} is no server of any hostgroup"));
         }
-        match is_drained {
+        let is_new = match is_drained {
             true => self.known.drained.insert(server.clone()),
             false => self.known.drained.remove(server),
         };
+        if !is_new && !is_drained {
+            return Err(format!("{server} is not drained"));
+        }
         let to = if is_drained { "drained" } else { "undrained" };
         self.tell(server, EventKind::Order, ("", to), "", Cause::Operator, "an operator's order");
         self.decide_about(server, Cause::Operator);

@@ -236,6 +236,7 @@ fn a_drained_writer_stays_until_its_work_is_done() {
     fleet.pass(10_000);
     assert_eq!(fleet.layout(), "100: 22; 101: 23 233; 102: 23 233");
     assert!(order(&mut fleet, &Order::Drain { server: addr("nobody"), is_drained: true }).is_err());
+    assert!(order(&mut fleet, &Order::Drain { server: addr("22"), is_drained: false }).unwrap_err().contains("not drained"));
 }
 
 #[test]

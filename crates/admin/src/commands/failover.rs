@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use model::fleet::Operator;
+use model::fleet::{Operator, Told};
 use model::{HostgroupId, ServerAddr};
 
-use super::{Answer, Command, done, open, refuse};
+use super::{Answer, Command, open, refuse};
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine};
 use crate::reply::Reply;
@@ -44,14 +44,14 @@ enum Order {
 }
 
 impl Order {
-    fn carry_out(&self, operator: &dyn Operator) -> Result<String, String> {
+    fn carry_out(&self, operator: &dyn Operator) -> Result<Told, String> {
         match self {
             Self::Switchover { hostgroup, to, timeout_ms } => operator.switchover(*hostgroup, to, *timeout_ms),
-            Self::Failback(hostgroup) => operator.failback(*hostgroup),
-            Self::Pause(hostgroup) => operator.pause(*hostgroup, true),
-            Self::Resume(hostgroup) => operator.pause(*hostgroup, false),
-            Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms),
-            Self::Undrain(server) => operator.undrain(server),
+            Self::Failback(hostgroup) => operator.failback(*hostgroup).map(Told::from),
+            Self::Pause(hostgroup) => operator.pause(*hostgroup, true).map(Told::from),
+            Self::Resume(hostgroup) => operator.pause(*hostgroup, false).map(Told::from),
+            Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms).map(Told::from),
+            Self::Undrain(server) => operator.undrain(server).map(Told::from),
         }
     }
 }
@@ -64,18 +64,19 @@ fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let Some(operator) = engine.operator.clone() else {
         return refuse("nobody watches the servers here: orders about roles need the monitor (mysql-monitor_enabled)");
     };
-    tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
-    engine.later(Box::new(move || answer(&operator, &order)))
+    let text = ask.statement.text.to_string();
+    tracing::info!("{}@{}: {text}", ask.session.user, ask.session.peer);
+    engine.later(Box::new(move || answer(&operator, &order, &text)))
 }
 
-fn answer(operator: &Arc<dyn Operator>, order: &Order) -> Reply {
+fn answer(operator: &Arc<dyn Operator>, order: &Order, text: &str) -> Reply {
     match order.carry_out(operator.as_ref()) {
         Ok(told) => {
-            tracing::info!("{told}");
-            done(0, told)
+            tracing::info!("{}", told.text);
+            Reply::Ok { affected: 0, insert_id: 0, info: told.text, warnings: told.warnings }
         }
         Err(reason) => {
-            tracing::warn!("{order:?} was not carried out: {reason}");
+            tracing::warn!("{text} was not carried out: {reason}");
             Reply::refused(reason)
         }
     }
@@ -105,7 +106,11 @@ fn parse(statement: &Statement) -> Result<Order, String> {
     match () {
         () if statement.has(0, "SWITCHOVER HOSTGROUP * TO *") => {
             let (to, next) = server(4)?;
-            Ok(Order::Switchover { hostgroup: hostgroup()?, to, timeout_ms: timeout(next)? })
+            let timeout_ms = timeout(next)?;
+            if timeout_ms == Some(0) {
+                return Err(wrong("'0' ms is no time for a switchover".to_owned()));
+            }
+            Ok(Order::Switchover { hostgroup: hostgroup()?, to, timeout_ms })
         }
         () if statement.has(0, "FAILBACK HOSTGROUP *") => of_hostgroup(Order::Failback),
         () if statement.has(0, "PAUSE HOSTGROUP *") => of_hostgroup(Order::Pause),
@@ -182,6 +187,7 @@ mod tests {
             ("SWITCHOVER HOSTGROUP 1", "is not understood"),
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:x'", "'db2:x' is no host:port"),
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT soon", "'soon' is no number"),
+            ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT 0", "no time for a switchover"),
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' QUICKLY", "'QUICKLY' is not understood"),
             ("PAUSE HOSTGROUP 1 NOW", "'NOW' is not understood"),
             ("PAUSE", "is not understood"),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use admin::{Precedence, Reply, Role, SessionInfo, bootstrap};
-use model::fleet::Operator;
+use model::fleet::{Operator, Told};
 use model::{HostgroupId, ServerAddr};
 
 use crate::bed::{Bed, FILE, options};
@@ -23,8 +23,9 @@ impl Hands {
 }
 
 impl Operator for Hands {
-    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String> {
-        self.note(format!("switchover {hostgroup} to {to} in {timeout_ms:?}"))
+    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
+        let text = self.note(format!("switchover {hostgroup} to {to} in {timeout_ms:?}"))?;
+        Ok(Told { text, warnings: vec!["db3 is no replica of db2".to_owned()] })
     }
 
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {
@@ -57,13 +58,16 @@ fn bed() -> (Bed, Arc<Hands>, mpsc::Sender<()>) {
 fn orders_reach_the_operator_and_its_answer_the_administrator() {
     let (bed, hands, _end) = bed();
     assert_eq!(bed.ok("SWITCHOVER HOSTGROUP 1 TO 'db2:3306' TIMEOUT 500"), "switchover 1 to db2:3306 in Some(500)");
+    let warned = |warnings: &[String]| warnings == ["db3 is no replica of db2"];
+    let reply = bed.reply(Role::Admin, "SWITCHOVER HOSTGROUP 1 TO 'db2:3306'");
+    assert!(matches!(&reply, Reply::Ok { warnings, .. } if warned(warnings)), "SHOW WARNINGS lists them: {reply:?}");
     bed.ok("PAUSE HOSTGROUP 1");
     bed.ok("RESUME HOSTGROUP 1");
     bed.ok("UNDRAIN SERVER 'db2:3306'");
     assert_eq!(bed.refused("FAILBACK HOSTGROUP 1"), "1 has nowhere to go back to");
     assert!(bed.refused("SWITCHOVER HOSTGROUP 1").contains("the command is: SWITCHOVER HOSTGROUP n TO"));
     let told = hands.told.lock().unwrap().clone();
-    assert_eq!(told[1..], ["pause 1 true", "pause 1 false", "undrain db2:3306"]);
+    assert_eq!(told[2..], ["pause 1 true", "pause 1 false", "undrain db2:3306"]);
 }
 
 #[test]

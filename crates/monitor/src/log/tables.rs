@@ -1,6 +1,6 @@
 //! The tables: each one's description and its rows stand together.
 //!
-//! Names and columns are ProxySQL's (interface 1.6), but for `stats_tidegate_events`.
+//! Names and columns are ProxySQL's (interface 1.6), but for `stats_tidegate_events` and `stats_tidegate_holds`.
 
 use model::ServerAddr;
 use model::snapshot::RoleKind;
@@ -231,6 +231,17 @@ static TABLES: &[Table] = &[
             help: "Changes of roles, statuses and members: what was seen, by whom, what was decided and why; oldest first",
         },
         rows: events,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_holds",
+            columns: &[stat("hostgroup", "INT"), stat("reason", "VARCHAR"), stat("since_ms", "INTEGER")],
+            primary_key: &["hostgroup", "reason"],
+            has_reset: false,
+            help: "Hostgroups in which nothing new begins: reason (pause, switchover), and since when (Unix ms)",
+        },
+        rows: |monitor| lock(&monitor.holds).rows(),
     },
 ];
 

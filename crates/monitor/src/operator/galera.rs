@@ -1,13 +1,31 @@
 //! Switchover of a Galera cluster: every node can write, so it is a matter of preference alone.
 
+use std::time::Duration;
+
 use topology::CheckKind;
 
-use super::switchover::{Done, Switchover};
+use super::LOOK_AGAIN;
+use super::switchover::Switchover;
+use super::undo::Done;
 
-/// Both are nodes that answer.
+/// What a node says against itself holds at once, what it says for itself takes a second look.
+const LOOKS: u32 = 3;
+/// A node that is preferred writes at once, or not at all.
+const CHOICE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Both are nodes that answer, and the new one would write if it were preferred.
 pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
-    work.old.look(CheckKind::Galera).await?;
-    work.new.look(CheckKind::Galera).await
+    let mut outcome = Ok(());
+    for _ in 0..LOOKS {
+        work.old.look(CheckKind::Galera).await?;
+        work.new.look(CheckKind::Galera).await?;
+        outcome = work.would_write();
+        if outcome.is_ok() {
+            break;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    outcome
 }
 
 /// The new one has applied what the old one has committed, and is preferred.
@@ -17,6 +35,7 @@ pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
     let new = work.plan.new.key.addr();
     work.note(format!("{new} has everything"));
     work.will(Done::Preferred);
-    work.prefer(Some(new))?;
-    work.see(CheckKind::Galera).await
+    work.prefer(Some(new.clone()))?;
+    let seen = tokio::time::timeout(CHOICE_LIMIT, work.see(CheckKind::Galera)).await;
+    seen.unwrap_or_else(|_| Err(format!("{new} is preferred, and does not write after {} ms", CHOICE_LIMIT.as_millis())))
 }

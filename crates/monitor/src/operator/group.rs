@@ -3,11 +3,12 @@
 use topology::CheckKind;
 
 use super::control::Control;
-use super::switchover::{Done, Switchover};
+use super::switchover::Switchover;
+use super::undo::Done;
 
 const SINGLE_PRIMARY: &str = "SELECT @@global.group_replication_single_primary_mode";
 
-/// A group with a single primary, of a version that can be told.
+/// A group with a single primary, of a version that can be told, and by us.
 pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
     if !work.new.version().is_mysql_since((8, 0, 13)) {
         return Err("a group elects whom it is told to only from MySQL 8.0.13 on".into());
@@ -15,6 +16,9 @@ pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
     if work.new.value(SINGLE_PRIMARY).await? != "1" {
         return Err("the group is in multi-primary mode: there is no primary to elect".into());
     }
+    // The old one is asked if this has to be undone.
+    may_elect(&mut work.old).await?;
+    may_elect(&mut work.new).await?;
     work.old.look(CheckKind::Group).await?;
     work.new.look(CheckKind::Group).await
 }
@@ -45,11 +49,21 @@ async fn uuid(server: &mut Control) -> Result<String, String> {
     server.value("SELECT @@global.server_uuid").await
 }
 
+/// Asks for what cannot be: a server says whether we may, and whether the group can elect now, before it says that this is no
+/// UUID.
+async fn may_elect(server: &mut Control) -> Result<(), String> {
+    match elect(server, "nobody").await {
+        Err(why) if !why.to_ascii_lowercase().contains("uuid is not valid") => Err(why),
+        _ => Ok(()),
+    }
+}
+
 async fn elect(server: &mut Control, uuid: &str) -> Result<(), String> {
     let sql = format!("SELECT group_replication_set_as_primary('{uuid}')");
     let needed = "the monitor's user needs GROUP_REPLICATION_ADMIN";
     server.try_ask(&sql).await.map(drop).map_err(|fault| match fault.code() {
-        Some(1044 | 1045 | 1227 | 1370 | 1123) => format!("{}: {sql}: {fault}; {needed}", server.addr),
+        Some(1044 | 1045 | 1227 | 1370) => format!("{}: {sql}: {fault}; {needed}", server.addr),
+        Some(1123) if fault.to_string().contains("GROUP_REPLICATION_ADMIN") => format!("{}: {sql}: {fault}; {needed}", server.addr),
         _ => format!("{}: {sql}: {fault}", server.addr),
     })
 }

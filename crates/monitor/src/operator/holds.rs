@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::HostgroupId;
+use model::stats::{Metric, MetricKind, Sample, Value};
 
-use crate::monitor::Monitor;
+use crate::clock::unix_us;
+use crate::monitor::{Monitor, lock};
 
 /// Why a hostgroup is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,56 +19,112 @@ pub(crate) enum Reason {
     Switchover,
 }
 
+impl Reason {
+    /// As tables and metrics name it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Switchover => "switchover",
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    held: BTreeMap<HostgroupId, Vec<Reason>>,
+    /// With the time at which each began, Unix ms.
+    held: BTreeMap<(HostgroupId, Reason), u64>,
 }
 
 impl Holds {
     /// Adds a reason; false when it is there already.
     pub(crate) fn add(&mut self, hostgroup: HostgroupId, reason: Reason) -> bool {
-        let reasons = self.held.entry(hostgroup).or_default();
-        let is_new = !reasons.contains(&reason);
+        let is_new = !self.held.contains_key(&(hostgroup, reason));
         if is_new {
-            reasons.push(reason);
+            self.held.insert((hostgroup, reason), unix_us() / 1_000);
         }
         is_new
     }
 
     /// Takes a reason away; false when it was not there.
     pub(crate) fn remove(&mut self, hostgroup: HostgroupId, reason: Reason) -> bool {
-        let Some(reasons) = self.held.get_mut(&hostgroup) else { return false };
-        let before = reasons.len();
-        reasons.retain(|other| *other != reason);
-        before != reasons.len()
+        self.held.remove(&(hostgroup, reason)).is_some()
     }
 
     /// Whether there is any reason.
     pub(crate) fn is_held(&self, hostgroup: HostgroupId) -> bool {
-        self.held.get(&hostgroup).is_some_and(|reasons| !reasons.is_empty())
+        self.held.keys().any(|(held, _)| *held == hostgroup)
+    }
+
+    /// The rows of `stats_tidegate_holds`.
+    pub(crate) fn rows(&self) -> Vec<Vec<Value>> {
+        self.held.iter().map(|((id, reason), since_ms)| vec![id.0.into(), reason.as_str().into(), (*since_ms).into()]).collect()
+    }
+
+    /// The same as a metric.
+    pub(crate) fn metric(&self) -> Metric {
+        let labels = |(id, reason): &(HostgroupId, Reason)| vec![("hostgroup", id.to_string()), ("reason", reason.as_str().to_owned())];
+        let samples = self.held.keys().map(|key| Sample { suffix: "", labels: labels(key), value: 1.0 }).collect();
+        Metric {
+            name: "tidegate_hostgroup_held",
+            help: "Hostgroups in which nothing new begins, and why",
+            kind: MetricKind::Gauge,
+            samples,
+        }
     }
 }
 
-/// Holds a hostgroup for as long as it lives.
+/// Holds hostgroups for as long as it lives.
 pub(crate) struct HoldGuard {
     monitor: Arc<Monitor>,
-    hostgroup: HostgroupId,
+    held: Vec<HostgroupId>,
 }
 
 impl HoldGuard {
-    /// Holds it; an error when a switchover holds it already.
-    pub(crate) fn new(monitor: &Arc<Monitor>, hostgroup: HostgroupId) -> Result<Self, String> {
-        match monitor.hold(hostgroup, Reason::Switchover) {
-            true => Ok(Self { monitor: Arc::clone(monitor), hostgroup }),
-            false => Err(format!("a switchover of hostgroup {hostgroup} is under way")),
+    /// Holds them all; an error when a switchover holds one already.
+    pub(crate) fn new(monitor: &Arc<Monitor>, hostgroups: &[HostgroupId]) -> Result<Self, String> {
+        let mut guard = Self { monitor: Arc::clone(monitor), held: Vec::new() };
+        for hostgroup in hostgroups {
+            if !monitor.hold(*hostgroup, Reason::Switchover) {
+                return Err(format!("a switchover of hostgroup {hostgroup} is under way"));
+            }
+            guard.held.push(*hostgroup);
         }
+        Ok(guard)
     }
 }
 
 impl Drop for HoldGuard {
     fn drop(&mut self) {
-        self.monitor.release(self.hostgroup, Reason::Switchover);
+        for hostgroup in &self.held {
+            self.monitor.release(*hostgroup, Reason::Switchover);
+        }
+    }
+}
+
+impl Monitor {
+    /// Holds a hostgroup for a reason; false when it is held for it already.
+    pub(crate) fn hold(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
+        self.change_hold(hostgroup, |holds| holds.add(hostgroup, reason))
+    }
+
+    /// Takes the reason away; false when it was not held for it.
+    pub(crate) fn release(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
+        self.change_hold(hostgroup, |holds| holds.remove(hostgroup, reason))
+    }
+
+    /// The data plane is told under the lock, so that the last word is the last change.
+    fn change_hold(&self, hostgroup: HostgroupId, change: impl FnOnce(&mut Holds) -> bool) -> bool {
+        let mut holds = lock(&self.holds);
+        let before = holds.is_held(hostgroup);
+        let is_new = change(&mut holds);
+        let now = holds.is_held(hostgroup);
+        if before != now
+            && let Some(running) = self.running()
+        {
+            running.fleet.hold(hostgroup, now);
+        }
+        is_new
     }
 }
 

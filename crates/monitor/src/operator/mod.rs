@@ -3,24 +3,28 @@
 //! The asker's thread waits; the work is done on the monitor's. INVARIANT: a hostgroup that work holds is let go on every
 //! path, also when the work panics or the monitor stops.
 
+mod claim;
 mod control;
 mod galera;
+mod gate;
 mod group;
 mod holds;
 mod plan;
 mod replication;
 mod switchover;
+mod undo;
 
 use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::Operator;
+use model::fleet::{Operator, Told};
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
 
-use crate::monitor::{Monitor, Running, lock};
+use crate::monitor::{Monitor, Running};
 
+pub(crate) use claim::Claims;
 pub(crate) use holds::{HoldGuard, Holds, Reason};
 
 const NOT_RUNNING: &str = "the monitor is not running";
@@ -33,10 +37,11 @@ impl Monitor {
     }
 
     /// Has work done on the monitor's thread, and waits for it.
-    fn have_done<W, F>(&self, work: W) -> Result<String, String>
+    fn have_done<W, F, T>(&self, work: W) -> Result<T, String>
     where
         W: FnOnce(Arc<Monitor>, Running) -> F,
-        F: Future<Output = Result<String, String>> + Send + 'static,
+        F: Future<Output = Result<T, String>> + Send + 'static,
+        T: Send + 'static,
     {
         let running = self.ready()?;
         let me = self.me().ok_or(NOT_RUNNING)?;
@@ -64,10 +69,14 @@ impl Monitor {
 }
 
 impl Operator for Monitor {
-    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String> {
+    fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
         let limit = self.timeout(timeout_ms);
         let to = to.clone();
-        self.have_done(|monitor, running| async move { switchover::run(&monitor, &running, hostgroup, to, limit).await })
+        self.have_done(|monitor, running| async move {
+            let outcome = switchover::run(&monitor, &running, hostgroup, to.clone(), limit).await;
+            monitor.note_switchover(hostgroup, to, &outcome);
+            outcome
+        })
     }
 
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {
@@ -79,7 +88,10 @@ impl Operator for Monitor {
 
     fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
         self.ready()?;
-        self.knows(hostgroup)?;
+        // A pause may outlive its hostgroup, and ends all the same.
+        if is_paused {
+            self.knows(hostgroup)?;
+        }
         let is_new = match is_paused {
             true => self.hold(hostgroup, Reason::Pause),
             false => self.release(hostgroup, Reason::Pause),
@@ -132,40 +144,32 @@ impl Monitor {
         let snapshot = self.snapshot();
         let group = snapshot.roles.iter().find(|group| group.hostgroups().any(|id| id == hostgroup));
         let (from, to) = if is_paused { ("in use", "paused") } else { ("paused", "in use") };
-        self.note(vec![Event {
+        let order = self.order_event(group.map(|group| group.writer), from, to);
+        self.note(vec![Event { seen: format!("hostgroup {hostgroup}"), ..order }]);
+    }
+
+    /// Whatever became of it.
+    fn note_switchover(&self, hostgroup: HostgroupId, to: ServerAddr, outcome: &Result<Told, String>) {
+        let group = self.snapshot().roles.iter().any(|group| group.writer == hostgroup).then_some(hostgroup);
+        let (state, seen) = match outcome {
+            Ok(told) => ("switched over", &told.text),
+            Err(why) => ("not switched over", why),
+        };
+        let order = self.order_event(group, "", state);
+        self.note(vec![Event { server: Some(to), seen: seen.clone(), ..order }]);
+    }
+
+    fn order_event(&self, cluster: Option<HostgroupId>, from: &str, to: &str) -> Event {
+        Event {
             at_ms: self.clock.now_ms(),
-            cluster: group.map(|group| group.writer),
+            cluster,
             server: None,
             kind: EventKind::Order,
             from: from.to_owned(),
             to: to.to_owned(),
-            seen: format!("hostgroup {hostgroup}"),
+            seen: String::new(),
             by: "operator",
             why: "an operator's order".to_owned(),
-        }]);
-    }
-
-    /// Holds a hostgroup for a reason; false when it is held for it already.
-    pub(crate) fn hold(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
-        self.change_hold(hostgroup, |holds| holds.add(hostgroup, reason))
-    }
-
-    /// Takes the reason away; false when it was not held for it.
-    pub(crate) fn release(&self, hostgroup: HostgroupId, reason: Reason) -> bool {
-        self.change_hold(hostgroup, |holds| holds.remove(hostgroup, reason))
-    }
-
-    /// The data plane is told under the lock, so that the last word is the last change.
-    fn change_hold(&self, hostgroup: HostgroupId, change: impl FnOnce(&mut Holds) -> bool) -> bool {
-        let mut holds = lock(&self.holds);
-        let before = holds.is_held(hostgroup);
-        let is_new = change(&mut holds);
-        let now = holds.is_held(hostgroup);
-        if before != now
-            && let Some(running) = self.running()
-        {
-            running.fleet.hold(hostgroup, now);
         }
-        is_new
     }
 }

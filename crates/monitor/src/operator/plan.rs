@@ -1,5 +1,6 @@
 //! What a switchover is to do, decided from what is known before anything is touched.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::fleet::{Layout, Placement};
@@ -38,6 +39,10 @@ pub(super) struct Plan {
     pub(super) old: Arc<Server>,
     /// Who is to write.
     pub(super) new: Arc<Server>,
+    /// The writer hostgroups that are held: this one, and those of other clusters in which the old one writes too.
+    pub(super) held: Vec<HostgroupId>,
+    /// The other servers of these clusters.
+    pub(super) others: Vec<Arc<Server>>,
 }
 
 impl Plan {
@@ -49,39 +54,125 @@ impl Plan {
             Way::Group => CheckKind::Group,
         }
     }
+
+    /// Whether it would do the same to the same servers.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let who = |plan: &Self| (plan.way, plan.old.key.addr(), plan.new.key.addr(), plan.held.clone());
+        who(self) == who(other)
+    }
 }
 
 /// The plan, or why there is none.
 pub(super) fn plan(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId, to: &ServerAddr) -> Result<Plan, String> {
-    let group = snapshot.roles.iter().find(|group| group.writer == writer);
-    let group = group.ok_or_else(|| format!("hostgroup {writer} is the writer hostgroup of no cluster"))?;
+    let group = cluster(snapshot, writer)?;
+    let way = way(group, snapshot)?;
+    let target = target(layout, group, to, |status| status == ServerStatus::Online)?;
+    let writers = writers(layout, writer);
+    let addrs: Vec<ServerAddr> = writers.iter().map(|server| server.key.addr()).collect();
+    if addrs.contains(to) {
+        let already = if addrs.len() > 1 { "a writer" } else { "the writer" };
+        return Err(format!("{to} is {already} of hostgroup {writer} already"));
+    }
+    if way == Way::Galera && group.max_writers > 1 {
+        return Err(format!(
+            "max_writers of hostgroup {writer} is {}; a switchover is from one writer to another: DRAIN the server that is not to write",
+            group.max_writers
+        ));
+    }
+    let [old] = writers.as_slice() else {
+        return Err(match writers.len() {
+            0 => format!("hostgroup {writer} has no writer to switch from; a failover is not a switchover"),
+            several => format!("hostgroup {writer} has {several} writers; a switchover is from one to another"),
+        });
+    };
+    let groups = concerned(snapshot, layout, group, &old.key.addr(), to)?;
+    let members: BTreeMap<ServerAddr, Arc<Server>> = groups
+        .iter()
+        .flat_map(|group| placements(layout, group))
+        .map(|placed| (placed.server.key.addr(), Arc::clone(&placed.server)))
+        .collect();
+    let others = members.into_iter().filter(|(addr, _)| *addr != *to && *addr != old.key.addr()).map(|(_, server)| server).collect();
+    let held = groups.iter().map(|group| group.writer).collect();
+    Ok(Plan { writer, way, old: Arc::clone(old), new: Arc::clone(&target.server), held, others })
+}
+
+/// Why the new one cannot become the writer any more, whatever is done; `plan` is being carried out.
+pub(super) fn obstacle(snapshot: &Snapshot, layout: &Layout, plan: &Plan) -> Option<String> {
+    // It is what is waited for that makes it catch up; who changes roles by hand may restart servers.
+    let is_borne = |status| match status {
+        ServerStatus::Online | ServerStatus::ShunnedReplicationLag => true,
+        ServerStatus::Shunned => matches!(plan.way, Way::Replication(_, Hand::Theirs)),
+        ServerStatus::OfflineSoft | ServerStatus::OfflineHard => false,
+    };
+    let group = cluster(snapshot, plan.writer);
+    let found = group.and_then(|group| match way(group, snapshot) {
+        Ok(Way::Replication(check, _)) if matches!(plan.way, Way::Replication(planned, _) if planned == check) => Ok(group),
+        Ok(way) if way == plan.way => Ok(group),
+        _ => Err(format!("hostgroup {} is of another kind of cluster now", plan.writer)),
+    });
+    found.and_then(|group| target(layout, group, &plan.new.key.addr(), is_borne)).err()
+}
+
+fn cluster(snapshot: &Snapshot, writer: HostgroupId) -> Result<&Arc<RoleGroup>, String> {
     if !snapshot.vars.monitor_enabled {
         return Err("mysql-monitor_enabled is false: nobody knows who writes".into());
     }
-    let way = way(group, snapshot)?;
-    let placements: Vec<&Placement> = group.hostgroups().filter_map(|id| layout.hostgroups.get(&id)).flatten().collect();
-    let of_target: Vec<&&Placement> = placements.iter().filter(|placement| placement.server.key.addr() == *to).collect();
-    if of_target.is_empty() {
-        return Err(format!("{to} is no server of the cluster with writer hostgroup {writer}"));
+    let found = snapshot.roles.iter().find(|group| group.writer == writer);
+    found.ok_or_else(|| format!("hostgroup {writer} is the writer hostgroup of no cluster"))
+}
+
+fn placements<'a>(layout: &'a Layout, group: &RoleGroup) -> impl Iterator<Item = &'a Placement> {
+    group.hostgroups().filter_map(|id| layout.hostgroups.get(&id)).flatten().collect::<Vec<_>>().into_iter()
+}
+
+/// Where the new writer serves now, with a status that will do.
+fn target<'a>(
+    layout: &'a Layout,
+    group: &RoleGroup,
+    to: &ServerAddr,
+    will_do: impl Fn(ServerStatus) -> bool,
+) -> Result<&'a Placement, String> {
+    let all: Vec<&Placement> = placements(layout, group).filter(|placement| placement.server.key.addr() == *to).collect();
+    let serves = |placement: &&&Placement| will_do(placement.status) && Some(placement.server.key.hostgroup) != group.offline;
+    match (all.iter().find(serves), all.first()) {
+        (Some(serving), _) => Ok(serving),
+        (None, Some(other)) => Err(format!("{to} is not healthy ({}: {})", other.status.as_str(), other.why)),
+        (None, None) => Err(format!("{to} is no server of the cluster with writer hostgroup {}", group.writer)),
     }
-    let serving = of_target.iter().find(|placement| {
-        placement.status == ServerStatus::Online && placement.server.key.hostgroup != group.offline.unwrap_or(HostgroupId(u32::MAX))
-    });
-    let Some(target) = serving else {
-        let why = of_target.first().map(|placement| format!("{}: {}", placement.status.as_str(), placement.why)).unwrap_or_default();
-        return Err(format!("{to} is not healthy ({why})"));
-    };
-    let writers = writers(layout, writer);
-    let old = match writers.as_slice() {
-        [one] if one.key.addr() == *to => return Err(format!("{to} is the writer of hostgroup {writer} already")),
-        [one] => Arc::clone(one),
-        [] => return Err(format!("hostgroup {writer} has no writer to switch from; a failover is not a switchover")),
-        several => several.iter().find(|server| server.key.addr() != *to).map(Arc::clone).ok_or("the writers are all the same server")?,
-    };
-    if writers.len() > 1 && way != Way::Galera {
-        return Err(format!("hostgroup {writer} has {} writers; a switchover is from one to another", writers.len()));
+}
+
+/// The cluster, and the others in which the old writer writes too: what makes it read-only, or elects another one, is felt there
+/// as well.
+fn concerned<'a>(
+    snapshot: &'a Snapshot,
+    layout: &Layout,
+    group: &'a RoleGroup,
+    old: &ServerAddr,
+    to: &ServerAddr,
+) -> Result<Vec<&'a RoleGroup>, String> {
+    let mut concerned = vec![group];
+    if group.kind == RoleKind::Galera {
+        return Ok(concerned);
     }
-    Ok(Plan { writer, way, old, new: Arc::clone(&target.server) })
+    for other in snapshot.roles.iter().filter(|other| other.writer != group.writer) {
+        let also = other.writer;
+        let writers = writers(layout, also);
+        if !writers.iter().any(|server| server.key.addr() == *old) {
+            continue;
+        }
+        let refused = |why: String| Err(format!("{old} is a writer of hostgroup {also} too: {why}"));
+        if other.kind != group.kind {
+            return refused("who writes there is decided in another way".into());
+        }
+        if writers.len() > 1 {
+            return refused(format!("that has {} writers; a switchover is from one to another", writers.len()));
+        }
+        if let Err(why) = target(layout, other, to, |status| status == ServerStatus::Online) {
+            return refused(format!("{why}, so nobody could write there"));
+        }
+        concerned.push(other);
+    }
+    Ok(concerned)
 }
 
 /// Servers that take writes.
@@ -126,6 +217,50 @@ mod tests {
         assert_eq!(plan.way, Way::Replication(ReadOnlyCheck::ReadOnly, Hand::Theirs));
         let managed = format!("mysql_variables = {{ switchover_manages_read_only=true }}\n{CLUSTER}");
         assert_eq!(planned(|_| {}, &managed, "b").unwrap().way, Way::Replication(ReadOnlyCheck::ReadOnly, Hand::Ours));
+    }
+
+    #[test]
+    fn hostgroups_that_share_the_writer_are_held_together() {
+        const SHARED: &str = "mysql_servers = ( { address=\"a\", port=1, hostgroup=10 }, { address=\"b\", port=1, hostgroup=20 },
+            { address=\"a\", port=1, hostgroup=30 }, { address=\"c\", port=1, hostgroup=40 }, { address=\"b\", port=1, hostgroup=40 } )
+            mysql_replication_hostgroups = ( { writer_hostgroup=10, reader_hostgroup=20 }, { writer_hostgroup=30, reader_hostgroup=40 } )";
+        let plan = planned(|_| {}, SHARED, "b").unwrap();
+        assert_eq!(plan.held, [HostgroupId(10), HostgroupId(30)]);
+        assert_eq!(plan.others.iter().map(|server| &*server.key.host).collect::<Vec<_>>(), ["c"]);
+        let error = planned(|_| {}, &SHARED.replace(", { address=\"b\", port=1, hostgroup=40 }", ""), "b").unwrap_err();
+        assert!(error.contains("a writer of hostgroup 30 too") && error.contains("no server of the cluster"), "{error}");
+        let apart = planned(|layout| drop(layout.hostgroups.remove(&HostgroupId(30))), SHARED, "b").unwrap();
+        assert_eq!(apart.held, [HostgroupId(10)], "it does not write there");
+    }
+
+    #[test]
+    fn with_several_writers_there_is_nobody_to_switch_from() {
+        const GALERA: &str = "mysql_servers = ( { address=\"a\", port=1, hostgroup=10 }, { address=\"b\", port=1, hostgroup=20 } )
+            mysql_galera_hostgroups = ( { writer_hostgroup=10, backup_writer_hostgroup=11, reader_hostgroup=20, offline_hostgroup=12,
+            max_writers=2, writer_is_also_reader=0, max_transactions_behind=100 } )";
+        let error = planned(|_| {}, GALERA, "b").unwrap_err();
+        assert!(error.contains("max_writers of hostgroup 10 is 2"), "{error}");
+        let both = |layout: &mut Layout| {
+            let second = layout.hostgroups[&HostgroupId(20)].clone();
+            layout.hostgroups.get_mut(&HostgroupId(10)).unwrap().extend(second);
+        };
+        assert!(planned(both, GALERA, "b").unwrap_err().contains("b:1 is a writer of hostgroup 10 already"));
+    }
+
+    #[test]
+    fn what_makes_a_target_unfit_later() {
+        let snapshot = snapshot(CLUSTER);
+        let mut layout = Layout::as_configured(&snapshot);
+        let plan = plan(&snapshot, &layout, HostgroupId(10), &addr("b")).unwrap();
+        let mut with = |status| {
+            layout.hostgroups.get_mut(&HostgroupId(20)).unwrap()[0].status = status;
+            obstacle(&snapshot, &layout, &plan)
+        };
+        assert_eq!([ServerStatus::Online, ServerStatus::ShunnedReplicationLag].map(&mut with), [None, None]);
+        assert!(with(ServerStatus::OfflineSoft).unwrap().contains("b:1 is not healthy"));
+        let other = self::snapshot(&CLUSTER.replace("writer_hostgroup=10", "writer_hostgroup=11"));
+        assert!(obstacle(&other, &layout, &plan).unwrap().contains("no cluster"));
+        assert!(obstacle(&snapshot, &Layout::default(), &plan).unwrap().contains("no server of the cluster"));
     }
 
     #[test]

@@ -1,39 +1,66 @@
 //! Switchover of asynchronous replication: `read_only` on the old writer, the new one has everything, `read_only` off there.
 //!
-//! Who replicates from whom is not touched: with replication both ways (or none back), that is the operator's own.
+//! Who replicates from whom is not touched: with replication both ways (or none back), that is the operator's own. Who does
+//! not replicate from the new writer is named.
+//!
+//! INVARIANT: `read_only` is set only where it is as it was found, or as we set it: what somebody else sets is a fence. No server
+//! is opened while another one may write.
 
 use std::time::{Duration, Instant};
 
+use model::ServerAddr;
 use model::snapshot::ReadOnlyCheck;
+use tokio::task::JoinSet;
 use topology::CheckKind;
 
 use super::LOOK_AGAIN;
 use super::control::Control;
+use super::gate::{Gate, is_still, may_set};
 use super::plan::Hand;
-use super::switchover::{Done, Switchover};
+use super::switchover::{OTHERS_LIMIT, Switchover};
+use super::undo::Done;
 use crate::client::is_on;
 
-/// What the monitor's user needs to set `read_only`.
-const NEEDED: &str = "the monitor's user needs READ_ONLY ADMIN (MariaDB), SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN (MySQL)";
+/// What both were found to be when everything was checked: they are to be so still when they are changed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gates {
+    old: Gate,
+    new: Gate,
+}
 
-/// The new one follows the old one, and is not far behind: then the hold will be short.
+/// The new one follows the old one, and is not far behind: then the hold will be short. Nothing is written.
 pub(super) async fn prepare(work: &mut Switchover, check: ReadOnlyCheck, hand: Hand) -> Result<(), String> {
     let (old, new) = (&mut work.old, &mut work.new);
+    only_one(old).await?;
     if is_read_only(old, check).await? {
         return Err(format!("{} is read-only: there is nobody to switch from", old.addr));
     }
-    if hand == Hand::Ours && !is_read_only(new, check).await? {
-        return Err(format!("{} is not read-only: it is no replica, or somebody writes there", new.addr));
-    }
     if hand == Hand::Ours {
-        // Both are so already: nothing changes, but the server says whether we may.
-        set(old, OPEN).await?;
-        set(new, "SET GLOBAL read_only=1").await?;
+        if !is_read_only(new, check).await? {
+            return Err(format!("{} is not read-only: it is no replica, or somebody writes there", new.addr));
+        }
+        work.gates = Some(Gates { old: Gate::of(old).await?, new: Gate::of(new).await? });
+        may_set(old).await?;
+        may_set(new).await?;
     }
     follows(old, new).await?;
-    let position = position(old).await?;
+    if hand == Hand::Ours {
+        let reached = work.ask_others(&[], |server| async move { Ok(server) }).await;
+        work.others = reached.into_iter().filter_map(|(_, server)| server.ok()).collect();
+        nobody_else_writes(work, check).await?;
+    }
+    let position = position(&mut work.old).await?;
     let until = Instant::now() + work.deadline.saturating_duration_since(Instant::now()) / 4;
-    reach(new, &position, until).await.map_err(|why| format!("{why}; nothing was changed"))
+    reach(&mut work.new, &position, until).await.map_err(|why| format!("{why}; nothing was changed"))
+}
+
+/// Other proxies, and clusters that have this server under another name, know nothing of our claims; the server does. It forgets
+/// when the connection ends, which may be in a moment, after the order before this one.
+async fn only_one(old: &mut Control) -> Result<(), String> {
+    match old.value("SELECT GET_LOCK('tidegate.switchover', 1)").await?.as_str() {
+        "1" => Ok(()),
+        _ => Err(format!("a switchover from {} is under way, of another proxy or under another name", old.addr)),
+    }
 }
 
 /// Whether the new one has within `limit` all that the old one has by now.
@@ -44,9 +71,10 @@ pub(super) async fn is_near(work: &mut Switchover, limit: Duration) -> Result<bo
 
 /// Everything that touches something.
 pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Hand) -> Result<(), String> {
-    match hand {
-        Hand::Ours => close_old(work).await?,
-        Hand::Theirs => wait_for_old(work, check).await?,
+    let gates = work.gates;
+    match (hand, gates) {
+        (Hand::Ours, Some(gates)) => close_old(work, gates).await?,
+        _ => wait_for_old(work, check).await?,
     }
     // Told at once, so that nobody is taken for a second writer.
     work.old.look(CheckKind::ReadOnly(check)).await?;
@@ -56,9 +84,9 @@ pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Ha
     reach(&mut work.new, &position, work.deadline).await?;
     let new = work.new.addr.clone();
     work.note(format!("{new} has everything ({position})"));
-    match hand {
-        Hand::Ours => open_new(work).await?,
-        Hand::Theirs => wait_for_new(work, check).await?,
+    match (hand, gates) {
+        (Hand::Ours, Some(gates)) => open_new(work, check, gates).await?,
+        _ => wait_for_new(work, check).await?,
     }
     work.see(CheckKind::ReadOnly(check)).await
 }
@@ -70,25 +98,49 @@ async fn is_read_only(server: &mut Control, check: ReadOnlyCheck) -> Result<bool
 
 /// The new one replicates from the old one, and both of its threads run.
 async fn follows(old: &mut Control, new: &mut Control) -> Result<(), String> {
-    let is_mariadb = new.version().is_mariadb;
-    let (sql, id, id_column) = match is_mariadb {
-        true => ("SHOW ALL SLAVES STATUS", "SELECT @@global.server_id", "master_server_id"),
-        false if new.version().is_mysql_since((8, 0, 22)) => ("SHOW REPLICA STATUS", "SELECT @@global.server_uuid", "source_uuid"),
-        false => ("SHOW SLAVE STATUS", "SELECT @@global.server_uuid", "master_uuid"),
+    let source = identity(old).await?;
+    is_replica(new, &old.addr, &source).await
+}
+
+/// By which its replicas name a server.
+async fn identity(server: &mut Control) -> Result<String, String> {
+    server.value(if server.version().is_mariadb { "SELECT @@global.server_id" } else { "SELECT @@global.server_uuid" }).await
+}
+
+/// This server replicates from the one with this identity, and both of its threads run.
+async fn is_replica(replica: &mut Control, source: &ServerAddr, identity: &str) -> Result<(), String> {
+    let (sql, id_column) = match replica.version().is_mariadb {
+        true => ("SHOW ALL SLAVES STATUS", "master_server_id"),
+        false if replica.version().is_mysql_since((8, 0, 22)) => ("SHOW REPLICA STATUS", "source_uuid"),
+        false => ("SHOW SLAVE STATUS", "master_uuid"),
     };
-    let source = old.value(id).await?;
-    let channels = new.ask(sql).await?;
-    let (old, new) = (&old.addr, &new.addr);
-    let Some(channel) = channels.iter().find(|row| row.text(id_column) == Some(&*source)) else {
-        return Err(format!("{new} is no replica of {old}"));
+    let channels = replica.ask(sql).await?;
+    let replica = &replica.addr;
+    let Some(channel) = channels.iter().find(|row| row.text(id_column) == Some(identity)) else {
+        return Err(format!("{replica} is no replica of {source}"));
     };
     for names in [["slave_io_running", "replica_io_running"], ["slave_sql_running", "replica_sql_running"]] {
         let state = names.iter().find_map(|name| channel.text(name)).unwrap_or("unknown");
         if !is_on(state) {
-            return Err(format!("{new} does not replicate from {old}: {} is {state}", names[1]));
+            return Err(format!("{replica} does not replicate from {source}: {} is {state}", names[1]));
         }
     }
     Ok(())
+}
+
+/// Servers of the cluster that do not replicate from the new writer, or do not say so, each with the reason.
+pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
+    let new = work.new.addr.clone();
+    let identity = match identity(&mut work.new).await {
+        Ok(identity) => identity,
+        Err(why) => return vec![format!("it is not known who replicates from {new}: {why}")],
+    };
+    let ask = move |mut server| {
+        let (new, identity) = (new.clone(), identity.clone());
+        async move { is_replica(&mut server, &new, &identity).await }
+    };
+    let answers = work.ask_others(&[&work.plan.old], ask).await;
+    answers.into_iter().filter_map(|(_, answer)| answer.err()).collect()
 }
 
 /// All that a server has written; empty when that is nothing.
@@ -127,37 +179,54 @@ async fn has(server: &mut Control, position: &str, limit: Duration) -> Result<bo
 }
 
 /// Sets `read_only` on the old writer. It waits for writes that are being committed, so its wait is bounded too.
-async fn close_old(work: &mut Switchover) -> Result<(), String> {
+async fn close_old(work: &mut Switchover, gates: Gates) -> Result<(), String> {
     let connection = work.old.value("SELECT CONNECTION_ID()").await?;
     let left_s = work.deadline.saturating_duration_since(Instant::now()).as_secs().max(1);
     work.old.ask(&format!("SET SESSION lock_wait_timeout={left_s}")).await?;
-    work.will(Done::OldClosed(connection));
-    close(&mut work.old).await
+    // Sessions have waited since it was checked; somebody may have closed it, and means it.
+    is_still(&mut work.old, gates.old).await?;
+    work.will(Done::OldClosed { connection, before: gates.old });
+    Gate::closed(&work.old).set(&mut work.old).await
 }
 
-async fn open_new(work: &mut Switchover) -> Result<(), String> {
-    let is_mariadb = work.new.version().is_mariadb;
-    let was_super = !is_mariadb && is_on(&work.new.value("SELECT @@global.super_read_only").await?);
-    let before = if was_super { "SET GLOBAL super_read_only=1" } else { "SET GLOBAL read_only=1" };
-    work.will(Done::NewOpened { before });
-    set(&mut work.new, OPEN).await
+async fn open_new(work: &mut Switchover, check: ReadOnlyCheck, gates: Gates) -> Result<(), String> {
+    let connection = work.new.value("SELECT CONNECTION_ID()").await?;
+    nobody_else_writes(work, check).await?;
+    let closed = Gate::closed(&work.old);
+    is_still(&mut work.old, closed).await?;
+    is_still(&mut work.new, gates.new).await?;
+    work.will(Done::NewOpened { connection, before: gates.new });
+    Gate::OPEN.set(&mut work.new).await
 }
 
-/// On MySQL also for those with privileges; that sets `read_only` as well.
-async fn close(server: &mut Control) -> Result<(), String> {
-    let sql = if server.version().is_mariadb { "SET GLOBAL read_only=1" } else { "SET GLOBAL super_read_only=1" };
-    set(server, sql).await
+/// An error when another server of the cluster than the old and the new one may write. Who does not answer any more is asked no
+/// more.
+async fn nobody_else_writes(work: &mut Switchover, check: ReadOnlyCheck) -> Result<(), String> {
+    let mut asked = JoinSet::new();
+    for mut server in std::mem::take(&mut work.others) {
+        asked.spawn(async move {
+            let answer = tokio::time::timeout(OTHERS_LIMIT, is_read_only(&mut server, check)).await;
+            (server, answer.ok().and_then(Result::ok))
+        });
+    }
+    for (server, answer) in asked.join_all().await {
+        match answer {
+            Some(true) => work.others.push(server),
+            Some(false) => return Err(format!("{} is writable: nobody is made a writer beside it", server.addr)),
+            None => {}
+        }
+    }
+    Ok(())
 }
 
-/// On MySQL this takes `super_read_only` off too.
-const OPEN: &str = "SET GLOBAL read_only=0";
-
-async fn set(server: &mut Control, sql: &str) -> Result<(), String> {
-    let outcome = server.try_ask(sql).await;
-    outcome.map(drop).map_err(|fault| match fault.code() {
-        Some(1044 | 1045 | 1227 | 1142) => format!("{}: {sql}: {fault}; {NEEDED}", server.addr),
-        _ => format!("{}: {sql}: {fault}", server.addr),
-    })
+/// An error when any server of the cluster but the old one may write, as far as they answer.
+async fn nobody_writes(work: &Switchover, check: ReadOnlyCheck) -> Result<(), String> {
+    let ask = move |mut server| async move { is_read_only(&mut server, check).await };
+    let answers = work.ask_others(&[&work.plan.new], ask).await;
+    match answers.into_iter().find(|(_, answer)| *answer == Ok(false)) {
+        Some((writable, _)) => Err(format!("{writable} is writable")),
+        None => Ok(()),
+    }
 }
 
 async fn wait_for_old(work: &mut Switchover, check: ReadOnlyCheck) -> Result<(), String> {
@@ -179,15 +248,39 @@ async fn wait_for(server: &mut Control, check: ReadOnlyCheck, is_read_only_wante
     Ok(())
 }
 
-/// Undoes [`close_old`], also if it still waits.
-pub(super) async fn reopen_old(work: &Switchover, connection: &str) -> Result<(), String> {
+/// Undoes [`close_old`], also if it still waits; but not beside another server that may write, nor what somebody else did.
+pub(super) async fn reopen_old(work: &Switchover, connection: &str, before: Gate) -> Result<(), String> {
     let mut old = work.fresh(&work.plan.old).await?;
-    // Gone, mostly.
-    let _ = old.try_ask(&format!("KILL {connection}")).await;
-    set(&mut old, OPEN).await
+    end(&mut old, connection).await?;
+    let now = Gate::of(&mut old).await?;
+    if now == before {
+        return Ok(());
+    }
+    if now != Gate::closed(&old) {
+        return Err(format!("{} is left as it is: somebody else has changed its read_only meanwhile", old.addr));
+    }
+    if let CheckKind::ReadOnly(check) = work.plan.kind() {
+        nobody_writes(work, check).await.map_err(|why| format!("{} stays read-only: {why}", old.addr))?;
+    }
+    before.set(&mut old).await
 }
 
 /// Undoes [`open_new`].
-pub(super) async fn close_new(work: &Switchover, before: &str) -> Result<(), String> {
-    set(&mut work.fresh(&work.plan.new).await?, before).await
+pub(super) async fn close_new(work: &Switchover, connection: &str, before: Gate) -> Result<(), String> {
+    let mut new = work.fresh(&work.plan.new).await?;
+    end(&mut new, connection).await?;
+    match Gate::of(&mut new).await? == before {
+        true => Ok(()),
+        false => before.set(&mut new).await,
+    }
+}
+
+/// Ends a connection of ours, and waits until nothing that it was told can happen any more.
+async fn end(server: &mut Control, connection: &str) -> Result<(), String> {
+    // Gone, mostly.
+    let _ = server.try_ask(&format!("KILL {connection}")).await;
+    while server.ask("SHOW PROCESSLIST").await?.iter().any(|row| row.text("id") == Some(connection)) {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! SWITCHOVER HOSTGROUP: another server writes, and clients wait instead of failing; or everything is as it was.
 //!
-//! In order: what can be found out beforehand, without touching anything; the hostgroup is held, until its open transactions
+//! In order: the servers are claimed, so that no other switchover has them; what can be found out beforehand, without touching
+//! anything; the hostgroup is held, until its open transactions
 //! are over and the new writer is near; roles change; the new writer is seen as such; the hostgroup goes on. What is done is
 //! noted before it is done, and undone in reverse when a later step fails or the deadline passes.
 //!
@@ -11,17 +12,19 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use model::fleet::{Bound, HostgroupLoad, Told};
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
+use tokio::task::JoinSet;
 use topology::{CheckKind, Order};
 
+use super::claim::Claim;
 use super::control::Control;
-use super::plan::{Plan, Way, plan, writers};
+use super::plan::{Hand, Plan, Way, obstacle, plan, writers};
+use super::replication::Gates;
+use super::undo::Done;
 use super::{HoldGuard, LOOK_AGAIN, galera, group, replication};
 use crate::monitor::{Monitor, Running};
-
-/// Longest that undoing may take.
-const UNDO_LIMIT: Duration = Duration::from_secs(5);
 
 /// Longest that sessions wait at a stretch for a new writer that is behind.
 const BREATH: Duration = Duration::from_millis(300);
@@ -33,21 +36,10 @@ const BRIEF: Duration = Duration::from_millis(100);
 /// Most sessions that a refusal names.
 const NAMED: usize = 5;
 
-/// What has been done, and has to be undone if the rest fails.
-#[derive(Debug, Clone)]
-pub(super) enum Done {
-    /// `read_only` was set on the old writer, by the connection with this number.
-    OldClosed(String),
-    /// `read_only` was taken off the new one.
-    NewOpened {
-        /// What sets it as it was.
-        before: &'static str,
-    },
-    /// The new one is preferred.
-    Preferred,
-    /// The group was asked to elect the new one.
-    Elected,
-}
+/// Longest that servers which are asked beside the two are waited for.
+pub(super) const OTHERS_LIMIT: Duration = Duration::from_millis(500);
+/// Time between looks at whether the new writer may still become one.
+const WATCH_EVERY: Duration = Duration::from_millis(10);
 
 /// A switchover under way.
 pub(super) struct Switchover {
@@ -57,9 +49,13 @@ pub(super) struct Switchover {
     pub(super) old: Control,
     /// To who is to write.
     pub(super) new: Control,
+    /// Of replication, where `read_only` is ours to set: to the other servers that answer, which are asked while sessions wait.
+    pub(super) others: Vec<Control>,
+    /// And how `read_only` was found.
+    pub(super) gates: Option<Gates>,
     /// For the answer: each step with the time since the beginning.
     steps: Vec<String>,
-    done: Vec<Done>,
+    pub(super) done: Vec<Done>,
     begun: Instant,
     pub(super) deadline: Instant,
 }
@@ -71,44 +67,70 @@ pub(super) async fn run(
     hostgroup: HostgroupId,
     to: ServerAddr,
     limit: Duration,
-) -> Result<String, String> {
+) -> Result<Told, String> {
     let begun = Instant::now();
-    let deadline = begun + limit;
-    let plan = plan(&monitor.snapshot(), &monitor.layout(), hostgroup, &to)?;
-    let reached = tokio::time::timeout_at(deadline.into(), async {
+    let claim = Claim::take(monitor, hostgroup)?;
+    let plan = monitor.consult(|snapshot, layout| plan(snapshot, layout, hostgroup, &to))?;
+    claim.covers(&plan)?;
+    let watch = Watch { monitor: Arc::clone(monitor), plan: plan.clone(), deadline: begun + limit, limit };
+    let reached = tokio::time::timeout_at(watch.deadline.into(), async {
         Ok::<_, String>((Control::open(monitor, &plan.old).await?, Control::open(monitor, &plan.new).await?))
     });
     let (old, new) = reached.await.map_err(|_| "a server does not answer; nothing was changed".to_owned())??;
-    let mut work = Switchover { monitor: Arc::clone(monitor), plan, old, new, steps: Vec::new(), done: Vec::new(), begun, deadline };
-    let outcome = in_time(monitor, deadline, limit, work.prepare()).await;
+    let (monitor, deadline) = (Arc::clone(monitor), watch.deadline);
+    let mut work =
+        Switchover { monitor, plan, old, new, others: Vec::new(), gates: None, steps: Vec::new(), done: Vec::new(), begun, deadline };
+    let outcome = watch.over(work.prepare()).await;
     work.settle(outcome)?;
-    let free = in_time(monitor, deadline, limit, work.look_at_sessions(running)).await;
+    let free = watch.over(work.look_at_sessions(running)).await;
     work.settle(free.map_err(|why| format!("{why}; nothing was changed")))?;
     work.note("checked");
-    let held = in_time(monitor, deadline, limit, work.hold(running)).await;
+    let held = watch.over(work.hold(running)).await;
     let hold = work.settle(held.map_err(|why| format!("{why}; nothing had been changed")))?;
-    let mut outcome = in_time(monitor, deadline, limit, work.change()).await;
+    let mut outcome = watch.over(work.change()).await;
     if let Err(why) = outcome {
         outcome = Err(work.give_up(why).await);
     }
     drop(hold);
+    drop(claim);
     work.note("sessions go on");
     work.settle(outcome)?;
-    Ok(format!("{to} writes in hostgroup {hostgroup}: {}", work.steps.join("; ")))
+    let warnings = work.strays().await;
+    let mut text = format!("{to} writes in {}: {}", work.hostgroups(), work.steps.join("; "));
+    if !warnings.is_empty() {
+        text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}", warnings.join(", ")));
+    }
+    Ok(Told { text, warnings })
 }
 
-/// A step, as long as there is time for it.
-async fn in_time<T>(
-    monitor: &Monitor,
+/// What ends a switchover from outside, at each of its steps.
+struct Watch {
+    monitor: Arc<Monitor>,
+    plan: Plan,
     deadline: Instant,
     limit: Duration,
-    step: impl Future<Output = Result<T, String>>,
-) -> Result<T, String> {
-    let mut stopping = monitor.stopping.subscribe();
-    tokio::select! {
-        outcome = step => outcome,
-        () = tokio::time::sleep_until(deadline.into()) => Err(format!("the deadline of {} ms has passed", limit.as_millis())),
-        _ = stopping.wait_for(|stop| *stop) => Err("the monitor stops".into()),
+}
+
+impl Watch {
+    /// A step, as long as there is time for it, and sense in it.
+    async fn over<T>(&self, step: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        let mut stopping = self.monitor.stopping.subscribe();
+        tokio::select! {
+            outcome = step => outcome,
+            () = tokio::time::sleep_until(self.deadline.into()) => Err(format!("the deadline of {} ms has passed", self.limit.as_millis())),
+            why = self.obstacle() => Err(why),
+            _ = stopping.wait_for(|stop| *stop) => Err("the monitor stops".into()),
+        }
+    }
+
+    /// Waits until the new writer cannot become one any more; why.
+    async fn obstacle(&self) -> String {
+        loop {
+            tokio::time::sleep(WATCH_EVERY).await;
+            if let Some(why) = self.monitor.consult(|snapshot, layout| obstacle(snapshot, layout, &self.plan)) {
+                return why;
+            }
+        }
     }
 }
 
@@ -138,18 +160,103 @@ impl Switchover {
             Way::Replication(check, hand) => replication::prepare(self, check, hand).await,
             Way::Galera => galera::prepare(self).await,
             Way::Group => group::prepare(self).await,
+        }?;
+        self.confirm()
+    }
+
+    /// What was planned would be planned now. Whoever changes roles by hand may have begun.
+    fn confirm(&self) -> Result<(), String> {
+        if matches!(self.plan.way, Way::Replication(_, Hand::Theirs)) {
+            return Ok(());
         }
+        let to = self.plan.new.key.addr();
+        let now = self.monitor.consult(|snapshot, layout| plan(snapshot, layout, self.plan.writer, &to))?;
+        match now.is_same(&self.plan) {
+            true => Ok(()),
+            false => Err(format!("while this was under way something else has changed what there is to do in {}", self.hostgroups())),
+        }
+    }
+
+    /// As answers name what is held.
+    fn hostgroups(&self) -> String {
+        let named: Vec<String> = self.plan.held.iter().map(ToString::to_string).collect();
+        format!("{} {}", if named.len() > 1 { "hostgroups" } else { "hostgroup" }, named.join(", "))
+    }
+
+    /// What the sessions of all hostgroups do that are held.
+    fn bound(&self, running: &Running) -> Vec<Bound> {
+        self.plan.held.iter().flat_map(|id| running.fleet.bound(*id)).collect()
+    }
+
+    /// How busy they are.
+    fn load(&self, running: &Running) -> HostgroupLoad {
+        let mut sum = HostgroupLoad::default();
+        for load in self.plan.held.iter().map(|id| running.fleet.load(*id)) {
+            sum.waiting += load.waiting;
+            sum.in_use += load.in_use;
+            sum.in_transaction += load.in_transaction;
+        }
+        sum
+    }
+
+    /// Warnings about servers that do not replicate from the new writer. Nobody waits for it.
+    async fn strays(&mut self) -> Vec<String> {
+        match self.plan.way {
+            Way::Replication(..) => replication::strays(self).await,
+            Way::Galera | Way::Group => Vec::new(),
+        }
+    }
+
+    /// Asks the other servers of the cluster, and `these`, all at once.
+    pub(super) async fn ask_others<T, F>(
+        &self,
+        these: &[&Arc<Server>],
+        ask: impl Fn(Control) -> F + Clone + Send + Sync + 'static,
+    ) -> Vec<(ServerAddr, Result<T, String>)>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, String>> + Send,
+    {
+        let mut asked = JoinSet::new();
+        for server in self.plan.others.iter().chain(these.iter().copied()) {
+            let (monitor, server, ask) = (Arc::clone(&self.monitor), Arc::clone(server), ask.clone());
+            asked.spawn(async move {
+                let answer = async { ask(Control::open(&monitor, &server).await?).await };
+                let addr = server.key.addr();
+                let answer = tokio::time::timeout(OTHERS_LIMIT, answer).await;
+                let answer = answer.unwrap_or_else(|_| Err(format!("{addr} has not answered in {} ms", OTHERS_LIMIT.as_millis())));
+                (addr, answer)
+            });
+        }
+        let mut answers = asked.join_all().await;
+        answers.sort_by(|(one, _), (other, _)| one.cmp(other));
+        answers
+    }
+
+    /// Whether the new one would write if it were preferred now; why not.
+    pub(super) fn would_write(&self) -> Result<(), String> {
+        let (writer, new) = (self.plan.writer, self.plan.new.key.addr());
+        let layout = self.monitor.suppose(&Order::Prefer { writer, server: Some(new.clone()) })?;
+        let wanted: Vec<ServerAddr> = writers(&layout, writer).iter().map(|server| server.key.addr()).collect();
+        if wanted == [new.clone()] {
+            return Ok(());
+        }
+        let placed = layout.hostgroups.values().flatten().filter(|placed| placed.server.key.addr() == new);
+        let said: Vec<String> = placed
+            .map(|placed| format!("{} in hostgroup {}: {}", placed.status.as_str(), placed.server.key.hostgroup, placed.why))
+            .collect();
+        Err(format!("{new} would not write if it were preferred ({})", said.join(", ")))
     }
 
     /// Sessions that would not let go of the old writer, however long the others wait for them, end it before anybody waits.
     async fn look_at_sessions(&self, running: &Running) -> Result<(), String> {
-        let before = running.fleet.bound(self.plan.writer);
+        let before = self.bound(running);
         if before.is_empty() {
             return Ok(());
         }
         // Who takes a lock for a moment is waited for.
         tokio::time::sleep(BRIEF).await;
-        let mut bound = running.fleet.bound(self.plan.writer);
+        let mut bound = self.bound(running);
         bound.retain(|bound| before.contains(bound));
         if bound.is_empty() {
             return Ok(());
@@ -157,10 +264,10 @@ impl Switchover {
         let named: Vec<_> = bound.iter().take(NAMED).map(|bound| format!("session {}: {}", bound.session, bound.why)).collect();
         let rest = if bound.len() > NAMED { ", ..." } else { "" };
         Err(format!(
-            "{} sessions keep their connections to hostgroup {} for more than a transaction ({}{rest}): what they keep, or they themselves \
+            "{} sessions keep their connections to {} for more than a transaction ({}{rest}): what they keep, or they themselves \
              (KILL CONNECTION), must end first; stats_tidegate_pins lists them",
             bound.len(),
-            self.plan.writer,
+            self.hostgroups(),
             named.join(", ")
         ))
     }
@@ -170,9 +277,10 @@ impl Switchover {
         let patience = self.deadline.saturating_duration_since(Instant::now()) / 2;
         let until = Instant::now() + patience;
         loop {
-            let hold = HoldGuard::new(&self.monitor, self.plan.writer)?;
+            let hold = HoldGuard::new(&self.monitor, &self.plan.held)?;
             self.note("sessions wait");
             self.quiet(running, patience).await?;
+            self.confirm()?;
             if self.is_near().await? || Instant::now() >= until {
                 return Ok(hold);
             }
@@ -204,7 +312,7 @@ impl Switchover {
     async fn quiet(&mut self, running: &Running, limit: Duration) -> Result<(), String> {
         let until = Instant::now() + limit;
         loop {
-            let load = running.fleet.load(self.plan.writer);
+            let load = self.load(running);
             if load.in_transaction == 0 && load.in_use == 0 {
                 self.note("nothing runs");
                 return Ok(());
@@ -212,9 +320,9 @@ impl Switchover {
             if Instant::now() >= until {
                 let (in_use, in_transaction) = (load.in_use, load.in_transaction);
                 return Err(format!(
-                    "after {} ms {in_use} sessions still use hostgroup {}, {in_transaction} of them in a transaction",
+                    "after {} ms {in_use} sessions still use {}, {in_transaction} of them in a transaction",
                     limit.as_millis(),
-                    self.plan.writer
+                    self.hostgroups()
                 ));
             }
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -227,7 +335,7 @@ impl Switchover {
         loop {
             self.old.look(kind).await?;
             self.new.look(kind).await?;
-            if self.writers() == [wanted.clone()] {
+            if self.all_written_by(&wanted) {
                 self.note(format!("{wanted} is the writer"));
                 return Ok(());
             }
@@ -235,62 +343,18 @@ impl Switchover {
         }
     }
 
-    /// Whoever writes now.
-    pub(super) fn writers(&self) -> Vec<ServerAddr> {
-        writers(&self.monitor.layout(), self.plan.writer).iter().map(|server| server.key.addr()).collect()
+    /// Whether this server, and no other, writes in each hostgroup that is held, and still the writers' of a cluster.
+    fn all_written_by(&self, addr: &ServerAddr) -> bool {
+        self.monitor.consult(|snapshot, layout| {
+            let held = self.plan.held.iter().filter(|id| snapshot.roles.iter().any(|group| group.writer == **id));
+            held.map(|id| writers(layout, *id)).all(|writers| writers.len() == 1 && writers.iter().all(|server| server.key.addr() == *addr))
+        })
     }
 
     /// This one is preferred, and writes.
     pub(super) fn prefer(&mut self, server: Option<ServerAddr>) -> Result<(), String> {
         let order = Order::Prefer { writer: self.plan.writer, server };
         self.monitor.decide(|topology, now_ms| topology.order(now_ms, &order))
-    }
-
-    /// Undoes what was done, in reverse; what became of that is added to why.
-    async fn give_up(&mut self, why: String) -> String {
-        if self.done.is_empty() {
-            return format!("{why}; nothing had been changed");
-        }
-        self.note(format!("failed: {why}"));
-        match tokio::time::timeout(UNDO_LIMIT, self.undo()).await {
-            Ok(Ok(())) => format!("{why}; everything is as it was"),
-            Ok(Err(fault)) => format!("{why}; NOT EVERYTHING COULD BE UNDONE: {fault}"),
-            Err(_) => format!("{why}; NOT EVERYTHING COULD BE UNDONE within {} ms", UNDO_LIMIT.as_millis()),
-        }
-    }
-
-    /// Over new connections: the present ones may be in the middle of something.
-    async fn undo(&mut self) -> Result<(), String> {
-        let mut faults = Vec::new();
-        while let Some(done) = self.done.pop() {
-            let outcome = match &done {
-                Done::OldClosed(connection) => replication::reopen_old(self, connection).await,
-                Done::NewOpened { before } => replication::close_new(self, before).await,
-                Done::Preferred => self.prefer(Some(self.plan.old.key.addr())),
-                Done::Elected => group::elect_old(self).await,
-            };
-            match outcome {
-                Ok(()) => self.note(format!("undone: {done:?}")),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        match faults.is_empty() {
-            true => self.see_as_before().await,
-            false => Err(faults.join(", ")),
-        }
-    }
-
-    /// The old one is seen as the writer again before anybody goes on.
-    async fn see_as_before(&mut self) -> Result<(), String> {
-        let (old, kind) = (Arc::clone(&self.plan.old), self.plan.kind());
-        let mut controls = [self.fresh(&old).await?, self.fresh(&Arc::clone(&self.plan.new)).await?];
-        while !self.writers().contains(&old.key.addr()) {
-            for control in &mut controls {
-                control.look(kind).await?;
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        Ok(())
     }
 
     /// Another connection to a server.

@@ -1,0 +1,93 @@
+//! One switchover at a time: who begins one claims every server of the cluster first, and nothing is planned or checked, let
+//! alone changed, without the claim.
+//!
+//! INVARIANT: no server is in two claims, so clusters that share servers exclude each other too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::fleet::Layout;
+use model::snapshot::Snapshot;
+use model::{HostgroupId, ServerAddr};
+
+use super::plan::Plan;
+use crate::monitor::{Monitor, lock};
+
+/// The claims that there are.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    taken: Vec<(HostgroupId, BTreeSet<ServerAddr>)>,
+}
+
+impl Claims {
+    fn take(&mut self, writer: HostgroupId, servers: &BTreeSet<ServerAddr>) -> Result<(), String> {
+        for (other, claimed) in &self.taken {
+            if *other == writer {
+                return Err(format!("a switchover of hostgroup {writer} is under way"));
+            }
+            if let Some(server) = servers.intersection(claimed).next() {
+                return Err(format!("a switchover of hostgroup {other} is under way, which has {server} too"));
+            }
+        }
+        self.taken.push((writer, servers.clone()));
+        Ok(())
+    }
+
+    fn give_back(&mut self, writer: HostgroupId) {
+        self.taken.retain(|(other, _)| *other != writer);
+    }
+}
+
+/// The servers of a cluster, for as long as it lives.
+pub(super) struct Claim {
+    monitor: Arc<Monitor>,
+    writer: HostgroupId,
+    servers: BTreeSet<ServerAddr>,
+}
+
+impl Claim {
+    /// Claims the servers of the cluster with this writer hostgroup; an error when any of them is claimed.
+    pub(super) fn take(monitor: &Arc<Monitor>, writer: HostgroupId) -> Result<Self, String> {
+        let servers = monitor.consult(|snapshot, layout| servers(snapshot, layout, writer));
+        lock(&monitor.claims).take(writer, &servers)?;
+        Ok(Self { monitor: Arc::clone(monitor), writer, servers })
+    }
+
+    /// Both servers of a plan are claimed: they may have come into the cluster since.
+    pub(super) fn covers(&self, plan: &Plan) -> Result<(), String> {
+        match [&plan.old, &plan.new].into_iter().find(|server| !self.servers.contains(&server.key.addr())) {
+            Some(server) => Err(format!("{} has just become a server of hostgroup {}: order it again", server.key.addr(), self.writer)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        lock(&self.monitor.claims).give_back(self.writer);
+    }
+}
+
+/// Every server of a cluster, those that were found too.
+fn servers(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId) -> BTreeSet<ServerAddr> {
+    let groups = snapshot.roles.iter().filter(|group| group.writer == writer);
+    let placed = groups.flat_map(|group| group.hostgroups()).filter_map(|id| layout.hostgroups.get(&id)).flatten();
+    placed.map(|placement| placement.server.key.addr()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_claimed_once() {
+        let servers = |hosts: &[&str]| hosts.iter().map(|host| ServerAddr { host: (*host).into(), port: 1 }).collect::<BTreeSet<_>>();
+        let mut claims = Claims::default();
+        claims.take(HostgroupId(1), &servers(&["a", "b"])).unwrap();
+        assert!(claims.take(HostgroupId(1), &servers(&[])).unwrap_err().contains("hostgroup 1 is under way"));
+        assert!(claims.take(HostgroupId(2), &servers(&["b", "c"])).unwrap_err().contains("hostgroup 1 is under way, which has b:1 too"));
+        claims.take(HostgroupId(3), &servers(&["c"])).unwrap();
+        claims.give_back(HostgroupId(1));
+        claims.take(HostgroupId(2), &servers(&["b"])).unwrap();
+    }
+}

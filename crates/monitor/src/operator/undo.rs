@@ -1,0 +1,116 @@
+//! A switchover that fails: what was done is undone, in reverse, and seen to be.
+
+use std::time::Duration;
+
+use model::ServerAddr;
+
+use super::gate::Gate;
+use super::plan::writers;
+use super::switchover::{OTHERS_LIMIT, Switchover};
+use super::{LOOK_AGAIN, group, replication};
+
+/// Longest that undoing may take.
+const UNDO_LIMIT: Duration = Duration::from_secs(5);
+
+/// What has been done, and has to be undone if the rest fails.
+#[derive(Debug, Clone)]
+pub(super) enum Done {
+    /// `read_only` was set on the old writer.
+    OldClosed {
+        /// The connection that set it.
+        connection: String,
+        /// As it was.
+        before: Gate,
+    },
+    /// `read_only` was taken off the new one.
+    NewOpened {
+        /// The connection that did so.
+        connection: String,
+        /// As it was.
+        before: Gate,
+    },
+    /// The new one is preferred.
+    Preferred,
+    /// The group was asked to elect the new one.
+    Elected,
+}
+
+impl Switchover {
+    /// Undoes what was done, in reverse; what became of that is added to why.
+    pub(super) async fn give_up(&mut self, why: String) -> String {
+        if self.done.is_empty() {
+            return format!("{why}; nothing had been changed");
+        }
+        self.note(format!("failed: {why}"));
+        match tokio::time::timeout(UNDO_LIMIT, self.undo()).await {
+            Ok(Ok(())) => format!("{why}; everything is as it was"),
+            Ok(Err(fault)) => format!("{why}; NOT EVERYTHING COULD BE UNDONE: {fault}"),
+            Err(_) => format!("{why}; NOT EVERYTHING COULD BE UNDONE within {} ms", UNDO_LIMIT.as_millis()),
+        }
+    }
+
+    /// Over new connections: the present ones may be in the middle of something.
+    async fn undo(&mut self) -> Result<(), String> {
+        let mut faults = Vec::new();
+        while let Some(done) = self.done.pop() {
+            let (old, new) = (self.plan.old.key.addr(), self.plan.new.key.addr());
+            let outcome = match &done {
+                Done::OldClosed { .. } if !faults.is_empty() => Err(format!("{old} stays read-only: {new} may be writable")),
+                Done::OldClosed { connection, before } => replication::reopen_old(self, connection, *before).await,
+                Done::NewOpened { connection, before } => replication::close_new(self, connection, *before).await,
+                // A cluster that is gone has no preference.
+                Done::Preferred if !self.has_cluster() => Ok(()),
+                Done::Preferred => self.prefer(Some(old.clone())),
+                Done::Elected => group::elect_old(self).await,
+            };
+            match outcome {
+                Ok(()) => self.note(match done {
+                    Done::OldClosed { .. } => format!("undone: {old} may write again"),
+                    Done::NewOpened { .. } => format!("undone: {new} is read-only again"),
+                    Done::Preferred => format!("undone: {old} is preferred"),
+                    Done::Elected => format!("undone: {old} is the primary again"),
+                }),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        match faults.is_empty() {
+            true => self.see_as_before().await,
+            false => Err(faults.join(", ")),
+        }
+    }
+
+    /// The old one is seen as the writer again before anybody goes on.
+    async fn see_as_before(&mut self) -> Result<(), String> {
+        let (old, kind) = (self.plan.old.key.addr(), self.plan.kind());
+        let mut control = self.fresh(&self.plan.old).await?;
+        // It may be lost: that may be why this is undone.
+        let other = tokio::time::timeout(OTHERS_LIMIT, self.fresh(&self.plan.new)).await;
+        let mut other = other.ok().and_then(Result::ok);
+        while self.has_cluster() && !self.writers().contains(&old) {
+            control.look(kind).await?;
+            if let Some(new) = &mut other
+                && new.look(kind).await.is_err()
+            {
+                other = None;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Whoever writes now.
+    fn writers(&self) -> Vec<ServerAddr> {
+        let writers = self.monitor.consult(|_, layout| writers(layout, self.plan.writer));
+        writers.iter().map(|server| server.key.addr()).collect()
+    }
+
+    /// Whether the old writer is still configured to be one.
+    fn has_cluster(&self) -> bool {
+        let old = self.plan.old.key.addr();
+        self.monitor.consult(|snapshot, layout| {
+            let group = snapshot.roles.iter().find(|group| group.writer == self.plan.writer);
+            let mut placed = group.into_iter().flat_map(|group| group.hostgroups()).filter_map(|id| layout.hostgroups.get(&id)).flatten();
+            placed.any(|placement| placement.server.key.addr() == old)
+        })
+    }
+}
