@@ -126,7 +126,7 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
     }
     let (process, mut requests) = Requests::new(control.clone());
     let admin = admin::start(found, control.clone(), monitor, process)?;
-    first_start.is_over();
+    first_start.succeeded();
     tracing::info!("Tidegate {} is ready", env!("CARGO_PKG_VERSION"));
     let event = loop {
         tokio::select! {
@@ -170,7 +170,7 @@ impl FirstStart {
         Self((!database.exists()).then_some(database))
     }
 
-    fn is_over(mut self) {
+    fn succeeded(mut self) {
         self.0 = None;
     }
 }
