@@ -82,3 +82,20 @@ fn of_an_interactive_client() {
         b_keeps(&mut a, &mut b, "SET wait_timeout=77", "SELECT @@wait_timeout");
     }
 }
+
+/// What a session cannot set is no default of it: the limits of an account, and what the server counts meanwhile.
+#[test]
+fn nothing_that_a_session_cannot_set() {
+    for flavor in BOTH {
+        let server = Server::start(flavor, &Options::new()).unwrap();
+        server.sql("ALTER USER app WITH MAX_USER_CONNECTIONS 50").unwrap();
+        let proxy = proxy(&server, "SET SESSION sql_mode=''");
+        let (mut a, mut b) = (proxy.connect_app().unwrap(), proxy.connect_app().unwrap());
+        for round in 0..5 {
+            a.run(format!("SET @mine = {round}")).unwrap();
+            assert_eq!(b.scalar("SELECT @mine").unwrap(), None);
+        }
+        let sql = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name = 'Server_Connections_created'";
+        assert_eq!(proxy.admin().unwrap().scalar(sql).unwrap().as_deref(), Some("1"), "each reset was a login");
+    }
+}

@@ -28,6 +28,7 @@ each_flavor!(
     computed_user_variables,
     computed_user_variables_keep_their_types,
     user_variables_that_cannot_be_carried,
+    assignments_within_values,
     temporary_tables,
     named_locks,
     locked_tables,
@@ -385,12 +386,37 @@ fn user_variables_that_cannot_be_carried(world: &World) {
     assert_eq!(a.row("SELECT LENGTH(@long), @long = REPEAT('x', 5000)"), "5000 1");
     a.reset_connection().unwrap().ok().unwrap();
     assert_eq!(b.row("SELECT @long"), "NULL");
+    // Bytes that no server takes for text in its character set, though it made it.
+    a.exec("SET @broken = CONVERT(UNHEX('FF') USING utf8mb4), @half = CONCAT(_ucs2 X'D83D', ''), @raw = UNHEX('FF')");
+    a.exec("SET @text = CONVERT(UNHEX('FF') USING latin1)");
+    let seen = a.row("SELECT HEX(@broken), HEX(@half), HEX(@raw), HEX(@text), CHARSET(@text)");
+    for _ in 0..2 {
+        a.exec("DO 1");
+        assert_eq!(a.row("SELECT HEX(@broken), HEX(@half), HEX(@raw), HEX(@text), CHARSET(@text)"), seen);
+    }
+    a.reset_connection().unwrap().ok().unwrap();
+    assert_eq!(b.row("SELECT @broken"), "NULL");
     for number in 0..70 {
         a.exec(&format!("SET @v{number} = {number}"));
     }
     assert_eq!(a.row("SELECT @v0, @v63, @v69"), "0 63 69");
     a.reset_connection().unwrap().ok().unwrap();
     assert_eq!(b.row("SELECT @v0"), "NULL");
+}
+
+/// `:=` within the value of a SET.
+fn assignments_within_values(world: &World) {
+    let (mut a, mut b) = world.pair();
+    b.exec("SET @b = 1, @a = 2");
+    a.exec("SET @b = 1");
+    a.exec("SET @a = (@b := 77) * 0 + 2");
+    each_keeps(&mut a, &mut b, "SELECT @a, @b", "2 77", "2 1");
+    a.exec("SET @b = 1");
+    a.exec("SET @a = (@b := @b + 1)");
+    each_keeps(&mut a, &mut b, "SELECT @a, @b", "2 2", "2 1");
+    let zone = b.get("SELECT @@time_zone");
+    a.exec("SET time_zone = (SELECT @z := '+03:00')");
+    each_keeps(&mut a, &mut b, "SELECT @a, @z, @@time_zone", "2 +03:00 +03:00", &format!("2 NULL {zone}"));
 }
 
 fn temporary_tables(world: &World) {

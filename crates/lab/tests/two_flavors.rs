@@ -125,3 +125,18 @@ fn collations_of_one_flavor() {
         }
     }
 }
+
+/// A text that one server computed has a collation that the other does not know.
+#[test]
+fn user_variables_come_along() {
+    for first in BOTH {
+        let proxy = proxy(first);
+        let mut client = Client::connect(&options(&proxy)).unwrap();
+        let own = if first == Flavor::Mysql { "utf8mb4_0900_ai_ci" } else { "utf8mb4_uca1400_ai_ci" };
+        client.run(format!("SET @v = CONCAT('a', 'b') COLLATE {own}")).unwrap();
+        for _ in 0..2 {
+            assert_eq!(client.scalar("SELECT @v /* other */").unwrap().as_deref(), Some("ab"), "{first:?}");
+            assert_eq!(client.scalar("SELECT COLLATION(@v)").unwrap().as_deref(), Some(own), "{first:?}");
+        }
+    }
+}

@@ -74,7 +74,8 @@ pub async fn learn(worker: &Worker, backend: &mut Backend, has_init_connect: boo
     let defaults = match kept {
         Some(kept) => kept,
         None => {
-            let defaults = compare(worker, backend).await?;
+            let all = compare(worker, backend).await?;
+            let defaults = settable(worker, backend, all).await?;
             let kept = &mut worker.defaults.borrow_mut().0;
             if kept.len() >= MOST_KEPT {
                 kept.clear();
@@ -105,6 +106,26 @@ async fn compare(worker: &Worker, backend: &mut Backend) -> std::io::Result<Vari
         }
     }
     Ok(defaults)
+}
+
+/// Those of them that a session can set, and this user may: what only the server moves (`gtid_executed`), and limits of an
+/// account, are no session's.
+async fn settable(worker: &Worker, backend: &mut Backend, all: Variables) -> std::io::Result<Variables> {
+    let Some(set) = crate::state::assign(&all) else { return Ok(all) };
+    if backend.query(&set, &worker.buffers).await?.error.is_none() {
+        return Ok(all);
+    }
+    let mut settable = Variables::default();
+    for (name, value) in all.entries() {
+        let mut one = Variables::default();
+        one.set(name, Some(value));
+        let set = crate::state::assign(&one).unwrap_or_default();
+        if backend.query(&set, &worker.buffers).await?.error.is_none() {
+            settable.set(name, Some(value));
+        }
+    }
+    backend.core.has_warnings = true;
+    Ok(settable)
 }
 
 fn pair(row: &[u8]) -> Option<(&[u8], &[u8])> {

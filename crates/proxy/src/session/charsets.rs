@@ -92,6 +92,11 @@ impl Session {
     }
 }
 
+/// Is it a character set in which ASCII is not itself?
+pub fn is_wide(charset: &str) -> bool {
+    WIDE.contains(&charset)
+}
+
 /// Digits as plain bytes: MariaDB writes numbers too in the character set of the results.
 pub fn narrow(digits: &[u8]) -> Option<String> {
     String::from_utf8(digits.iter().copied().filter(|byte| *byte != 0).collect()).ok()

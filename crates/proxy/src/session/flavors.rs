@@ -11,7 +11,11 @@ use wire::charset::{self, Collation};
 
 /// What stands in for collations of a session's own.
 #[derive(Default)]
-pub struct StandIns(Vec<StandIn>);
+pub struct StandIns {
+    variables: Vec<StandIn>,
+    /// User variables: names, the session's own literals, and what stands in for them.
+    literals: Vec<(Arc<str>, Text, Text)>,
+}
 
 struct StandIn {
     variable: Arc<str>,
@@ -40,19 +44,38 @@ pub fn adapt(state: &mut State, info: &ServerInfo, tracking: Option<&ServerTrack
     let is_collation = |name: &str| name.starts_with("collation_") || name == RESULTS_COLLATION;
     for (name, value) in state.variables.entries().iter().filter(|(name, _)| is_collation(name)) {
         if let Some(collation) = instead(value, info, tracking) {
-            put.0.push(StandIn { variable: Arc::clone(name), own: Arc::clone(value), instead: collation.name });
+            put.variables.push(StandIn { variable: Arc::clone(name), own: Arc::clone(value), instead: collation.name });
         }
     }
-    for one in &put.0 {
+    for one in &put.variables {
         state.variables.set(&one.variable, Some(one.instead.as_bytes()));
     }
+    for (name, literal) in state.user_variables.entries() {
+        if let Some(plain) = without_unknown_collation(literal, info) {
+            put.literals.push((Arc::clone(name), Arc::clone(literal), plain.into()));
+        }
+    }
+    for (name, _, plain) in &put.literals {
+        state.user_variables.set(name, Some(plain));
+    }
     put
+}
+
+/// A literal without its collation, where a server like this does not know that.
+fn without_unknown_collation<'a>(literal: &'a [u8], info: &ServerInfo) -> Option<&'a [u8]> {
+    let (text, collation) = std::str::from_utf8(literal).ok()?.rsplit_once(" COLLATE ")?;
+    known(info, collation.trim_matches('`').as_bytes()).is_none().then_some(text.as_bytes())
 }
 
 impl StandIns {
     /// Gives the state back what is still stood in for.
     fn undo(self, state: &mut State) {
-        for one in self.0 {
+        for (name, own, plain) in self.literals {
+            if state.user_variables.get(&name) == Some(&plain) {
+                state.user_variables.set(&name, Some(&own));
+            }
+        }
+        for one in self.variables {
             if state.variables.get(&one.variable).is_some_and(|value| **value == *one.instead.as_bytes()) {
                 state.variables.set(&one.variable, Some(&one.own));
             }
@@ -68,7 +91,7 @@ impl Session {
             put.undo(&mut self.state);
         }
         let put = adapt(&mut self.state, &backend.core.info, backend.core.server.tracking.get());
-        self.stand_ins = Some(Box::new(put)).filter(|put| !put.0.is_empty());
+        self.stand_ins = Some(Box::new(put)).filter(|put| !put.variables.is_empty() || !put.literals.is_empty());
         self.flavor = backend.core.info.flavor;
     }
 }

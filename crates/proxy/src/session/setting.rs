@@ -24,6 +24,11 @@ impl Session {
             }
             return;
         };
+        let computes = assignments.iter().any(|a| !matches!(a.value, Value::Literal(_) | Value::Word(_) | Value::Default));
+        if computes && analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) {
+            // Values may assign too: `SET @a = (@b := 1) + 1`.
+            self.pin_variables(sql::user_variables(sql, self.lex), analysis);
+        }
         for a in assignments {
             match (a.target, a.value) {
                 (Target::User(name), Value::Literal(literal)) => self.set_user_variable(name, &literal, analysis),
@@ -70,6 +75,7 @@ impl Session {
         for assignment in sql::parse_set(self.sql_text(command, start), self.lex).unwrap_or_default() {
             match assignment.target {
                 Target::Session(name) => self.state.variables.set(&name, None),
+                Target::User(name) => self.state.user_variables.set(&name, None),
                 Target::Names { .. } | Target::CharacterSet(_) => {
                     self.state.variables.set("collation_connection", None);
                     self.state.variables.set(RESULTS_COLLATION, None);

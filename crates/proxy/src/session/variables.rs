@@ -2,7 +2,7 @@
 //! it is asked for them, and they are carried as literals from then on. So the session is pinned for a round trip, not until
 //! a reset.
 //!
-//! INVARIANT: a literal made here gives a variable of the same type, value, character set and collation, under every sql_mode and
+//! INVARIANT: no server refuses a literal made here that has the value's character set and collation, and it gives a variable of the same type, value, character set and collation, under every sql_mode and
 //! character set of a session. What cannot be had so pins.
 
 use super::Session;
@@ -28,6 +28,8 @@ const DECIMAL: [u8; 2] = [0, 246];
 const INTEGERS: [u8; 5] = [1, 2, 3, 8, 9];
 const DOUBLES: [u8; 2] = [4, 5];
 const STRINGS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];
+/// Character sets in which any byte is a character, or may be.
+const ONE_BYTE: [&str; 9] = ["binary", "latin1", "latin2", "latin5", "latin7", "cp1250", "cp1251", "cp1256", "koi8r"];
 /// NULL in a row of text.
 const SQL_NULL: u8 = 0xfb;
 /// Columns of the question for each variable.
@@ -54,12 +56,16 @@ impl Session {
     /// Asks for the values that keep the backend, and lets it go when it told them all.
     pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
         let Some(names) = self.pins.only_variables().map(<[String]>::to_vec) else { return Ok(()) };
-        if self.facts.row_count_with_backend {
-            // The question would take its place.
+        let max = self.worker.snapshot().vars.carry_user_variables_max_length;
+        if max == 0 || names.len() > MOST || names.iter().any(|name| !name.is_ascii()) {
+            self.pin_variables(None, analysis);
             return Ok(());
         }
+        // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.
+        self.facts.row_count_with_backend = false;
         let last_insert_id = self.facts.insert_id != InsertId::Session;
-        let unread = Unread { last_insert_id, found_rows: self.facts.found_rows_with_backend, ..self.only_handled(unread) };
+        let warnings = unread.warnings || self.facts.found_rows_with_backend;
+        let unread = self.only_handled(Unread { warnings, last_insert_id, found_rows: self.facts.found_rows_with_backend });
         if unread.any() && self.read_unread(unread).await.is_err() {
             self.found_broken();
             return Ok(());
@@ -68,7 +74,7 @@ impl Session {
             // A transaction is open, as was seen now.
             return Ok(());
         }
-        match self.ask_for_user_variables(&names).await {
+        match self.ask_for_user_variables(&names, max).await {
             Ok(Some(literals)) if names.iter().zip(&literals).all(|(name, literal)| self.carry_user_variable(name, literal)) => {
                 self.pins.end(PinReason::UserVariable);
             }
@@ -86,11 +92,7 @@ impl Session {
     }
 
     /// The held backend's user variables as literals, in this order; None when one cannot be had.
-    async fn ask_for_user_variables(&mut self, names: &[String]) -> std::io::Result<Option<Vec<String>>> {
-        let max = self.worker.snapshot().vars.carry_user_variables_max_length;
-        if max == 0 || names.len() > MOST || names.iter().any(|name| !name.is_ascii()) {
-            return Ok(None);
-        }
+    async fn ask_for_user_variables(&mut self, names: &[String], max: u64) -> std::io::Result<Option<Vec<String>>> {
         let mut question = String::from("SELECT ");
         for name in names {
             let (comma, name) = (if question.ends_with(' ') { "" } else { "," }, name.replace('`', "``"));
@@ -154,8 +156,11 @@ impl Value {
         let sign = if is_unsigned { "UNSIGNED" } else { "SIGNED" };
         let kind = self.definition.kind;
         if self.is_null {
-            // A NULL has a type too.
+            // A NULL has a type too, and a character set.
             return Some(match kind {
+                kind if STRINGS.contains(&kind) && self.charset != "binary" => {
+                    self.is_named().then(|| format!("CONVERT(NULL USING {}) COLLATE {}", self.charset, self.collation))?
+                }
                 kind if INTEGERS.contains(&kind) => format!("CAST(NULL AS {sign})"),
                 kind if DOUBLES.contains(&kind) => "NULL+0e0".to_owned(),
                 kind if DECIMAL.contains(&kind) => "NULL+0.0".to_owned(),
@@ -178,13 +183,29 @@ impl Value {
         }
     }
 
-    fn string(&self) -> Option<String> {
+    /// Character set and collation can stand in a statement.
+    fn is_named(&self) -> bool {
         let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        let digits = self.digits.as_deref().filter(|_| is_name(&self.charset) && is_name(&self.collation))?;
+        is_name(&self.charset) && is_name(&self.collation)
+    }
+
+    fn string(&self) -> Option<String> {
+        let digits = self.digits.as_deref().filter(|digits| self.is_named() && is_well_formed(&self.charset, digits))?;
         Some(match self.charset.as_str() {
             "binary" => format!("_binary X'{digits}'"),
             charset => format!("_{charset} X'{digits}' COLLATE {}", self.collation),
         })
+    }
+}
+
+/// Would a server take these bytes for text in this character set? What is not sure is not carried.
+fn is_well_formed(charset: &str, digits: &str) -> bool {
+    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect();
+    let Some(bytes) = bytes else { return false };
+    match charset {
+        "utf8mb4" => std::str::from_utf8(&bytes).is_ok(),
+        "utf8" | "utf8mb3" => std::str::from_utf8(&bytes).is_ok_and(|text| text.chars().all(|character| character.len_utf8() <= 3)),
+        charset => bytes.is_ascii() && !charsets::is_wide(charset) || ONE_BYTE.contains(&charset),
     }
 }
 
@@ -223,7 +244,7 @@ mod tests {
             (246, 0, Some("6"), "CAST('6' AS DECIMAL(65))"),
             (253, 0, Some("a'"), "_utf8mb4 X'6127' COLLATE utf8mb4_bin"),
             (253, 0, Some(""), "_utf8mb4 X'' COLLATE utf8mb4_bin"),
-            (253, 0, None, "NULL"),
+            (253, 0, None, "CONVERT(NULL USING utf8mb4) COLLATE utf8mb4_bin"),
             (5, 0, None, "NULL+0e0"),
         ];
         for (kind, flags, text, expected) in cases {
@@ -231,5 +252,24 @@ mod tests {
         }
         assert_eq!(literal(8, 0, Some("1;DROP")), None);
         assert_eq!(literal(255, 0, Some("1")), None, "no user variable is a geometry");
+    }
+
+    #[test]
+    fn text_that_servers_refuse_is_not_carried() {
+        let cases = [
+            ("utf8mb4", "C3A4", true),
+            ("utf8mb4", "FF", false),
+            ("utf8mb4", "EDA0BD", false),
+            ("utf8mb3", "F09F9880", false),
+            ("latin1", "FF", true),
+            ("ascii", "FF", false),
+            ("sjis", "41", true),
+            ("sjis", "8341", false),
+            ("ucs2", "0041", false),
+            ("utf8mb4", "", true),
+        ];
+        for (charset, digits, expected) in cases {
+            assert_eq!(is_well_formed(charset, digits), expected, "{charset} {digits}");
+        }
     }
 }
