@@ -51,7 +51,7 @@ fn a_changed_user_is_counted() {
     let empty = proxy.options("empty", "").timeout(LIMIT);
     let nowhere = proxy.options("app", "app-pass").database("not_for_app");
     for _ in 0..2 {
-        let mut leaves = Client::connect(&empty).unwrap();
+        let mut leaves = wait::until("the session's end", LIMIT, || Client::connect(&empty).ok()).unwrap();
         assert_eq!(leaves.change_user(&nowhere).unwrap_err().code(), Some(1044));
         wait::until("the session's end", LIMIT, || Client::connect(&empty).ok()).unwrap();
     }

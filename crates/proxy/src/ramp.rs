@@ -1,6 +1,7 @@
 //! The share of a server that came back: it begins with a sixteenth of its weight and grows to all of it.
 //!
-//! Pure. Shares are counted in parts of a weight, so that a server of weight 1 can have less than its weight. A restarted server has cold caches: what would be its share at once makes it slow for everybody.
+//! Pure. Shares are counted in parts of a weight, so that a server of weight 1 can have less than its weight. A restarted server
+//! has cold caches: what would be its share at once makes it slow for everybody.
 
 /// The smallest share of the weight.
 const SMALLEST: u64 = 16;

@@ -2,8 +2,9 @@
 //! it is asked for them, and they are carried as literals from then on. So the session is pinned for a round trip, not until
 //! a reset.
 //!
-//! INVARIANT: no server refuses a literal made here that has the value's character set and collation, and it gives a variable of the same type, value, character set and collation, under every sql_mode and
-//! character set of a session. What cannot be had so pins.
+//! INVARIANT: a server that has the value's character set and collation refuses no literal made here, and the literal gives a
+//! variable of the same type, value, character set and collation, under every sql_mode and character set of a session. What cannot
+//! be had so pins.
 
 use super::Session;
 use super::charsets;
