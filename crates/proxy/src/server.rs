@@ -396,6 +396,11 @@ impl ServerShared {
         self.retry_at_ms.load(Ordering::Acquire) > now_ms
     }
 
+    /// Whether one more connection may be opened now.
+    pub fn takes_connects(&self, now_ms: u64) -> bool {
+        !self.is_backing_off(now_ms) && !self.is_full()
+    }
+
     /// Takes the right to hold a connection, if `max_connections` allows, and what its user may have: `limit` (0 is none).
     pub fn reserve(self: &Arc<Self>, quota: &Arc<Quota>, limit: u64) -> Option<Slot> {
         if !quota.take(limit) {

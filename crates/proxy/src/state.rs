@@ -227,8 +227,7 @@ pub fn assign(variables: &Variables) -> Option<String> {
 
 fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<String>, bool) {
     // Text is read in the connection's character set; a few variables do not take it in one where ASCII is not itself.
-    let is_wide =
-        have.variables.get("character_set_connection").is_some_and(|value| NOT_FOR_CLIENTS.iter().any(|wide| **value == *wide.as_bytes()));
+    let is_wide = have.variables.get("character_set_connection").is_some_and(|charset| is_wide(charset));
     let introducer = if is_wide { "_latin1" } else { "" };
     let mut sure = true;
     let mut changes: Vec<(&str, Option<&[u8]>)> = Vec::new();
@@ -289,8 +288,11 @@ pub fn keeping_ignore_space(set: &str) -> String {
 /// What SET NAMES sets.
 pub const CHARSETS: &[&str] =
     &["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION];
-/// Character sets that a client cannot have, so SET NAMES refuses them.
-const NOT_FOR_CLIENTS: &[&str] = &["ucs2", "utf16", "utf16le", "utf32"];
+
+/// Is it a character set in which ASCII is not itself? A client cannot have it, so SET NAMES refuses it.
+pub fn is_wide(charset: &[u8]) -> bool {
+    matches!(charset, b"ucs2" | b"utf16" | b"utf16le" | b"utf32")
+}
 
 /// The SET that gives all that text depends on, where all of it is known. Only SET NAMES (or a login) gives results their
 /// collation, so it comes first, and what differs from it follows.
@@ -300,7 +302,7 @@ fn names(want: &State) -> Option<String> {
     let client = text("character_set_client").filter(plain)?;
     let (connection, collation) = (text("character_set_connection").filter(plain)?, text("collation_connection").filter(plain)?);
     let results = text("character_set_results").filter(|t| t.is_empty() || plain(t))?;
-    let of_results = text(RESULTS_COLLATION).filter(plain).filter(|_| plain(&results) && !NOT_FOR_CLIENTS.contains(&results));
+    let of_results = text(RESULTS_COLLATION).filter(plain).filter(|_| plain(&results) && !is_wide(results.as_bytes()));
     let (charset, base) = match of_results {
         Some(of_results) => (results, of_results),
         None if client == connection => (client, collation),

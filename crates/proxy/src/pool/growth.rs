@@ -58,7 +58,7 @@ impl HostgroupPool {
         let (now_us, servers) = (worker.shared.clock.now_us(), self.servers());
         let now_ms = now_us / 1000;
         let Some(server) = servers.get(chosen) else { return };
-        if self.connecting.get() > 0 || server.is_backing_off(now_ms) || server.is_full() {
+        if self.connecting.get() > 0 || !server.takes_connects(now_ms) {
             return;
         }
         let used = || servers.iter().filter(|s| s.is_online());
@@ -75,7 +75,7 @@ impl HostgroupPool {
     pub(super) fn warm(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>) {
         let (now_us, servers) = (worker.shared.clock.now_us(), self.servers());
         let is_cold = |server: &&Arc<ServerShared>| {
-            let is_wanted = server.is_usable(now_us / 1000) && !server.is_backing_off(now_us / 1000) && !server.is_full();
+            let is_wanted = server.is_usable(now_us / 1000) && server.takes_connects(now_us / 1000);
             // What this worker would give away again as too many idle ones is not opened.
             is_wanted && server.configured_weight() > 0 && lane.idle(server.index) < self.most_idle(worker, server)
         };
@@ -161,15 +161,19 @@ impl HostgroupPool {
 
     /// The server for a new connection: one that keeps others waiting only where there is no other.
     fn choose_to_connect(&self, worker: &Worker, needs: Needs, now_ms: u64) -> Option<usize> {
-        let fits = |s: &Arc<ServerShared>| !s.is_backing_off(now_ms) && !s.is_full();
-        self.choose(worker, needs, |s| fits(s) && !s.is_stalling()).or_else(|| self.choose(worker, needs, fits))
+        let at_once = self.choose_faster(worker, needs, now_ms);
+        at_once.or_else(|| self.choose(worker, needs, |s| s.takes_connects(now_ms)))
+    }
+
+    /// A server that takes connections and keeps nobody waiting for one.
+    fn choose_faster(&self, worker: &Worker, needs: Needs, now_ms: u64) -> Option<usize> {
+        self.choose(worker, needs, |s| s.takes_connects(now_ms) && !s.is_stalling())
     }
 
     /// A connect that takes long counts no more where another server may be faster: whoever waits for it gets one there beside.
     fn pass_by(self: &Rc<Self>, worker: &Rc<Worker>, whose: &Whose) -> bool {
         let now_ms = worker.shared.clock.now_ms();
-        let is_free = |s: &Arc<ServerShared>| !s.is_backing_off(now_ms) && !s.is_full() && !s.is_stalling();
-        let is_passed = matches!(whose, Whose::Anybodys) && self.choose(worker, Needs::default(), is_free).is_some();
+        let is_passed = matches!(whose, Whose::Anybodys) && self.choose_faster(worker, Needs::default(), now_ms).is_some();
         if is_passed {
             self.connecting.set(self.connecting.get() - 1);
             self.grow(worker);

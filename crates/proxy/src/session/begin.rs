@@ -35,7 +35,6 @@ impl Session {
         let schema = schema.or(Some(default.as_bytes()).filter(|s| !s.is_empty()));
         self.state.schema = schema.map(Into::into);
         self.entry.set_limits(Limits::from_settings(&self.lane.settings()));
-        self.entry.set_own_idle_limit(0);
         self.set_initial_variables(self.collation);
         self.status = self.initial_status();
         self.filter = self.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));
@@ -56,6 +55,7 @@ impl Session {
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
     /// its defaults, as it would on a direct connection.
     pub(super) fn set_initial_variables(&mut self, collation: u16) {
+        self.entry.set_own_idle_limit(0);
         let info = self.worker.shared.info.get();
         let flavor = info.map_or(Flavor::MySql, |i| i.flavor);
         (self.flavor, self.stand_ins) = (flavor, None);

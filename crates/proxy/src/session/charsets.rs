@@ -10,7 +10,7 @@ use super::definition;
 use super::guard::guarded;
 use crate::memory::Change;
 use crate::reframe::ReplyFacts;
-use crate::state::{RESULTS_COLLATION, State};
+use crate::state::{RESULTS_COLLATION, State, is_wide};
 use sql::{LexMode, Target};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
@@ -76,7 +76,7 @@ impl Session {
 
     /// Are results in a character set in which ASCII is not itself?
     pub(super) fn has_wide_results(&self) -> bool {
-        self.state.variables.get("character_set_results").is_some_and(|value| WIDE.iter().any(|wide| **value == *wide.as_bytes()))
+        self.state.variables.get("character_set_results").is_some_and(|charset| is_wide(charset))
     }
 
     /// The values now, of variables that a statement decides.
@@ -92,11 +92,6 @@ impl Session {
     }
 }
 
-/// Is it a character set in which ASCII is not itself?
-pub fn is_wide(charset: &str) -> bool {
-    WIDE.contains(&charset)
-}
-
 /// Digits as plain bytes: MariaDB writes numbers too in the character set of the results.
 pub fn narrow(digits: &[u8]) -> Option<String> {
     String::from_utf8(digits.iter().copied().filter(|byte| *byte != 0).collect()).ok()
@@ -104,8 +99,6 @@ pub fn narrow(digits: &[u8]) -> Option<String> {
 
 /// Character sets in which a byte below 0x80 may be the second half of a character.
 const AMBIGUOUS: &[&str] = &["big5", "gbk", "gb2312", "gb18030", "sjis", "cp932", "euckr", "ujis", "eucjpms"];
-/// Character sets in which ASCII is not itself.
-const WIDE: &[&str] = &["ucs2", "utf16", "utf16le", "utf32"];
 
 /// A string literal in a form that means the same under every character set and sql_mode; None when that is not certain,
 /// or it is no plain string.
@@ -119,7 +112,7 @@ pub fn portable(literal: &str, lex: LexMode, state: &State) -> Option<String> {
         return None;
     }
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let same_bytes = client == connection || client == "binary" || ascii && !WIDE.contains(&connection);
+    let same_bytes = client == connection || client == "binary" || ascii && !is_wide(connection.as_bytes());
     Some(match same_bytes {
         true => format!("_{connection} x'{hex}' COLLATE `{collation}`"),
         false => format!("CONVERT(_{client} x'{hex}' USING {connection}) COLLATE `{collation}`"),

@@ -189,7 +189,6 @@ impl Session {
         self.facts = super::facts::SessionFacts { found_rows, ..Default::default() };
         self.statements.clear();
         self.state = State { schema: self.state.schema.take(), ..State::default() };
-        self.entry.set_own_idle_limit(0);
         self.set_initial_variables(self.collation_after_reset());
         self.lex = sql::LexMode::default();
         self.tracking_wish = None;

@@ -1,8 +1,8 @@
 //! Column definitions in replies to the proxy's own questions: what a value's text alone does not tell
 //! ([Column Definition](https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query_response_text_resultset_column_definition.html)).
 
+use super::facts::packets;
 use wire::codec::Reader;
-use wire::packet::{self, HEADER};
 
 /// The fixed end of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Definition {
 
 /// The definitions in the packets of a reply; none where there is no result.
 pub fn all(raw: &[u8]) -> impl Iterator<Item = Definition> {
-    let mut packets = Packets { rest: raw };
+    let mut packets = packets(raw);
     let count = packets.next().and_then(|first| Reader::new(first).lenenc().ok()).unwrap_or(0);
     packets.take(usize::try_from(count).unwrap_or(0)).map_while(read)
 }
@@ -28,21 +28,6 @@ fn read(definition: &[u8]) -> Option<Definition> {
     let collation = end.u16().ok()?;
     let _length = end.u32().ok()?;
     Some(Definition { collation, kind: end.u8().ok()?, flags: end.u16().ok()? })
-}
-
-struct Packets<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Packets<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let (len, _) = packet::header(self.rest)?;
-        let payload = self.rest.get(HEADER..HEADER + len)?;
-        self.rest = self.rest.get(HEADER + len..).unwrap_or_default();
-        Some(payload)
-    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Diagnostics {
 }
 
 /// The payloads of whole packets, one behind the other.
-fn packets(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (len, _) = packet::header(bytes)?;
         let payload = bytes.get(packet::HEADER..packet::HEADER + len)?;

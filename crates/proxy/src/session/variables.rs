@@ -16,6 +16,7 @@ use super::settle::Unread;
 use crate::backend::Collected;
 use crate::counters::count;
 use crate::pins::PinReason;
+use crate::state::is_wide;
 use sql::Analysis;
 use std::fmt::Write as _;
 use wire::codec::Reader;
@@ -206,7 +207,7 @@ fn is_well_formed(charset: &str, digits: &str) -> bool {
     match charset {
         "utf8mb4" => std::str::from_utf8(&bytes).is_ok(),
         "utf8" | "utf8mb3" => std::str::from_utf8(&bytes).is_ok_and(|text| text.chars().all(|character| character.len_utf8() <= 3)),
-        charset => bytes.is_ascii() && !charsets::is_wide(charset) || ONE_BYTE.contains(&charset),
+        charset => bytes.is_ascii() && !is_wide(charset.as_bytes()) || ONE_BYTE.contains(&charset),
     }
 }
 
