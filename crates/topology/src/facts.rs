@@ -162,6 +162,9 @@ pub(crate) struct Facts {
     pub galera: Track<GaleraView>,
     /// Group Replication's state; repeats count answers that name the same primary.
     pub group: Track<GroupView>,
+    /// Since when a Galera node that was synced, and has answered ever since, says that it gives its state to another one or
+    /// catches up, ms.
+    pub giving_since_ms: Option<u64>,
     /// Aurora's topology; repeats count answers that name the same writer.
     pub aurora: Track<AuroraView>,
     /// Replication lag.
@@ -221,6 +224,7 @@ impl Facts {
             Seen::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
             Seen::Galera(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.recv_queue));
+                self.giving_since_ms = self.giving_since(now_ms, &result);
                 self.galera.take(now_ms, result, |a, b| a.cluster_size == b.cluster_size);
             }
             Seen::Group(result) => {
@@ -256,6 +260,12 @@ impl Facts {
     /// What the monitor was refused, if it was.
     pub fn is_denied(&self) -> bool {
         self.ping.is_denied || self.read_only.is_denied || self.galera.is_denied || self.group.is_denied || self.aurora.is_denied
+    }
+
+    fn giving_since(&self, now_ms: u64, answer: &Result<GaleraView, ProbeError>) -> Option<u64> {
+        let gives = answer.as_ref().is_ok_and(GaleraView::gives_state);
+        let before = self.galera.last.as_ref().filter(|_| gives && !self.galera.is_troubled())?;
+        if before.is_synced() { Some(now_ms) } else { self.giving_since_ms }
     }
 
     /// It lives: what failed before is over, and it may have to warm up.

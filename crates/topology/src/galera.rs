@@ -21,13 +21,9 @@ const SPLIT_AFTER_MS: u64 = 1_000;
 const STALE_FOR_MS: u64 = 15_000;
 /// Samples in a row over the limit that make a reader behind. ProxySQL takes one; receive queues come and go.
 const BEHIND_AFTER: usize = 2;
-
-/// `wsrep_local_state` of a donor, or of a node that was taken out of sync.
-const DONOR: u32 = 2;
-/// It has the state and catches up.
-const JOINED: u32 = 3;
-/// It is part of the cluster.
-const SYNCED: u32 = 4;
+/// A node that gives another one what it missed (IST) is a donor and catches up for a moment: it must have said so for this
+/// long before its role changes, ms.
+const GIVING_AFTER_MS: u64 = 1_000;
 
 /// Judges every node.
 pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
@@ -37,7 +33,7 @@ pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
 fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
     let troubles = Troubles::from(&facts.galera);
     let max_timeouts = small(scene.vars.monitor_galera_healthcheck_max_timeout_count);
-    let may_write = facts.galera.last.as_ref().is_some_and(|view| state(view).0 == Fitness::Writer);
+    let may_write = facts.galera.last.as_ref().is_some_and(|view| state(view, view.local_state).0 == Fitness::Writer);
     if let Some((outage, why)) = outage(facts, troubles, max_timeouts, may_write) {
         return Judgement {
             under_way: under_way(scene, troubles, outage.under_way()),
@@ -53,9 +49,11 @@ fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
         return Judgement { under_way: outage.under_way(), is_confirming: true, ..judgement };
     }
     let split = split(scene, addr, facts, view);
+    let gives_briefly = facts.giving_since_ms.is_some_and(|since_ms| facts.galera.at_ms < since_ms + GIVING_AFTER_MS);
     let (fitness, why) = match split {
         Split::CutOff => (Fitness::Out(Outage::Stated), "its part of the cluster is smaller than another one"),
-        Split::Agreed | Split::Suspected => state(view),
+        Split::Agreed | Split::Suspected if gives_briefly => state(view, GaleraView::SYNCED),
+        Split::Agreed | Split::Suspected => state(view, view.local_state),
     };
     let limit = u64::from(scene.group.max_transactions_behind);
     let latest = facts.behind.iter().rev().take(BEHIND_AFTER);
@@ -64,24 +62,24 @@ fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
         under_way: if is_cut_off { UnderWay::EndsAfterGrace } else { UnderWay::MayFinish },
         is_behind: limit > 0 && latest.clone().count() == BEHIND_AFTER && latest.clone().all(|behind| *behind > limit),
         behind: view.recv_queue,
-        is_confirming: facts.galera.is_troubled() || split == Split::Suspected,
+        is_confirming: facts.galera.is_troubled() || split == Split::Suspected || gives_briefly,
         ..Judgement::new(fitness, why, words(view, troubles))
     }
 }
 
-/// The first of these that holds decides.
-fn state(view: &GaleraView) -> (Fitness, &'static str) {
+/// The first of these that holds decides. `local_state` is the one to go by.
+fn state(view: &GaleraView, local_state: u32) -> (Fitness, &'static str) {
     let stated = Fitness::Out(Outage::Stated);
     let may_write = !view.read_only;
-    let donates = view.local_state == DONOR;
+    let donates = local_state == GaleraView::DONOR;
     match () {
         () if !view.primary_partition => (stated, "not in the primary component"),
-        () if !(DONOR..=SYNCED).contains(&view.local_state) => (stated, "wsrep_local_state says that it is not synced"),
+        () if !(GaleraView::DONOR..=GaleraView::SYNCED).contains(&local_state) => (stated, "wsrep_local_state says that it is not synced"),
         () if view.reject_queries => (stated, "wsrep_reject_queries is set"),
         () if donates && view.sst_donor_rejects_queries => {
             (Fitness::Leaving { may_write: false }, "it is a donor and wsrep_sst_donor_rejects_queries is on")
         }
-        () if view.local_state == JOINED => (Fitness::Leaving { may_write: false }, "it is catching up"),
+        () if local_state == GaleraView::JOINED => (Fitness::Leaving { may_write: false }, "it is catching up"),
         () if view.desync => (Fitness::Leaving { may_write }, "wsrep_desync is on"),
         () if view.maintenance => (Fitness::Leaving { may_write }, "pxc_maint_mode is not DISABLED"),
         () if view.read_only => (Fitness::Reader, "read_only is on"),

@@ -108,6 +108,28 @@ pub struct GaleraView {
     pub cluster_size: u32,
 }
 
+impl GaleraView {
+    /// `wsrep_local_state` of a donor, or of a node that was taken out of sync.
+    pub const DONOR: u32 = 2;
+    /// It has the state and catches up.
+    pub const JOINED: u32 = 3;
+    /// It is part of the cluster.
+    pub const SYNCED: u32 = 4;
+
+    /// It is part of the cluster and keeps up.
+    pub fn is_synced(&self) -> bool {
+        self.local_state == Self::SYNCED
+    }
+
+    /// It gives its state to another node, or catches up, and answers all the while.
+    pub fn gives_state(&self) -> bool {
+        match self.local_state {
+            Self::DONOR => !self.sst_donor_rejects_queries,
+            other => other == Self::JOINED,
+        }
+    }
+}
+
 /// What a Group Replication member says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupView {

@@ -42,6 +42,9 @@ fn with_no_backup_left_the_writer_reads_if_it_may() {
     }
 }
 
+/// What acts only when it was seen for a second.
+const GIVES: [&str; 2] = ["joined", "donor"];
+
 /// What a node says, and where it is then, as the writer and as a backup.
 #[test]
 fn states_of_a_node() {
@@ -65,11 +68,36 @@ fn states_of_a_node() {
         for (node, expected) in [("22", as_writer), ("23", as_backup)] {
             let mut fleet = settled(0);
             fleet.pass(5_000).see(node, galera(change));
+            if GIVES.contains(name) {
+                assert_eq!(fleet.layout(), "100: 22; 101: 23 233; 102: 23 233", "{name}: {node}, for a moment");
+                fleet.pass(1_000).see(node, galera(change));
+            }
             assert_eq!(fleet.layout(), *expected, "{name}: {node}");
             fleet.pass(5_000).see(node, galera(|_| {})).pass(10_000);
             assert_eq!(fleet.layout(), "100: 22; 101: 23 233; 102: 23 233", "{name}: {node} is well again");
         }
     }
+}
+
+/// A node that comes back is given what it missed by another one, which is a donor and catches up for some milliseconds.
+#[test]
+fn a_donor_of_a_moment_keeps_its_role() {
+    let well = "100: 22; 101: 23 233; 102: 23 233";
+    let mut fleet = settled(0);
+    for (state, ms) in [(2, 5_000), (2, 500), (3, 499), (4, 20), (2, 5_000), (4, 20)] {
+        fleet.pass(ms).see("22", galera(|view| view.local_state = state));
+        assert_eq!(fleet.layout(), well, "{state} after {ms} ms");
+    }
+    assert_eq!(fleet.events().len(), 0);
+    fleet.pass(5_000).see("22", galera(|view| view.local_state = 3));
+    assert_eq!(fleet.interval_ms("22", "Galera"), 20);
+    fleet.pass(1_000).see("22", galera(|view| view.local_state = 3));
+    assert_eq!(fleet.hostgroup(100), "22(OFFLINE_SOFT) 233");
+    // One that has failed in between was not synced all along.
+    let mut fleet = settled(0);
+    fleet.pass(5_000).see("22", Seen::Galera(Err(unreachable())));
+    fleet.pass(20).see("22", galera(|view| view.local_state = 2));
+    assert_eq!(fleet.hostgroup(100), "233");
 }
 
 #[test]
