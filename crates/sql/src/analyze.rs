@@ -217,9 +217,13 @@ impl<'a> Scan<'a> {
     }
 
     fn semicolon(&mut self) {
-        if self.current.is_some_and(|class| !class.whole_text) {
-            self.current = None;
-            self.ended = true;
+        match self.current {
+            Some(class) if class.whole_text => {}
+            current => {
+                self.ended |= current.is_some();
+                self.current = None;
+                self.lexer.end_statement();
+            }
         }
     }
 

@@ -76,6 +76,12 @@ pub(crate) fn is_name(byte: u8) -> bool {
     NAME[usize::from(byte)]
 }
 
+/// A character that may stand inside the unquoted name of a user variable.
+#[inline]
+pub(crate) fn is_variable(byte: u8) -> bool {
+    is_name(byte) || byte == b'.'
+}
+
 /// Offset of the first byte from `from` on that cannot stand in an identifier.
 ///
 /// Eight bytes at a time, without a branch a byte: word lengths are what a branch predictor misses.

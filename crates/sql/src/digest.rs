@@ -6,7 +6,7 @@
 //! there, a backticked name with other than name characters and blanks is copied as it
 //! is, so a quote inside it cannot shift what counts as a literal after it.
 
-use crate::bytes::{Class, class, comment_end, is_name, line_end, name_end, number, quoted_end, version_comment};
+use crate::bytes::{Class, class, comment_end, is_name, is_variable, line_end, name_end, number, quoted_end, version_comment};
 use crate::keywords::{Kw, lookup};
 use crate::token::{LexMode, TokenKind};
 
@@ -213,6 +213,7 @@ impl<'a> Writer<'a> {
             Class::Question => self.value(at + 1),
             Class::Comment if self.comment(byte) => {}
             Class::Dot if self.starts_number() => self.number(),
+            Class::At if self.sql.get(at + 1).is_some_and(|&next| is_variable(next)) => self.user_variable(at + 1),
             _ => self.punct(byte),
         }
         self.out.len() - self.base <= self.opts.max_query_length
@@ -280,6 +281,16 @@ impl<'a> Writer<'a> {
         self.gap(false);
         self.copy(end);
         self.prev = Prev::Word { precedes_value: kw.precedes_value() };
+    }
+
+    /// `@name`, dots included: they join nothing to it.
+    fn user_variable(&mut self, name: usize) {
+        let rest = self.sql.get(name..).unwrap_or_default();
+        let end = rest.iter().position(|&byte| !is_variable(byte)).map_or(self.sql.len(), |len| name + len);
+        self.break_run();
+        self.gap(false);
+        self.copy(end);
+        self.prev = Prev::Word { precedes_value: false };
     }
 
     fn number(&mut self) {

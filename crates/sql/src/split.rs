@@ -38,6 +38,7 @@ impl<'a> Iterator for Split<'a> {
                 TokenKind::Punct(b';') if !whole_text => {
                     let statement = &sql[self.from..token.start];
                     self.from = token.end;
+                    self.lexer.end_statement();
                     if begun {
                         return Some(statement);
                     }

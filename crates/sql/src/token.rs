@@ -8,7 +8,7 @@
 //!
 //! INVARIANT: `Token::end > Token::start` except for [`TokenKind::End`], so a scan ends.
 
-use crate::bytes::{Class, class, comment_end, is_name, line_end, name_end, number, quoted_end, version_comment};
+use crate::bytes::{Class, class, comment_end, is_variable, line_end, name_end, number, quoted_end, version_comment};
 
 /// Lexer state that depends on the session's `sql_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -117,6 +117,11 @@ impl<'a> Lexer<'a> {
         self.token_inline()
     }
 
+    /// A statement is over, and the next one is read by itself: servers forget a version comment that is open.
+    pub(crate) fn end_statement(&mut self) {
+        self.version_depth = 0;
+    }
+
     /// The next token; for the hot loop, where it must stay in registers.
     #[inline(always)]
     pub(crate) fn token_inline(&mut self) -> Token {
@@ -190,9 +195,9 @@ impl<'a> Lexer<'a> {
             Some(b'@') => self.system_variable(start),
             Some(b'`') => (TokenKind::UserVariable, quoted_end(self.sql, start + 1, b'`', false)),
             Some(quote @ (b'\'' | b'"')) => (TokenKind::UserVariable, self.string_end(start + 1, quote)),
-            Some(byte) if is_name(byte) || byte == b'.' => {
+            Some(byte) if is_variable(byte) => {
                 let mut end = start + 1;
-                while self.byte(end).is_some_and(|byte| is_name(byte) || byte == b'.') {
+                while self.byte(end).is_some_and(is_variable) {
                     end += 1;
                 }
                 (TokenKind::UserVariable, end)

@@ -39,6 +39,7 @@ fn default_options() {
         ("SELECT 'unfinished", "SELECT ?"),
         ("SELECT `a'b`, 'c'", "SELECT `a'b`,?"),
         ("SELECT @a, @@b", "SELECT @a,@@b"),
+        ("SELECT @a.1, @a. 1, @.5, @1", "SELECT @a.1,@a. ?,@.5,@1"),
         ("INSERT INTO t VALUES (NULL,NULL)", "INSERT INTO t VALUES (NULL,NULL)"),
         ("", ""),
     ];

@@ -232,6 +232,7 @@ fn splits() {
         ("create procedure p() begin select 1; end; select 2", &["create procedure p() begin select 1; end; select 2"]),
         ("use a; begin not atomic select 1; end", &["use a", " begin not atomic select 1; end"]),
         ("a; -- ;\nb", &["a", " -- ;\nb"]),
+        ("/*! ; */ a", &[" */ a"]),
     ];
     for (sql, want) in cases {
         let got: Vec<_> = split(sql.as_bytes(), LexMode::default()).map(|part| std::str::from_utf8(part).unwrap()).collect();
