@@ -1,6 +1,6 @@
 //! What a proxy holds in memory for a client that is connected and silent.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::fleet::{Fleet, Load};
 use super::login::{PASSWORD, SCHEMA, USER};
@@ -13,8 +13,10 @@ use crate::server::Server;
 
 /// Clients that connect before memory is first looked at, so that what a process needs once is not counted.
 const FIRST: usize = 100;
-/// Memory has settled when it has not fallen for so long.
-const SETTLE: Duration = Duration::from_secs(3);
+/// Memory has settled when it has not fallen for so long: allocators give back what is free in steps, over ten seconds.
+const SETTLE: Duration = Duration::from_secs(12);
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Queries a second for the second look: each client sends one, and few are under way at a time.
 const PACE: u32 = 4_000;
 
@@ -74,15 +76,16 @@ pub fn measure(kind: Kind, server: &Server, security: Security, clients: usize) 
 /// Resident memory once it has stopped falling: a proxy may let go of what only busy clients need some time after they
 /// were.
 fn settled(pid: u32) -> Result<u64, LabError> {
-    let mut last = usage::rss_bytes(pid)?;
-    loop {
-        std::thread::sleep(SETTLE);
+    let mut least = usage::rss_bytes(pid)?;
+    let mut since = Instant::now();
+    while since.elapsed() < SETTLE {
+        std::thread::sleep(LOOK_EVERY);
         let now = usage::rss_bytes(pid)?;
-        if now >= last {
-            return Ok(now);
+        if now < least {
+            (least, since) = (now, Instant::now());
         }
-        last = now;
     }
+    usage::rss_bytes(pid)
 }
 
 /// Connected clients of either sort.
