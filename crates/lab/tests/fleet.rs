@@ -85,6 +85,25 @@ fn after_the_grace_the_transaction_is_rolled_back_and_the_session_lives() {
     assert_eq!(bed.ask(1, "SELECT GROUP_CONCAT(n ORDER BY n) FROM test.t"), "0,1");
 }
 
+/// A server that answers the monitor, and neither the statement nor a KILL: here it is frozen.
+#[test]
+fn after_the_grace_no_answer_is_waited_for() {
+    let bed = Bed::new(|b| b.variable("demotion_grace_ms", 300));
+    let mut client = bed.connect();
+    client.run("BEGIN").unwrap();
+    client.run("INSERT INTO t VALUES (1, 'lost')").unwrap();
+    bed.servers[0].sigstop();
+    client.send_query("INSERT INTO t VALUES (2, 'lost')").unwrap();
+    bed.arrange(&[writer(1)]);
+    let reply = client.recv_reply(lab::client::Encoding::Text);
+    bed.servers[0].sigcont();
+    let reply = reply.unwrap();
+    assert!(reply.err().is_some_and(|e| e.code == 2013), "{reply:?}");
+    assert_eq!(get(&mut bed.connect(), WHO), port(&bed, 1));
+    bed.until(0, APP, "0");
+    assert_eq!(bed.ask(0, "SELECT COUNT(*) FROM test.t"), "0");
+}
+
 #[test]
 fn state_that_cannot_be_carried_ends_the_session_after_the_grace_only() {
     let bed = Bed::new(|b| b.variable("demotion_grace_ms", 300));

@@ -31,6 +31,10 @@ pub const WISHES: PinSet =
 pub const TRANSACTION: PinSet =
     PinSet::of(&[PinReason::Transaction, PinReason::Savepoint, PinReason::NextTransaction, PinReason::FoundRows]);
 
+/// How long a server that is to be left may take to answer a statement that was killed, ms. It is shorter than for other
+/// kills: the session goes on elsewhere.
+const GIVE_UP_AFTER_MS: u64 = 2000;
+
 /// As ProxySQL counts it: the backend went offline during a query or before it.
 const SERVER_LEFT: u16 = 9004;
 
@@ -140,7 +144,7 @@ impl Session {
     }
 
     /// The time to finish on its server is over while its statement runs: the statement is ended by the server, which
-    /// says what became of it. A statement of its own, outside of anything, may end by itself.
+    /// says what became of it, if it does so in time. A statement of its own, outside of anything, may end by itself.
     pub(super) fn hurry_up(&mut self) {
         let is_free = self.pins.set().without(WISHES).is_empty();
         let now_ms = self.worker.shared.clock.now_ms();
@@ -150,6 +154,7 @@ impl Session {
         }
         backend.core.killed = true;
         super::settle::kill_statement(&self.worker, &self.pool, backend);
+        self.entry.give_up_at(self.now_ms() + GIVE_UP_AFTER_MS);
     }
 
     /// The time to finish on the server of the backend at hand is over.
