@@ -7,12 +7,12 @@
 use crate::cursor::Cursor;
 use crate::keywords::Kw;
 use crate::session_facts::{Fact, fact_at};
-use crate::token::{LexMode, TokenKind};
+use crate::token::{LexMode, Lexer, TokenKind};
 
 /// Copies `sql` with each session fact replaced by an expression of the number that `value` gives for it; None leaves it to
 /// the server.
 pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> Option<i64>) -> Vec<u8> {
-    let mut scan = Scan { sql, out: Vec::with_capacity(sql.len() + 64), copied: 0, depth: 0, column: None };
+    let mut scan = Scan { sql, mode, out: Vec::with_capacity(sql.len() + 64), copied: 0, depth: 0, column: None };
     let mut cursor = Cursor::new(sql, mode);
     let assigns = cursor.kw() == Kw::Set;
     let mut after_dot = false;
@@ -51,8 +51,9 @@ fn replacement(fact: Fact, value: i64) -> String {
 
 /// What the scan knows of the column it is in.
 struct Column {
-    /// Offset of its first token, and after its last one.
+    /// Offset of its first token, of its last one, and after that.
     start: usize,
+    last_start: usize,
     end: usize,
     /// Kinds of the last token but one, and of the last one.
     last: [TokenKind; 2],
@@ -65,7 +66,7 @@ impl Column {
         if self.end == 0 {
             self.start = start;
         }
-        self.end = end;
+        (self.last_start, self.end) = (start, end);
         self.last = [self.last[1], kind];
     }
 
@@ -80,6 +81,7 @@ impl Column {
 
 struct Scan<'a> {
     sql: &'a [u8],
+    mode: LexMode,
     out: Vec<u8>,
     copied: usize,
     /// Of parentheses.
@@ -127,9 +129,20 @@ impl Scan<'_> {
         }
     }
 
+    /// It does not end with a literal or a quoted name that the text never closes.
+    fn is_whole(&self, column: &Column) -> bool {
+        let last = self.sql.get(column.last_start..column.end).unwrap_or_default();
+        let padded = [last, b" "].concat();
+        let mut lexer = Lexer::new(&padded, self.mode);
+        let ends = std::iter::from_fn(|| Some(lexer.token()).filter(|token| token.kind != TokenKind::End).map(|token| token.end));
+        column.end < self.sql.len() || ends.last() == Some(last.len())
+    }
+
     /// Gives the column that ends its name, where facts were replaced in it.
     fn end_column(&mut self) {
-        let Some(column) = self.column.take().filter(|column| column.has_fact && column.is_unnamed()) else { return };
+        let Some(column) = self.column.take().filter(|column| column.has_fact && column.is_unnamed() && self.is_whole(column)) else {
+            return;
+        };
         let name = self.sql.get(column.start..column.end).unwrap_or_default();
         let plain = name.len() <= LONGEST_NAME && name.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'`' | b'\\'));
         if plain {
@@ -143,7 +156,7 @@ impl Scan<'_> {
 
 impl Column {
     fn new() -> Self {
-        Self { start: 0, end: 0, last: [TokenKind::End; 2], has_fact: false, has_as: false }
+        Self { start: 0, last_start: 0, end: 0, last: [TokenKind::End; 2], has_fact: false, has_as: false }
     }
 }
 
