@@ -19,6 +19,9 @@ each_flavor!(
     settings_at_prepare,
     learnt_settings_and_metadata_are_a_users_own,
     quoted_functions,
+    what_fails,
+    what_fails_in_several,
+    set_statement,
 );
 
 /// Runs statements as root in the world's schema.
@@ -165,6 +168,126 @@ fn stored_code(world: &World) {
     }
     let mut plain = world.connect();
     plain.exec_all(&["CREATE TABLE u(v INT)", "INSERT INTO u VALUES(1)", "UPDATE u SET v = 2", "DELETE FROM u"]);
+    assert_eq!(pins(world), None);
+}
+
+/// What a session can leave, as one row; locks are the whole server's, so each test has its own.
+fn left(lock: &str) -> String {
+    format!("SELECT @left, @@time_zone, @@autocommit, @@foreign_key_checks, IS_FREE_LOCK('{lock}')")
+}
+
+/// After each statement, which fails, the session itself has what it left, and the next one has nothing of it.
+fn leaves_nothing_to_others(world: &World, lock: &str, ways: &[(&[&str], &str)]) {
+    let fresh = world.connect().row(&left(lock));
+    for (way, own) in ways {
+        let mut first = world.connect_with(&world.options().with(Capabilities::MULTI_STATEMENTS));
+        let replies: Vec<_> = way.iter().map(|sql| first.ask(sql)).collect();
+        assert!(replies.iter().any(|reply| reply.err().is_some()) || way[0].starts_with("SET STATEMENT"), "{way:?}");
+        if !own.is_empty() {
+            assert_eq!(first.row(&left(lock)), *own, "{way:?}");
+        }
+        drop(first);
+        let mut second = world.connect();
+        wait::until("the lock to be free", LIMIT, || (second.get(&format!("SELECT IS_FREE_LOCK('{lock}')")) == "1").then_some(())).unwrap();
+        assert_eq!(second.row(&left(lock)), fresh, "after {way:?}");
+        assert_eq!(second.fails("SELECT * FROM tmp"), 1146, "after {way:?}");
+        assert_eq!(second.fails("EXECUTE p"), 1243, "after {way:?}");
+        second.exec("INSERT INTO free VALUES(1)");
+        assert_eq!(world.connect().get("SELECT COUNT(*) > 0 FROM free"), "1", "it is committed, after {way:?}");
+        second.exec("DELETE FROM free");
+    }
+}
+
+const TABLES: [&str; 3] = ["CREATE TABLE free(n INT)", "CREATE TABLE once(n INT PRIMARY KEY)", "INSERT INTO once VALUES(1)"];
+
+/// An error tells of no change that came before it.
+fn what_fails(world: &World) {
+    as_root(world, &TABLES);
+    as_root(
+        world,
+        &[
+            "CREATE PROCEDURE bad() BEGIN SET autocommit = 0, time_zone = '+09:00', @left = 'by call'; SIGNAL SQLSTATE '45000'; END",
+            "CREATE PROCEDURE makes() BEGIN CREATE TEMPORARY TABLE tmp(n INT); SIGNAL SQLSTATE '45000'; END",
+            "CREATE FUNCTION bad_f() RETURNS INT NO SQL BEGIN SET @left = 'by function'; SIGNAL SQLSTATE '45000'; RETURN 1; END",
+            "CREATE TABLE checked(n INT PRIMARY KEY)",
+            "CREATE TRIGGER tc BEFORE INSERT ON checked FOR EACH ROW BEGIN SET @left = 'by trigger'; \
+             IF NEW.n = 1 THEN SIGNAL SQLSTATE '45000'; END IF; END",
+            "INSERT INTO checked VALUES(2)",
+        ],
+    );
+    // A trigger that never failed is known from then on.
+    world.connect().exec("INSERT INTO checked VALUES(3)");
+    let bad = "by call +09:00 0 1 1";
+    leaves_nothing_to_others(
+        world,
+        "failed",
+        &[
+            (&["CALL bad()"], bad),
+            (&["BEGIN", "CALL bad()", "ROLLBACK"], bad),
+            (&["CALL makes()"], ""),
+            (&["SELECT bad_f()"], "by function SYSTEM 1 1 1"),
+            (&["INSERT INTO checked VALUES(1)"], ""),
+            (&["INSERT INTO checked VALUES(2)"], ""),
+            (&["BEGIN", "INSERT INTO checked VALUES(1)", "ROLLBACK"], ""),
+            (&["INSERT INTO once VALUES(GET_LOCK('failed', 0))"], "NULL SYSTEM 1 1 0"),
+            (&["SET @x = GET_LOCK('failed', 0), time_zone = CONCAT('no', 'where')"], "NULL SYSTEM 1 1 0"),
+        ],
+    );
+    let mut plain = world.connect();
+    for _ in 0..2 {
+        assert_eq!(plain.fails("INSERT INTO once VALUES(1)"), 1062);
+        assert_eq!(plain.get("SHOW COUNT(*) ERRORS"), "1");
+        assert_eq!(plain.fails("SELECT nope"), 1054);
+    }
+    assert_eq!(pins(world), None);
+}
+
+fn what_fails_in_several(world: &World) {
+    if world.encoding != Encoding::Text {
+        return;
+    }
+    as_root(world, &TABLES);
+    leaves_nothing_to_others(
+        world,
+        "several",
+        &[
+            (&["SET @left = 5; SELECT nope"], "5 SYSTEM 1 1 1"),
+            (&["SET foreign_key_checks = 0; INSERT INTO once VALUES(1)"], "NULL SYSTEM 1 0 1"),
+            (&["SET NAMES latin1; SELECT nope"], "NULL SYSTEM 1 1 1"),
+            (&["LOCK TABLES once WRITE; SELECT nope"], ""),
+            (&["FLUSH TABLES WITH READ LOCK; SELECT nope"], ""),
+            (&["SELECT GET_LOCK('several', 0); SELECT nope"], "NULL SYSTEM 1 1 0"),
+            (&["PREPARE p FROM 'SELECT 1'; SELECT nope"], ""),
+            (&["CREATE TEMPORARY TABLE tmp(n INT); SELECT nope"], ""),
+            (&["SET TRANSACTION READ ONLY; SELECT nope"], ""),
+            (&["SET @left = 5; SELECT FROM"], ""),
+        ],
+    );
+}
+
+/// What MariaDB runs after `SET STATEMENT x=1 FOR`.
+fn set_statement(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    as_root(world, &TABLES);
+    const FOR: &str = "SET STATEMENT max_statement_time=10 FOR";
+    let statements = [
+        "SET @left = 1, time_zone = '+09:00'",
+        "SET autocommit = 0",
+        "CREATE TEMPORARY TABLE tmp AS SELECT 'secret' s",
+        "LOCK TABLES once WRITE",
+        "FLUSH TABLES WITH READ LOCK",
+        "PREPARE p FROM 'SELECT 1'",
+        "BEGIN NOT ATOMIC SET @left = 1; END",
+        "EXECUTE IMMEDIATE 'CREATE TEMPORARY TABLE tmp(n INT)'",
+        "SELECT GET_LOCK('set_statement', 0)",
+    ];
+    for statement in statements {
+        leaves_nothing_to_others(world, "set_statement", &[(&[&format!("{FOR} {statement}")], "")]);
+    }
+    let mut plain = world.connect();
+    plain.exec(&format!("{FOR} SELECT 1"));
     assert_eq!(pins(world), None);
 }
 

@@ -62,6 +62,8 @@ pub struct Core {
     pub tells_gtids: bool,
     /// Its `gtid_next` is, or may be, a GTID that the proxy chose (MySQL): it serves nobody else before that is AUTOMATIC again.
     pub is_labelled: bool,
+    /// A statement that failed may have left what nobody knows of: it is reset before another session gets it.
+    pub must_reset: bool,
     /// `@@server_uuid` of its server, when it was asked for: which member of a group that is.
     pub member: Option<Arc<str>>,
     /// LAST_INSERT_ID() on it, when known.
@@ -103,6 +105,7 @@ impl Core {
         self.last_insert_id = Some(0);
         self.has_warnings = false;
         self.tells_gtids = false;
+        self.must_reset = false;
     }
 }
 
@@ -130,6 +133,8 @@ pub struct OkReply {
     pub status: StatusFlags,
     /// How many warnings it left.
     pub warnings: u16,
+    /// What the session tracker says, as it came.
+    pub session_state: Vec<u8>,
 }
 
 /// A whole reply to a statement of our own.
@@ -189,6 +194,7 @@ impl Backend {
             tracking: Tracking::None,
             tells_gtids: false,
             is_labelled: false,
+            must_reset: false,
             member: None,
             last_insert_id: Some(0),
             has_warnings: false,
@@ -321,6 +327,7 @@ impl OkReply {
         if let (false, Ok(ok)) = (plain_eof, OkPacket::parse(payload, caps)) {
             reply.affected_rows = ok.affected_rows;
             reply.last_insert_id = ok.last_insert_id;
+            reply.session_state = ok.session_state.to_vec();
         }
         reply
     }

@@ -66,6 +66,8 @@ pub struct ServerShared {
     back_since_ms: AtomicU64,
     /// Connects under way that take longer than they should.
     stalled: AtomicU32,
+    /// A trigger, or a function behind a view, has changed a session here.
+    pub has_loud_triggers: AtomicBool,
     ramp_ms: AtomicU64,
     latency_us: AtomicU64,
     max_latency_us: AtomicU64,
@@ -143,6 +145,7 @@ impl ServerShared {
             suspect_until_ms: AtomicU64::new(0),
             back_since_ms: AtomicU64::new(0),
             stalled: AtomicU32::new(0),
+            has_loud_triggers: AtomicBool::new(false),
             ramp_ms: AtomicU64::new(0),
             latency_us: AtomicU64::new(0),
             max_latency_us: AtomicU64::new(NEVER),

@@ -41,7 +41,8 @@ pub use set::{Assignment, Target, TransactionTraits, Value, parse_set, parse_set
 pub use split::{Split, split};
 pub use spooky::spooky_hash64;
 pub use statements::{
-    Kill, KillTarget, TransactionControl, dynamic_text, parse_kill, parse_transaction, parse_use, prepared_name, temporary_tables,
+    Kill, KillTarget, TransactionControl, dynamic_text, parse_kill, parse_transaction, parse_use, prepared_name, set_statement_body,
+    temporary_tables,
 };
 pub use substitute::substitute_facts;
 pub use token::{LexMode, Lexer, Token, TokenKind};

@@ -146,6 +146,25 @@ pub fn prepared_name(sql: &[u8], mode: LexMode) -> Option<String> {
     lower(&cursor.name()?)
 }
 
+/// What stands after FOR in MariaDB's `SET STATEMENT x=1 FOR ...`.
+pub fn set_statement_body(sql: &[u8], mode: LexMode) -> Option<&[u8]> {
+    let mut cursor = Cursor::new(sql, mode);
+    if !cursor.eat_all(&[Kw::Set, Kw::Statement]) {
+        return None;
+    }
+    let mut depth = 0_usize;
+    while !cursor.at_end() {
+        match cursor.kind() {
+            TokenKind::Punct(b'(') => depth += 1,
+            TokenKind::Punct(b')') => depth = depth.saturating_sub(1),
+            _ if depth == 0 && cursor.kw() == Kw::For => return sql.get(cursor.token().end..),
+            _ => {}
+        }
+        cursor.bump();
+    }
+    None
+}
+
 /// The statement in `PREPARE name FROM 'statement'` and `EXECUTE IMMEDIATE 'statement'`; `None` where it is no literal.
 pub fn dynamic_text(sql: &[u8], mode: LexMode) -> Option<Vec<u8>> {
     let mut cursor = Cursor::new(sql, mode);

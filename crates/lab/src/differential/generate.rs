@@ -99,6 +99,13 @@ impl Maker {
         self.step(Step::InitDb(schema.to_owned()));
     }
 
+    /// All that the session had is gone, but for its schema.
+    pub(super) fn reset_connection(&mut self) {
+        self.step(Step::ResetConnection);
+        self.prepared.clear();
+        self.sql(format!("USE {}", self.login.schema));
+    }
+
     /// Some of these, in order.
     pub(super) fn some_of(&mut self, statements: &[&str]) {
         for sql in statements {

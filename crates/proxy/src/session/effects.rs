@@ -4,6 +4,7 @@ use super::Session;
 use super::charsets;
 use super::command::Incoming;
 use super::facts::InsertId;
+use super::failed::leaves_nothing;
 use super::settle::counts_found_rows;
 use super::tableless::reads_table;
 use crate::backend::Tracking;
@@ -71,6 +72,10 @@ impl Session {
             for one in sql::split(sql, self.lex) {
                 let each = sql::analyze(one, self.lex);
                 self.note_statement(one, &each, reply);
+                if reply.error.is_some() && !leaves_nothing(&each) {
+                    // Which one failed is not known.
+                    self.pin_state(one, analysis);
+                }
             }
         } else {
             self.note_statement(sql, analysis, reply);
@@ -102,7 +107,7 @@ impl Session {
     }
 
     /// What the session tracker said changed.
-    fn note_changes(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+    pub(super) fn note_changes(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if let Some(schema) = &reply.schema {
             let schema = if schema.is_empty() { None } else { Some(schema.as_ref().into()) };
             self.enter_schema(schema);
@@ -254,6 +259,14 @@ impl Session {
         self.pins.begin(reason, now, analysis.digest);
     }
 
+    /// What this text left behind is not known.
+    fn pin_state(&mut self, sql: &[u8], analysis: &Analysis) {
+        self.pin(PinReason::SessionState, analysis);
+        if mentions_role(sql) {
+            self.pin(PinReason::Role, analysis);
+        }
+    }
+
     /// User variables have values that the text does not tell; None when it is not known which.
     pub(super) fn pin_variables(&mut self, names: Option<Vec<String>>, analysis: &Analysis) {
         if self.directions.multiplex != Some(RuleMultiplex::IgnoreVariables) {
@@ -264,11 +277,19 @@ impl Session {
 
     /// What the text of one statement means for the session.
     fn note_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        self.note_locks(sql, analysis, reply.error.is_some());
+        self.note_kind(sql, analysis, reply);
+        let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
+            || analysis.facts.contains(Facts::USER_VARIABLE)
+                && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
+        if assigns && analysis.kind != Kind::Set {
+            self.pin_variables(sql::user_variables(sql, self.lex), analysis);
+        }
+    }
+
+    fn note_kind(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         let (now, digest) = (self.now_ms(), analysis.digest);
         let failed = reply.error.is_some();
-        if !failed {
-            self.note_locks(sql, analysis);
-        }
         match analysis.kind {
             Kind::Ddl | Kind::DropTable | Kind::CreateTemporaryTable => {
                 self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
@@ -313,13 +334,19 @@ impl Session {
                 let schema = sql::parse_use(sql, self.lex).map(|s| s.as_slice().into());
                 self.enter_schema(schema);
             }
+            Kind::SetStatement => self.note_set_statement(sql, analysis, reply),
             _ => {}
         }
-        let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
-            || analysis.facts.contains(Facts::USER_VARIABLE)
-                && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
-        if assigns && analysis.kind != Kind::Set {
-            self.pin_variables(sql::user_variables(sql, self.lex), analysis);
+    }
+
+    /// `SET STATEMENT x=1 FOR ...`: what follows FOR runs as it would alone, but the server's word on variables does not tell
+    /// its own from those that are gone again.
+    fn note_set_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        let Some(body) = sql::set_statement_body(sql, self.lex) else { return self.pin_state(sql, analysis) };
+        let inner = sql::analyze(body, self.lex);
+        match inner.kind {
+            Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.pin_state(body, analysis),
+            _ => self.note_kind(body, &inner, reply),
         }
     }
 
@@ -332,13 +359,15 @@ impl Session {
         self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::None)
     }
 
-    fn note_locks(&mut self, sql: &[u8], analysis: &Analysis) {
+    /// A statement that failed may have taken what it names, and has perhaps released nothing.
+    fn note_locks(&mut self, sql: &[u8], analysis: &Analysis, failed: bool) {
         if !analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK) || Safety::LockPin.is_off() {
             return;
         }
         let now = self.now_ms();
         for call in sql::lock_names(sql, self.lex) {
             match call {
+                LockCall::Release(_) | LockCall::ReleaseAll if failed => {}
                 LockCall::Get(name) => self.pins.lock_taken(name, now, analysis.digest),
                 LockCall::Release(name) => self.pins.lock_released(name.as_deref()),
                 LockCall::ReleaseAll => self.pins.locks_released(),
@@ -405,6 +434,9 @@ impl Session {
         };
         if stored_code || changes_nothing_itself {
             self.pin(PinReason::SessionState, analysis);
+        }
+        if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
+            backend.core.server.has_loud_triggers.store(true, Ordering::Relaxed);
         }
     }
 
@@ -488,7 +520,7 @@ fn sets_default(sql: &[u8], lex: sql::LexMode) -> bool {
 }
 
 /// Kinds of statements that leave the session's state alone, but for what stored code does.
-fn changes_data_at_most(kind: Kind) -> bool {
+pub(super) fn changes_data_at_most(kind: Kind) -> bool {
     matches!(kind, Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::Show | Kind::Explain)
 }
 

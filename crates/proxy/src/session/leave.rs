@@ -112,7 +112,7 @@ impl Session {
     /// Another backend is to serve: this one goes back to the pool, which keeps it only if its server is used.
     fn give_up_backend(&mut self) {
         if let Some(backend) = self.backend.take() {
-            self.pool.release_to(&self.worker, &self.lane, backend);
+            self.lend_on(backend);
         }
     }
 

@@ -20,6 +20,7 @@ mod effects;
 mod end;
 mod execute;
 mod facts;
+mod failed;
 mod fence;
 pub mod flavors;
 mod guard;

@@ -5,6 +5,7 @@ use super::Session;
 use super::charsets;
 use super::end::End;
 use super::facts::{Diagnostics, InsertId};
+use super::failed::may_have_left;
 use super::guard::guarded;
 use super::sync::is_about_diagnostics;
 use super::tableless;
@@ -65,6 +66,9 @@ impl Session {
         reply: &ReplyFacts,
         certain: impl Fn(&Self, u64) -> bool,
     ) -> Result<(), End> {
+        if let Some(code) = reply.error.filter(|code| may_have_left(analysis, *code)) {
+            Box::pin(self.look_after_failure(analysis, code)).await;
+        }
         if self.may_have_ended(analysis, reply) {
             self.ask_for_status(analysis).await;
         }
@@ -186,7 +190,7 @@ impl Session {
         if self.pins.set().is_empty()
             && let Some(backend) = self.backend.take()
         {
-            self.pool.release_to(&self.worker, &self.lane, backend);
+            self.lend_on(backend);
         }
     }
 

@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// The connection failed after the answer: the next statement tells what that means.
-    fn found_broken(&mut self) {
+    pub(super) fn found_broken(&mut self) {
         if let Some(backend) = self.backend.as_mut() {
             backend.link.stream().shutdown();
         }

@@ -26,6 +26,7 @@ pub(super) const BLOCKS: &[(u64, Writer)] = &[
     (3, writes::schema),
     (6, writes::insert_ids),
     (5, errors::failures),
+    (1, errors::failing_calls),
     (7, errors::warnings),
     (2, errors::found_rows),
     (3, errors::row_count),

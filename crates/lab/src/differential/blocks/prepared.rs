@@ -145,7 +145,7 @@ pub(super) fn text(maker: &mut Maker) {
 }
 
 pub(super) fn calls(maker: &mut Maker) {
-    maker.one_of(&["CALL p_many()", "CALL p_none()", "CALL p_warn()", "CALL p_fail()", "CALL p_insert()"]);
+    maker.one_of(&["CALL p_many()", "CALL p_none()", "CALL p_warn()", "CALL p_insert()"]);
     if maker.rng.one_in(2) {
         const SLOT: u8 = 204;
         maker.step(Step::Prepare(SLOT, "CALL p_out(?, ?, ?)".to_owned()));
@@ -169,16 +169,12 @@ pub(super) fn several(maker: &mut Maker) {
         "SET @a = 1; SET @b = 2; SELECT @a, @b",
         "USE test; SELECT DATABASE()",
     ]);
-    let own = maker.login.schema.clone();
-    maker.step(Step::ResetConnection);
-    maker.prepared.clear();
-    maker.sql(format!("USE {own}"));
+    maker.reset_connection();
     if maker.rng.one_in(3) {
         let option = u16::from(maker.rng.one_in(2));
         maker.step(Step::SetOption(option));
         maker.sql("SELECT 1; SELECT 2");
-        maker.step(Step::ResetConnection);
-        maker.sql(format!("USE {own}"));
+        maker.reset_connection();
     }
     maker.sql("SELECT 1");
 }

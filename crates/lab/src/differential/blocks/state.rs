@@ -178,13 +178,13 @@ pub(super) fn user_variables(maker: &mut Maker) {
         maker.sql("SET rand_seed1 = 5, rand_seed2 = 9");
         maker.sql("SELECT RAND()");
     }
-    reset(maker);
+    maker.reset_connection();
 }
 
 pub(super) fn resets(maker: &mut Maker) {
     maker.some_of(&["SET @a = 'before'", "SET time_zone = '+09:00'", "SET NAMES latin1", "INSERT INTO t(s) VALUES('before')"]);
     if maker.rng.one_in(2) {
-        reset(maker);
+        maker.reset_connection();
     } else {
         let charset = *maker.rng.pick(&[45, 8, 33]);
         let login = Login { charset, with_schema: true, ..maker.login.clone() };
@@ -202,13 +202,6 @@ pub(super) fn roles(maker: &mut Maker) {
     maker.one_of(&["SELECT CURRENT_ROLE()", "SELECT COUNT(*) FROM t", "SET ROLE nobody"]);
     maker.step(Step::ChangeUser(Login { with_schema: true, ..maker.login.clone() }));
     maker.prepared.clear();
-}
-
-fn reset(maker: &mut Maker) {
-    maker.step(Step::ResetConnection);
-    maker.prepared.clear();
-    let own = maker.login.schema.clone();
-    maker.sql(format!("USE {own}"));
 }
 
 pub(super) fn show_state(maker: &mut Maker) {

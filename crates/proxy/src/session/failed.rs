@@ -1,0 +1,122 @@
+//! What a statement that failed may have left behind: an error packet tells of no change.
+//!
+//! Stored code may have set variables before it signalled, a trigger before a duplicate key was found, a function before the
+//! next row failed. MySQL tells of it with its next OK, so it is asked for one. MariaDB tells of variables when the next change
+//! is told, and of the rest never: a session keeps the backend on which code of its own failed, and one on which a trigger may
+//! have left something is reset before it is lent on.
+
+use super::Session;
+use super::effects::changes_data_at_most;
+use super::guard::guarded;
+use super::settle;
+use crate::backend::{Backend, Tracking};
+use crate::pins::{PinReason, PinSet};
+use crate::reframe::ReplyFacts;
+use sql::{Analysis, Facts, Kind};
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use wire::charset::Flavor;
+use wire::reply::ReplyKind;
+
+/// Errors before anything ran: what the text says is not so, or not allowed. (Syntax, names, columns, rights, read-only, memory.)
+const REFUSED: [u16; 34] = [
+    1036, 1037, 1038, 1044, 1045, 1046, 1047, 1049, 1052, 1054, 1060, 1064, 1065, 1066, 1103, 1109, 1110, 1111, 1136, 1142, 1143, 1146,
+    1149, 1210, 1221, 1222, 1227, 1243, 1248, 1290, 1317, 1356, 1370, 1792,
+];
+/// Errors that data gives, and locks: no trigger's own.
+const OF_DATA: [u16; 26] = [
+    1020, 1022, 1048, 1062, 1114, 1169, 1205, 1213, 1216, 1217, 1242, 1264, 1265, 1292, 1364, 1365, 1366, 1406, 1416, 1451, 1452, 1526,
+    1586, 1690, 3819, 4025,
+];
+
+/// Whether what failed with this error may have left anything on its connection.
+pub(super) fn may_have_left(analysis: &Analysis, code: u16) -> bool {
+    // What EXECUTE and SET STATEMENT run is looked at elsewhere: more than data, and it pins.
+    let is_data = matches!(analysis.kind, Kind::LoadData | Kind::Execute | Kind::SetStatement) || changes_data_at_most(analysis.kind);
+    !analysis.facts.contains(Facts::MULTI) && (runs_code(analysis) || is_data && !REFUSED.contains(&code))
+}
+
+/// The text says that it runs code of the client's, or of the server's.
+fn runs_code(analysis: &Analysis) -> bool {
+    matches!(analysis.kind, Kind::Call | Kind::Compound) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION)
+}
+
+/// Statements that leave nothing that a later one's error could hide.
+pub(super) fn leaves_nothing(analysis: &Analysis) -> bool {
+    let loud = Facts::GET_LOCK | Facts::RELEASE_LOCK | Facts::USER_VARIABLE_ASSIGN | Facts::UNKNOWN_FUNCTION;
+    // The server's status tells of transactions, and its tracker of the schema.
+    let is_told = matches!(analysis.kind, Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Use | Kind::Empty);
+    (is_told || changes_data_at_most(analysis.kind)) && !analysis.facts.intersects(loud)
+}
+
+impl Session {
+    /// A statement failed that [`may_have_left`] something.
+    pub(super) async fn look_after_failure(&mut self, analysis: &Analysis, code: u16) {
+        let Some(backend) = self.backend.as_mut() else { return };
+        let runs_code = runs_code(analysis);
+        if backend.core.info.flavor == Flavor::MySql && backend.core.tracking != Tracking::None {
+            match self.ask_for_changes().await {
+                Ok(told) => self.note_told(analysis, &told),
+                // The next statement finds it closed.
+                Err(_) => self.found_broken(),
+            }
+        } else if runs_code {
+            self.pin(PinReason::SessionState, analysis);
+        } else if !OF_DATA.contains(&code) || backend.core.server.has_loud_triggers.load(Ordering::Relaxed) {
+            backend.core.must_reset = true;
+        }
+    }
+
+    /// Has the server say what it has not said yet.
+    async fn ask_for_changes(&mut self) -> io::Result<ReplyFacts> {
+        let Some(backend) = self.backend.as_mut() else { return Ok(ReplyFacts::default()) };
+        let question = async {
+            // It leaves the diagnostics and FOUND_ROWS() as they are.
+            backend.send_query("SHOW WARNINGS").await?;
+            backend.collect(ReplyKind::Results, false, &self.worker.buffers).await
+        };
+        let reply = guarded(&self.worker, &self.entry, question).await?;
+        Ok(ReplyFacts::told_by(&reply.ok))
+    }
+
+    fn note_told(&mut self, analysis: &Analysis, told: &ReplyFacts) {
+        self.note_status(analysis, told);
+        self.note_changes(&[], analysis, told);
+        if told.state_change {
+            self.pin(PinReason::SessionState, analysis);
+        }
+    }
+
+    /// A backend that nothing pins goes back to its pool, to be reset first where it must.
+    pub(super) fn lend_on(&mut self, backend: Backend) {
+        if !backend.core.must_reset {
+            return self.pool.release_to(&self.worker, &self.lane, backend);
+        }
+        let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
+        tokio::task::spawn_local(settle::abandon(worker, pool, backend, PinSet::default(), false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_left() {
+        let left = |sql: &str, code| may_have_left(&sql::analyze(sql.as_bytes(), sql::LexMode::default()), code);
+        for (sql, code, expected) in [
+            ("CALL p()", 1644, true),
+            ("CALL p()", 1064, true),
+            ("EXECUTE p", 1062, true),
+            ("SELECT f(1)", 1054, true),
+            ("INSERT INTO t VALUES (1)", 1062, true),
+            ("INSERT INTO t VALUES (1)", 1146, false),
+            ("SELECT nope", 1054, false),
+            ("SELECT 1; CALL p()", 1644, false),
+            ("DROP TABLE t", 1051, false),
+        ] {
+            assert_eq!(left(sql, code), expected, "{sql}: {code}");
+        }
+    }
+}
