@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lab::{Mariadb, Mysql, Options, Server};
+use lab::{Group, Mariadb, Mysql, Options, Server};
 use model::Secret;
 use model::snapshot::ReadOnlyCheck;
 use topology::{CheckKind, Lag, ProbeError};
@@ -94,6 +94,27 @@ fn mysql() {
     server.sql("GRANT SELECT ON performance_schema.* TO monitor@'%'").unwrap();
     let Found::Group(group) = ask(&server, CheckKind::Group).unwrap() else { panic!() };
     assert!(!super::group_view(&group, &Default::default()).viable);
+}
+
+#[test]
+fn a_group_with_several_primaries_has_no_primary() {
+    let several = ["--loose-group-replication-single-primary-mode=OFF", "--loose-group-replication-enforce-update-everywhere-checks=ON"];
+    let group = Group::start(3, &Options::new().args(several)).unwrap();
+    let views = || {
+        let look = |server: &Server| match ask(server, CheckKind::Group).unwrap() {
+            Found::Group(found) => super::group_view(&found, &Default::default()),
+            other => panic!("{other:?}"),
+        };
+        group.members.iter().map(look).collect::<Vec<_>>()
+    };
+    let several = views();
+    assert!(several.iter().all(|view| view.viable && !view.read_only && view.primary.is_none()), "{several:?}");
+    assert!(!several[0].view_id.is_empty() && several.iter().all(|view| view.view_id == several[0].view_id), "{several:?}");
+    group.members[0].sql("SELECT group_replication_switch_to_single_primary_mode(@@server_uuid)").unwrap();
+    let one = views();
+    let ports: Vec<_> = one.iter().map(|view| view.primary.as_ref().map(|addr| addr.port)).collect();
+    assert_eq!(ports, [Some(group.members[0].port()); 3], "{one:?}");
+    assert_eq!(one.iter().map(|view| view.read_only).collect::<Vec<_>>(), [false, true, true]);
 }
 
 #[test]
