@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use model::ServerAddr;
 use model::settings::MysqlVariables;
-use model::snapshot::{RoleKind, Server, ServerStatus, Snapshot};
+use model::snapshot::{RoleKind, Server, Snapshot};
 
 use crate::check::{Check, CheckKind};
 use crate::cluster::Cluster;
 use crate::facts::Facts;
+use crate::member::is_checked;
 
 /// A cluster that has had no writer for so long is probed less hastily: it may be meant to have none, ms.
 pub(crate) const HASTE_MS: u64 = 60_000;
@@ -74,11 +75,6 @@ fn prefer_tls(checks: &mut [Check]) {
             check.server = Arc::clone(row);
         }
     }
-}
-
-/// Sockets are not probed (as in ProxySQL), nor is what the operator switched off.
-fn is_checked(server: &Server) -> bool {
-    server.key.port != 0 && server.status != ServerStatus::OfflineHard
 }
 
 fn waits_for_buffer_pool(snapshot: &Snapshot, server: &Server, facts: &BTreeMap<ServerAddr, Facts>) -> bool {

@@ -57,7 +57,7 @@ struct Memory {
     places: BTreeMap<ServerAddr, BTreeSet<HostgroupId>>,
     /// Since when a server is fit to write, ms.
     fit_since_ms: BTreeMap<ServerAddr, u64>,
-    /// Every server was asked once: from now on writers stay.
+    /// Every server that is checked was asked once: from now on writers stay.
     is_settled: bool,
     /// Since when nobody can be written to, ms.
     writerless_since_ms: Option<u64>,
@@ -168,7 +168,8 @@ impl Cluster {
 
     /// An operator wants this server to write though another one took over from it.
     pub fn pardon(&mut self, addr: &ServerAddr) {
-        self.memory.replication.pardon(addr);
+        let is_explicit = |addr: &ServerAddr| self.members.get(addr).is_some_and(|member| member.is_explicit_writer);
+        self.memory.replication.pardon(addr, is_explicit);
         self.before = self.memory.clone();
     }
 
@@ -186,7 +187,8 @@ impl Cluster {
         self.next_ms = None;
         let mut memory = self.before.clone();
         let judgements = self.judge(world, &mut memory);
-        memory.is_settled |= self.members.keys().all(|addr| world.facts.get(addr).is_some_and(|facts| self.is_asked(facts)));
+        let mut checked = self.members.iter().filter(|(_, member)| member.is_checked());
+        memory.is_settled |= checked.all(|(addr, _)| world.facts.get(addr).is_some_and(|facts| self.is_asked(facts)));
         let writers = self.choose(world, &judgements, &mut memory, order);
         let seats = self.seats(world, &judgements, &writers, &mut memory);
         self.lags = lags(seats.values().flatten());
@@ -236,7 +238,7 @@ impl Cluster {
     }
 
     fn add_pings(&self, facts: &Facts, vital: Vital, judgement: &mut Judgement) {
-        let may_write = judgement.fitness == Fitness::Writer;
+        let may_write = judgement.fitness.may_write();
         match (vital, self.group.offline) {
             (Vital::Alive, _) | (Vital::Slow, None) => {}
             (Vital::Slow, Some(_)) => {

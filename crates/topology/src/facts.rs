@@ -160,10 +160,10 @@ pub(crate) struct Facts {
     pub read_only: Track<bool>,
     /// Galera's state; repeats count answers with the same size of the cluster.
     pub galera: Track<GaleraView>,
-    /// Group Replication's state; repeats count answers that name the same primary.
+    /// Group Replication's state; repeats count answers from the same view.
     pub group: Track<GroupView>,
-    /// Since when a Galera node that was synced, and has answered ever since, says that it gives its state to another one or
-    /// catches up, ms.
+    /// Since when a Galera node that was synced, and has not been unreachable since, says that it gives its state to another
+    /// one or catches up, ms.
     pub giving_since_ms: Option<u64>,
     /// Aurora's topology; repeats count answers that name the same writer.
     pub aurora: Track<AuroraView>,
@@ -229,7 +229,7 @@ impl Facts {
             }
             Seen::Group(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.transactions_behind));
-                self.group.take(now_ms, result, |a, b| a.primary == b.primary);
+                self.group.take(now_ms, result, |a, b| a.view_id == b.view_id);
             }
             Seen::Aurora(result) => self.aurora.take(now_ms, result, |a, b| a.writer() == b.writer()),
             Seen::BufferPool(result) => self.warm(result),
@@ -262,10 +262,17 @@ impl Facts {
         self.ping.is_denied || self.read_only.is_denied || self.galera.is_denied || self.group.is_denied || self.aurora.is_denied
     }
 
+    /// A failure says nothing of it, but that one whose port is closed may be restarted.
     fn giving_since(&self, now_ms: u64, answer: &Result<GaleraView, ProbeError>) -> Option<u64> {
-        let gives = answer.as_ref().is_ok_and(GaleraView::gives_state);
-        let before = self.galera.last.as_ref().filter(|_| gives && !self.galera.is_troubled())?;
-        if before.is_synced() { Some(now_ms) } else { self.giving_since_ms }
+        match answer {
+            Err(ProbeError::Unreachable(_)) => None,
+            Err(_) => self.giving_since_ms,
+            Ok(view) if !view.gives_state() => None,
+            Ok(_) => {
+                let was_synced = self.galera.last.as_ref().is_some_and(GaleraView::is_synced);
+                self.giving_since_ms.or_else(|| (was_synced && !self.galera.is_troubled()).then_some(now_ms))
+            }
+        }
     }
 
     /// It lives: what failed before is over, and it may have to warm up.

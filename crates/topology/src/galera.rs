@@ -19,6 +19,10 @@ const SPLIT_AFTER_MS: u64 = 1_000;
 /// A node that was frozen or cut off may tell of its old component for so long after it is back, and so may all who share its
 /// view: `evs.inactive_timeout`, ms.
 const STALE_FOR_MS: u64 = 15_000;
+/// Nodes that were there all along and see another cluster, each twice at least, before a node that missed a check or two is
+/// outdated.
+const EVICTED_BY: usize = 2;
+const EVICTED_AFTER: u32 = 2;
 /// Samples in a row over the limit that make a reader behind. ProxySQL takes one; receive queues come and go.
 const BEHIND_AFTER: usize = 2;
 /// A node that gives another one what it missed (IST) is a donor and catches up for a moment: it must have said so for this
@@ -33,7 +37,7 @@ pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
 fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
     let troubles = Troubles::from(&facts.galera);
     let max_timeouts = small(scene.vars.monitor_galera_healthcheck_max_timeout_count);
-    let may_write = facts.galera.last.as_ref().is_some_and(|view| state(view, view.local_state).0 == Fitness::Writer);
+    let may_write = facts.galera.last.as_ref().is_some_and(|view| state(view, view.local_state).0.may_write());
     if let Some((outage, why)) = outage(facts, troubles, max_timeouts, may_write) {
         return Judgement {
             under_way: under_way(scene, troubles, outage.under_way()),
@@ -43,7 +47,7 @@ fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
     let Some(view) = &facts.galera.last else {
         return Judgement { is_confirming: facts.galera.is_troubled(), ..Judgement::new(Fitness::Unseen, "not seen yet", "") };
     };
-    if let Some(outage) = outdated(scene, facts, view, max_timeouts, may_write) {
+    if let Some(outage) = outdated(scene, addr, facts, view, max_timeouts, may_write) {
         let why = "it is back, and sees another cluster than the nodes that were there all along: to be confirmed";
         let judgement = Judgement::new(Fitness::Out(outage), why, words(view, troubles));
         return Judgement { under_way: outage.under_way(), is_confirming: true, ..judgement };
@@ -129,12 +133,33 @@ fn component(facts: &Facts) -> Option<u32> {
 
 /// It answers again after it was out, not for long, and others who have more to say for themselves see another cluster: what it
 /// says may be what it saw before. It stays out; by its own words, it would do so.
-fn outdated(scene: Scene<'_>, facts: &Facts, view: &GaleraView, max_timeouts: u32, may_write: bool) -> Option<Outage> {
+fn outdated(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView, max_timeouts: u32, may_write: bool) -> Option<Outage> {
     let size = component(facts).filter(|_| !has_settled(scene, facts))?;
-    outage(facts, facts.galera.missed, max_timeouts, may_write)?;
     let own = Support::of(scene, size);
+    if outage(facts, facts.galera.missed, max_timeouts, may_write).is_none() {
+        return is_evicted(scene, addr, facts, own).then_some(Outage::Silent { may_write });
+    }
     let others = scene.known().filter_map(|(_, _, other)| component(other)).filter(|other| *other != view.cluster_size);
     others.map(|other| Support::of(scene, other)).any(|other| other > own).then_some(Outage::Silent { may_write })
+}
+
+/// It did not answer for a while, not for so long that it was out, and was frozen long enough for its cluster: two that were
+/// there all along say so, and have since before it answered last. A writer is not taken out for so little; what it commits
+/// fails until it has noticed.
+fn is_evicted(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, own: Support) -> bool {
+    let galera = &facts.galera;
+    let denies = |other: &Facts| {
+        component(other).is_some_and(|size| component(facts).is_some_and(|own| size < own))
+            && has_settled(scene, other)
+            && other.galera.repeats >= EVICTED_AFTER
+            && (other.galera.at_ms >= galera.since_ms && galera.at_ms >= other.galera.since_ms)
+    };
+    let others = scene.known().map(|(_, _, other)| other).filter(|other| denies(other));
+    let is_outvoted = |size| {
+        let support = Support::of(scene, size);
+        support.settled >= EVICTED_BY && support > own
+    };
+    !scene.writers.contains(addr) && others.filter_map(component).any(is_outvoted)
 }
 
 /// Its checks have not failed for so long that its view is of the present.

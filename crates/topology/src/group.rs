@@ -3,6 +3,8 @@
 //! A member says whether it is ONLINE and sees a majority (`viable`). When two members say that they are the only primary,
 //! the one that more viable members name is it. Members that a view names and nobody configured are found; they serve once
 //! they were seen well themselves, because a member's name in the group may not be one that the proxy can reach.
+//! A member that was frozen and expelled says what it saw before until it notices, and one may have founded a group of its
+//! own: who is not in the view of as many others as vouch for it serves nothing.
 //! Source: the MySQL manual, `performance_schema.replication_group_members` and `_member_stats`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +15,11 @@ use model::fleet::UnderWay;
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene, describe, outage, small, under_way};
 use crate::seen::GroupView;
+
+/// Answers in a row from the same view after which it is no passing one.
+const AGREED_AFTER: u32 = 2;
+/// A member that was frozen or cut off may tell of its old group for so long after it is back, ms.
+const STALE_FOR_MS: u64 = 15_000;
 
 /// Which members a limit on transactions behind is for: `monitor_groupreplication_max_transactions_behind_for_read_only`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +42,16 @@ impl LagApplies {
 /// Judges every member.
 pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
     let mut judgements: Judgements = scene.known().map(|(addr, _, facts)| (addr.clone(), member(scene, facts))).collect();
+    for (addr, _, facts) in scene.known() {
+        let (Some(judgement), outside) = (judgements.get_mut(addr), outside(scene, addr, facts)) else { continue };
+        // One that has its own group may have it for ever.
+        judgement.is_confirming |= outside == Outside::Suspected || (outside == Outside::Yes && !has_settled(scene, facts));
+        if outside == Outside::Yes && !matches!(judgement.fitness, Fitness::Out(_)) {
+            judgement.fitness = Fitness::Out(Outage::Stated);
+            judgement.under_way = UnderWay::EndsAfterGrace;
+            judgement.why = "the group, as more of its members see it, does not contain it".to_owned();
+        }
+    }
     let claims: Vec<ServerAddr> = primaries(scene, &judgements);
     if claims.len() > 1
         && let Some(elected) = elect(scene, &judgements, &claims)
@@ -52,7 +69,7 @@ pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
 
 fn member(scene: Scene<'_>, facts: &Facts) -> Judgement {
     let troubles = Troubles::from(&facts.group);
-    let max_timeouts = small(scene.vars.monitor_groupreplication_healthcheck_max_timeout_count);
+    let max_timeouts = max_timeouts(scene);
     let may_write = facts.group.last.as_ref().is_some_and(|view| view.viable && !view.read_only);
     if let Some((outage, why)) = outage(facts, troubles, max_timeouts, may_write) {
         let under_way = under_way(scene, troubles, outage.under_way());
@@ -76,6 +93,75 @@ fn member(scene: Scene<'_>, facts: &Facts) -> Judgement {
         behind: view.transactions_behind,
         is_confirming,
         ..Judgement::new(fitness, why, words(view, troubles))
+    }
+}
+
+/// Whether a member is in a group of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outside {
+    No,
+    /// Others say so, once or long ago.
+    Suspected,
+    Yes,
+}
+
+fn outside(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Outside {
+    let Some(view) = voice(addr, facts) else { return Outside::No };
+    let voices = || scene.known().filter_map(|(other, _, facts)| Some((other, facts, voice(other, facts)?)));
+    let denies =
+        |(other, _, seen): &(&ServerAddr, &Facts, &GroupView)| *other != addr && seen.view_id != view.view_id && !is_in(seen, addr);
+    let against = Support::of(scene, voices().filter(denies));
+    let vouched = Support::of(scene, voices().filter(|(_, _, seen)| is_in(seen, addr)));
+    if against <= vouched {
+        return Outside::No;
+    }
+    // Both have said so since the other one does, and neither only once: members are asked at different times.
+    let is_present = |other: &Facts| other.group.at_ms >= facts.group.since_ms && facts.group.at_ms >= other.group.since_ms;
+    let is_repeated = |other: &Facts| other.group.repeats >= AGREED_AFTER && facts.group.repeats >= AGREED_AFTER;
+    let is_certain = voices().filter(denies).any(|(_, other, _)| is_present(other) && is_repeated(other));
+    let was_out = !has_settled(scene, facts) && outage(facts, facts.group.missed, max_timeouts(scene), true).is_some();
+    if is_certain || was_out { Outside::Yes } else { Outside::Suspected }
+}
+
+/// What a member that answers says of its group, if it is in one that can commit, and is named in it as the operator names it.
+fn voice<'a>(addr: &ServerAddr, facts: &'a Facts) -> Option<&'a GroupView> {
+    let view = facts.group.last.as_ref().filter(|_| !facts.group.is_troubled() && !facts.group.is_denied)?;
+    (view.viable && !view.view_id.is_empty() && is_in(view, addr)).then_some(view)
+}
+
+fn is_in(view: &GroupView, addr: &ServerAddr) -> bool {
+    view.members.iter().any(|(name, state)| name == addr && matches!(&**state, "ONLINE" | "RECOVERING"))
+}
+
+/// Its checks have not failed for so long that its view is of the present.
+fn has_settled(scene: Scene<'_>, facts: &Facts) -> bool {
+    facts.group.resumed_ms == 0 || scene.now_ms >= facts.group.resumed_ms + STALE_FOR_MS
+}
+
+fn max_timeouts(scene: Scene<'_>) -> u32 {
+    small(scene.vars.monitor_groupreplication_healthcheck_max_timeout_count)
+}
+
+/// Members that see a group alike; the greater is the better.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Support {
+    /// Those that were there all along.
+    settled: usize,
+    all: usize,
+    /// Members of the largest of their views: not all of them need be configured.
+    size: usize,
+    /// Who writes is one of them.
+    has_writer: bool,
+}
+
+impl Support {
+    fn of<'a>(scene: Scene<'_>, voices: impl Iterator<Item = (&'a ServerAddr, &'a Facts, &'a GroupView)>) -> Self {
+        voices.fold(Self::default(), |support, (addr, facts, view)| Self {
+            settled: support.settled + usize::from(has_settled(scene, facts)),
+            all: support.all + 1,
+            size: support.size.max(view.members.len()),
+            has_writer: support.has_writer || scene.writers.contains(addr),
+        })
     }
 }
 

@@ -32,6 +32,17 @@ pub(crate) enum Fitness {
     Out(Outage),
 }
 
+impl Fitness {
+    /// Whether it would accept writes, were nobody better there.
+    pub fn may_write(self) -> bool {
+        match self {
+            Self::Writer | Self::Hesitant => true,
+            Self::Leaving { may_write } | Self::Out(Outage::Silent { may_write }) => may_write,
+            Self::Unseen | Self::Reader | Self::Fenced | Self::Out(Outage::Stated | Outage::Down) => false,
+        }
+    }
+}
+
 /// Why a server is out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outage {

@@ -58,10 +58,14 @@ impl Member {
         self.rows.get(&id)
     }
 
-    /// Some row that stands for it: TLS wins over none.
+    /// Some row that stands for it: one that is checked, if any is; of those, TLS wins over none.
     pub fn any_row(&self) -> Option<&Arc<Server>> {
-        let mut rows = self.rows.values();
-        self.rows.values().find(|row| row.use_ssl).or_else(|| rows.next())
+        self.rows.values().min_by_key(|row| (!is_checked(row), !row.use_ssl))
+    }
+
+    /// Whether it is looked at.
+    pub fn is_checked(&self) -> bool {
+        self.rows.values().any(|row| is_checked(row))
     }
 
     /// What the operator says of it in a hostgroup.
@@ -73,6 +77,11 @@ impl Member {
     pub fn is_off(&self) -> bool {
         self.rows.values().all(|row| row.status != ServerStatus::Online)
     }
+}
+
+/// Sockets are not probed (as in ProxySQL), nor is what the operator switched off.
+pub(crate) fn is_checked(server: &Server) -> bool {
+    server.key.port != 0 && server.status != ServerStatus::OfflineHard
 }
 
 /// The members that the operator wrote.

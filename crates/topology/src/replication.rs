@@ -41,10 +41,17 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// An operator wants this server to write, whoever took over from it.
-    pub fn pardon(&mut self, addr: &ServerAddr) {
-        if let Some(newer) = self.fenced.remove(addr) {
-            self.fenced.insert(newer, addr.clone());
+    /// An operator wants this server to write, whoever took over from it: they are kept out, as are those who took over from
+    /// them, and all who write now beside whom the operator did not write it as a writer too.
+    pub fn pardon(&mut self, addr: &ServerAddr, is_explicit: impl Fn(&ServerAddr) -> bool) {
+        let mut newer = self.fenced.remove(addr);
+        let is_fenced = newer.is_some();
+        while let Some(heir) = newer.filter(|heir| heir != addr) {
+            newer = self.fenced.insert(heir, addr.clone());
+        }
+        let others: Vec<ServerAddr> = self.writable.iter().filter(|other| *other != addr && is_fenced).cloned().collect();
+        for other in others.into_iter().filter(|other| !(is_explicit(addr) && is_explicit(other))) {
+            self.fenced.entry(other).or_insert_with(|| addr.clone());
         }
         self.replaced.retain(|(older, _)| older != addr);
     }
@@ -280,7 +287,9 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
 /// Why a server is kept out.
 fn fence(newer: &ServerAddr, has_returned: bool) -> String {
     match has_returned {
-        false => format!("{newer} took over while it did not answer; kept out until that one stops writing, or by FAILBACK"),
-        true => format!("it came back writable after {newer} had taken over; kept out until that one stops writing, or by FAILBACK"),
+        false => format!("{newer} took over while it did not answer; kept out until that one stops writing, or an operator orders it"),
+        true => {
+            format!("it came back writable after {newer} had taken over; kept out until that one stops writing, or an operator orders it")
+        }
     }
 }

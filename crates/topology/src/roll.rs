@@ -65,7 +65,7 @@ impl Roll {
     pub fn lag_ms(&self, addr: &ServerAddr, aurora: &Aurora) -> u64 {
         let estimate = |lag_ms: &u64| match *lag_ms {
             0 => 0,
-            lag_ms => (lag_ms + u64::from(aurora.add_lag_ms)).max(aurora.min_lag_ms.into()),
+            lag_ms => lag_ms.saturating_add(aurora.add_lag_ms.into()).max(aurora.min_lag_ms.into()),
         };
         self.entries.get(addr).and_then(|entry| entry.lags.values().map(estimate).max()).unwrap_or_default()
     }

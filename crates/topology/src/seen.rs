@@ -161,6 +161,11 @@ impl AuroraView {
     }
 }
 
+impl AuroraInstance {
+    /// Stands for a lag that is not known: larger than any limit, and than any lag that is.
+    pub const LAG_UNKNOWN_MS: u64 = 1 << 53;
+}
+
 /// One row of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuroraInstance {
@@ -168,7 +173,7 @@ pub struct AuroraInstance {
     pub server_id: String,
     /// `SESSION_ID` is `MASTER_SESSION_ID`.
     pub is_writer: bool,
-    /// `REPLICA_LAG_IN_MILLISECONDS`, rounded up.
+    /// `REPLICA_LAG_IN_MILLISECONDS`, rounded up; [`AuroraInstance::LAG_UNKNOWN_MS`] where it is not given.
     pub lag_ms: u64,
     /// Age of the row by the server's own clock, ms.
     pub age_ms: u64,

@@ -27,6 +27,8 @@ const MAX_EVENTS: usize = 10_000;
 pub struct Topology {
     known: Known,
     clusters: Vec<Cluster>,
+    /// The clusters as they were when the monitor was switched off: who took over from whom is not forgotten.
+    dormant: Vec<Cluster>,
     /// Hostgroups in no cluster.
     plain: BTreeSet<HostgroupId>,
     layout: Layout,
@@ -68,10 +70,13 @@ impl Topology {
     pub fn configure(&mut self, snapshot: &Arc<Snapshot>, now_ms: u64) {
         self.advance(now_ms);
         self.known.snapshot = Arc::clone(snapshot);
-        let mut old: BTreeMap<_, _> = std::mem::take(&mut self.clusters).into_iter().map(|c| (key(&c), c)).collect();
+        let (awake, dormant) = (std::mem::take(&mut self.clusters), std::mem::take(&mut self.dormant));
+        let mut old: BTreeMap<_, _> = dormant.into_iter().chain(awake).map(|c| (key(&c), c)).collect();
         if snapshot.vars.monitor_enabled {
             let taken = |old: &mut BTreeMap<_, _>, group| Cluster::new(group, snapshot, old.remove(&group_key(group)));
             self.clusters = snapshot.roles.iter().map(|group| taken(&mut old, group)).collect();
+        } else {
+            self.dormant = old.into_values().collect();
         }
         let claimed: BTreeSet<HostgroupId> = self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).collect();
         self.plain = snapshot.hostgroups.keys().copied().filter(|id| !claimed.contains(id)).collect();
@@ -290,7 +295,10 @@ impl Topology {
         let before = cluster.writers().clone();
         let rank = |addr: &ServerAddr| cluster.members.get(addr).map(|m| (m.is_explicit_writer, m.weight));
         let best = cluster.fenced().max_by_key(|addr| rank(addr)).cloned();
-        if let Some(addr) = best.filter(|addr| before.iter().all(|writer| rank(addr) > rank(writer))) {
+        // Where it is clear who is meant, an equal may come back too.
+        let is_only = cluster.fenced().count() == 1;
+        let is_meant = |addr: &ServerAddr, writer| rank(addr) > rank(writer) || (is_only && rank(addr) == rank(writer));
+        if let Some(addr) = best.filter(|addr| before.iter().all(|writer| is_meant(addr, writer))) {
             if !self.known.facts.get(&addr).is_some_and(replication::could_write) {
                 return Err(format!("{addr}, the preferred server of hostgroup {writer}, cannot write now: nothing was changed"));
             }

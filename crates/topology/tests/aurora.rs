@@ -4,7 +4,7 @@
 mod common;
 
 use common::{AURORA, Fleet, aurora, unreachable};
-use topology::{AuroraView, ProbeError, Seen};
+use topology::{AuroraInstance, AuroraView, ProbeError, Seen};
 
 const ALL: [(&str, u64); 3] = [("a", 0), ("b", 5), ("c", 5)];
 const B_WRITES: [(&str, u64); 3] = [("b", 0), ("a", 5), ("c", 5)];
@@ -124,5 +124,25 @@ fn lag_is_estimated() {
     {
         fleet.pass(1_000).see("a.x", lagging(ms));
         assert_eq!(fleet.hostgroup(1), format!("a.x {expected} c.x"));
+    }
+}
+
+/// Who is listed is there: all replicas lagging, or not knowing it, leaves the floor, and says why.
+#[test]
+fn replicas_that_lag_without_measure_are_lagging() {
+    let text = AURORA.replace("writer_is_also_reader=1", "writer_is_also_reader=0");
+    for lag_ms in [700_000, AuroraInstance::LAG_UNKNOWN_MS] {
+        let mut fleet = Fleet::new(&text);
+        let all = [("a", 0), ("b", lag_ms), ("c", lag_ms)];
+        for _ in 0..10 {
+            for instance in ["a.x", "b.x", "c.x"] {
+                fleet.pass(100).see(instance, aurora(&all, 50));
+            }
+        }
+        assert_eq!(fleet.layout(), "0: a.x; 1: b.x c.x(SHUNNED_REPLICATION_LAG)");
+        let unknown = if lag_ms == 700_000 { "700030 ms behind" } else { "lag unknown" };
+        let events = fleet.topology.take_events();
+        let told = events.iter().find(|event| event.to == "SHUNNED_REPLICATION_LAG").unwrap();
+        assert!(format!("{told:?}").contains(&format!("{unknown}; max_lag_ms=1000")), "{told:?}");
     }
 }

@@ -493,3 +493,92 @@ fn events_tell_weights_and_what_the_operator_wrote() {
     fleet.configure(&text);
     assert_eq!(fleet.whys(), ["22 writer,reader>backup_writer,reader: 23:3306 writes; this one does again after 10 s of health"]);
 }
+
+/// The last node writes while it is slow too, whatever else it has to do: nobody better is left.
+#[test]
+fn the_last_node_writes_though_it_is_slow_and_busy() {
+    type Change = fn(&mut topology::GaleraView);
+    let busy: [Change; 3] = [|_| {}, |v| v.desync = true, |v| v.local_state = 2];
+    for (index, change) in busy.into_iter().enumerate() {
+        let mut fleet = settled(0);
+        for node in ["23", "233"] {
+            fleet.see(node, galera(|view| view.primary_partition = false));
+        }
+        fleet.see("22", galera(change)).pass(1_000).see("22", galera(change));
+        assert_eq!(fleet.hostgroup(100), "22", "case {index}");
+        for _ in 0..3 {
+            fleet.pass(20).see("22", Seen::Galera(Err(ProbeError::Timeout)));
+        }
+        assert_eq!(fleet.hostgroup(100), "22", "case {index}: its check times out");
+        for _ in 0..3 {
+            fleet.pass(20).see("22", Seen::Ping(Err(ProbeError::Timeout)));
+        }
+        assert_eq!(fleet.hostgroup(100), "22", "case {index}: its pings time out");
+        fleet.see("23", galera(|_| {}));
+        assert!(fleet.hostgroup(100).starts_with("23"), "case {index}: {}", fleet.layout());
+    }
+}
+
+/// One node that is switched off is never asked, and is not waited for.
+#[test]
+fn who_is_switched_off_keeps_no_policy_from_holding() {
+    let off = issue(0).replace("address=\"23\", port=3306", "address=\"23\", port=3306, status=\"OFFLINE_HARD\"");
+    let mut fleet = Fleet::new(&format!("mysql_variables = {{ failback=\"never\" }}\n{off}"));
+    fleet.see("22", galera(|_| {})).see("233", galera(|_| {})).pass(5_000);
+    fleet.see("22", galera(|view| view.primary_partition = false));
+    assert_eq!(fleet.hostgroup(100), "233");
+    fleet.pass(5_000).see("22", galera(|_| {})).pass(60_000);
+    assert_eq!(fleet.hostgroup(100), "233");
+}
+
+/// One failed check is no news of a donor.
+#[test]
+fn a_check_that_fails_does_not_end_a_donors_second() {
+    for error in [ProbeError::Timeout, ProbeError::Failed("1205".to_owned())] {
+        let mut fleet = settled(0);
+        let gives = || galera(|view| view.local_state = 2);
+        fleet.pass(5_000).see("22", gives()).pass(100).see("22", Seen::Galera(Err(error.clone())));
+        assert_eq!(fleet.hostgroup(100), "22", "{error:?}");
+        fleet.pass(100).see("22", gives());
+        assert_eq!(fleet.hostgroup(100), "22", "{error:?}");
+        fleet.pass(799).see("22", gives());
+        assert_eq!(fleet.hostgroup(100), "22", "{error:?}");
+        fleet.pass(1).see("22", gives());
+        assert_eq!(fleet.hostgroup(100), "233", "{error:?}: the second began with the first answer");
+    }
+}
+
+/// Frozen too briefly for the monitor, and long enough for its cluster.
+#[test]
+fn a_reader_that_was_evicted_while_it_missed_one_check_is_out() {
+    let two = || galera(|view| view.cluster_size = 2);
+    let well = "100: 22; 101: 23 233; 102: 23 233";
+    let mut fleet = settled(0);
+    fleet.pass(5_000).see("23", Seen::Galera(Err(ProbeError::Timeout)));
+    fleet.see("22", two()).see("233", two()).pass(20).see("22", two()).see("233", two());
+    for _ in 0..100 {
+        fleet.pass(20).see("23", galera(|_| {})).see("22", two()).see("233", two());
+        assert_eq!(fleet.layout(), "100: 22; 101: 233; 102: 233; 9101: 23(SHUNNED,cut off)");
+    }
+    fleet.pass(20).see("22", galera(|_| {})).see("233", galera(|_| {})).see("23", galera(|_| {}));
+    assert_eq!(fleet.layout(), well);
+    // The writer is slow for one check, and nodes come and go, seen at different times: nobody is out.
+    for slow in ["22", "23"] {
+        let mut fleet = settled(0);
+        fleet.pass(5_000).see(slow, Seen::Galera(Err(ProbeError::Timeout))).pass(20).see(slow, galera(|_| {}));
+        for size in [4, 3, 2, 3] {
+            let seen = || galera(|view| view.cluster_size = size);
+            for node in ["22", "23", "233"] {
+                fleet.pass(500).see(node, seen());
+                assert_eq!(fleet.layout(), well, "{slow} {size}");
+            }
+        }
+    }
+    // The writer itself, at odds with both.
+    let mut fleet = settled(0);
+    fleet.pass(5_000).see("22", Seen::Galera(Err(ProbeError::Timeout))).pass(20);
+    for _ in 0..10 {
+        fleet.pass(20).see("22", galera(|_| {})).see("23", two()).see("233", two());
+        assert_eq!(fleet.hostgroup(100), "22");
+    }
+}

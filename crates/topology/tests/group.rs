@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Fleet, addr, group, group_replication, unreachable};
-use topology::{GroupView, ProbeError, Seen};
+use topology::{GroupView, Order, ProbeError, Seen};
 
 fn settled_with(text: &str) -> Fleet {
     let mut fleet = Fleet::new(text);
@@ -99,6 +99,23 @@ fn the_multi_primary_mode_has_backup_writers() {
     assert_eq!(fleet.layout(), "1: a c; 2: b; 3: b");
 }
 
+/// Every member may write: who writes drains or dies, and another one does.
+#[test]
+fn in_multi_primary_mode_another_member_writes_at_once() {
+    let writable = || group(|view| (view.read_only, view.primary) = (false, None));
+    let settled = || {
+        let mut fleet = Fleet::new(&group_replication(1, 0));
+        fleet.see("a", writable()).see("b", writable()).see("c", writable()).pass(1_000);
+        fleet
+    };
+    let mut fleet = settled();
+    fleet.topology.order(1_000, &Order::Drain { server: addr("a"), is_drained: true }).unwrap();
+    assert_eq!(fleet.layout(), "1: a(OFFLINE_SOFT) c; 2: b; 3: b");
+    let mut fleet = settled();
+    fleet.see("a", Seen::Group(Err(unreachable()))).pass(20).see("a", Seen::Group(Err(unreachable())));
+    assert_eq!(fleet.layout(), "1: c; 2: b; 3: b; 4: a(SHUNNED,cut off)");
+}
+
 #[test]
 fn members_that_are_behind_are_not_read_from() {
     let behind = |count| group(move |view: &mut GroupView| view.transactions_behind = count);
@@ -180,4 +197,98 @@ fn a_configured_writer_that_nobody_has_seen_is_left_for_the_primary() {
             ("writer", "viable=1", "the only one that may write: writable member of the majority"),
         ]
     );
+}
+
+/// What a member says that sees these members, all of them well.
+fn sees(names: &[&str], view_id: &str) -> Seen {
+    group(|view| {
+        view.members = names.iter().map(|name| (addr(name), "ONLINE".to_owned())).collect();
+        view.view_id = view_id.to_owned();
+    })
+}
+
+fn primary_sees(names: &[&str], view_id: &str) -> Seen {
+    let mut seen = sees(names, view_id);
+    if let Seen::Group(Ok(view)) = &mut seen {
+        (view.read_only, view.primary) = (false, Some(addr(names[0])));
+    }
+    seen
+}
+
+/// A reader that was frozen, expelled, and wakes up: it tells of its old group until it notices.
+#[test]
+fn who_was_expelled_and_has_not_noticed_serves_nothing() {
+    for timeouts in [1, 3] {
+        let mut fleet = settled();
+        fleet.pass(5_000);
+        for _ in 0..timeouts {
+            fleet.see("c", Seen::Group(Err(ProbeError::Timeout))).pass(800);
+        }
+        fleet.see("a", primary_sees(&["a", "b"], "2")).see("b", sees(&["a", "b"], "2")).pass(20);
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            fleet.see("c", group(|_| {})).see("a", primary_sees(&["a", "b"], "2")).see("b", sees(&["a", "b"], "2")).pass(20);
+            seen.push(fleet.layout());
+        }
+        let out = "1: a; 3: b; 4: c(SHUNNED,cut off)";
+        assert!(timeouts < 3 || seen[0] == out, "who was out stays so: {}", seen[0]);
+        assert_eq!(seen[1..].iter().find(|layout| *layout != out), None, "{timeouts}");
+        // It has noticed, and joins again.
+        fleet.see("c", group(|view| view.viable = false)).pass(500).see("c", sees(&["a", "b", "c"], "3"));
+        fleet.see("a", primary_sees(&["a", "b", "c"], "3")).see("b", sees(&["a", "b", "c"], "3"));
+        assert_eq!(fleet.layout(), "1: a; 3: b c");
+    }
+}
+
+/// The primary, too: it would take writes that nobody else has.
+#[test]
+fn a_member_with_a_group_of_its_own_serves_nothing() {
+    for (alone, rest, read_only) in [("c", ["a", "b"], true), ("c", ["a", "b"], false), ("a", ["b", "c"], false)] {
+        let mut fleet = settled();
+        let mut layouts = Vec::new();
+        fleet.pass(5_000);
+        for _ in 0..2_000 {
+            let founded = || if read_only { sees(&[alone], "7:1") } else { primary_sees(&[alone], "7:1") };
+            fleet.see(alone, founded()).see(rest[0], primary_sees(&rest, "2")).see(rest[1], sees(&rest, "2")).pass(20);
+            layouts.push(fleet.layout());
+        }
+        let out = format!("1: {}; 3: {}; 4: {alone}(SHUNNED,cut off)", rest[0], rest[1]);
+        assert_eq!(layouts[2..].iter().find(|layout| **layout != out), None, "{alone}");
+        assert!(fleet.whys().iter().any(|why| why.contains("the group, as more of its members see it, does not contain it")));
+        assert_eq!(fleet.interval_ms("a", "Group"), 5_000, "that may last for ever");
+        for node in ["a", "b", "c"] {
+            let all = ["a", "b", "c"];
+            fleet.see(node, if node == "a" { primary_sees(&all, "9") } else { sees(&all, "9") });
+        }
+        fleet.see("b", group(|view| (view.view_id, view.primary) = ("9".to_owned(), Some(addr("a")))));
+        assert_eq!(fleet.layout(), "1: a; 3: b c", "{alone}");
+    }
+}
+
+#[test]
+fn views_that_change_put_nobody_out() {
+    let well = "1: a; 3: b c";
+    // Members that come and go are seen at different times; who joined is ONLINE before the others were asked again.
+    let mut fleet = settled();
+    let all = ["a", "b", "c"];
+    for (id, members) in [("2", &["a", "b", "c", "d"][..]), ("3", &all[..]), ("4", &["a", "c", "b", "e"][..]), ("5", &all[..])] {
+        fleet.pass(1_600).see("c", sees(members, id)).pass(1_600).see("a", primary_sees(members, id));
+        assert_eq!(fleet.layout(), well);
+        fleet.pass(1_600).see("b", sees(members, id));
+        assert_eq!(fleet.layout(), well);
+    }
+    // One odd view of each.
+    for odd in [sees(&["b"], "6"), sees(&["a", "b"], "6")] {
+        fleet.pass(5_000).see("b", odd);
+        assert_eq!(fleet.layout(), well);
+        fleet.pass(20).see("b", sees(&all, "5"));
+        assert_eq!(fleet.layout(), well);
+    }
+    // Restarted and back before the others were asked again.
+    fleet.see("c", Seen::Group(Err(unreachable()))).pass(20).see("c", Seen::Group(Err(unreachable())));
+    fleet.see("a", primary_sees(&["a", "b"], "6")).see("b", sees(&["a", "b"], "6")).pass(20_000);
+    fleet.see("c", sees(&all, "7"));
+    assert_eq!(fleet.interval_ms("a", "Group"), 20);
+    fleet.pass(20).see("a", primary_sees(&all, "7")).see("b", sees(&all, "7"));
+    assert_eq!(fleet.layout(), well);
 }

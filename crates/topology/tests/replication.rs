@@ -345,7 +345,7 @@ fn who_is_replaced_while_it_is_frozen_has_not_come_back() {
         fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout))).see("b", read_only(false));
     };
     (0..2).for_each(|_| freeze(&mut fleet));
-    let kept_out = |why: &str| format!("{why}; kept out until that one stops writing, or by FAILBACK");
+    let kept_out = |why: &str| format!("{why}; kept out until that one stops writing, or an operator orders it");
     let replaced = kept_out("b:3306 took over while it did not answer");
     assert_eq!(fleet.whys()[..2], [format!("a writer,reader>reader: {replaced}"), format!("a ONLINE>SHUNNED: {replaced}")]);
     (0..5).for_each(|_| freeze(&mut fleet));
@@ -356,4 +356,79 @@ fn who_is_replaced_while_it_is_frozen_has_not_come_back() {
     freeze(&mut fleet);
     fleet.pass(800).see("a", read_only(false));
     assert_eq!(fleet.whys(), [] as [&str; 0], "once");
+}
+
+/// A server that is switched off where it reads, and writes elsewhere, is looked at all the same.
+#[test]
+fn one_row_that_is_switched_off_blinds_nobody() {
+    let rows = "{ hostgroup=5, address=\"a\", port=3306 }, { hostgroup=2, address=\"a\", port=3306, status=\"OFFLINE_HARD\" }";
+    let text = REPLICATION.replace("{ hostgroup=1, address=\"a\", port=3306 }", rows).replace("writer_hostgroup=1", "writer_hostgroup=5");
+    let mut fleet = Fleet::new(&text);
+    assert!(fleet.checks()["a:3306"].iter().any(|kind| kind.starts_with("ReadOnly")), "{:?}", fleet.checks());
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    assert_eq!(fleet.layout(), "2: a(OFFLINE_HARD) b c; 5: a");
+    fleet.see("a", read_only(true));
+    assert_eq!(fleet.hostgroup(5), "");
+}
+
+/// Two failovers, and the first writer is back: an order leaves one writer.
+#[test]
+fn fail_back_after_two_failovers_leaves_one_writer() {
+    let weights = ["b", "c"].map(|name| format!("{{ hostgroup=2, address=\"{name}\", port=3306"));
+    for are_explicit in [false, true] {
+        let as_writer = |text: String, row: &String| text.replace(row, &row.replace("hostgroup=2", "hostgroup=1, weight=0"));
+        let text = weights.iter().fold(REPLICATION.to_owned(), |text, row| if are_explicit { as_writer(text, row) } else { text });
+        let mut fleet = Fleet::new(&text);
+        fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).pass(1_000);
+        down(&mut fleet, "a");
+        fleet.pass(20).see("b", read_only(false)).pass(20).see("b", read_only(false)).pass(1_000);
+        down(&mut fleet, "b");
+        fleet.pass(20).see("c", read_only(false)).pass(20).see("c", read_only(false)).pass(1_000);
+        for _ in 0..2 {
+            fleet.pass(1_000).see("a", read_only(false)).see("c", read_only(false));
+        }
+        let writers = |fleet: &Fleet| fleet.hostgroup(1).split(' ').filter(|name| !name.contains('(')).collect::<Vec<_>>().join(" ");
+        assert_eq!(writers(&fleet), "c");
+        order(&mut fleet, &Order::Failback { writer: HostgroupId(1) }).unwrap();
+        fleet.pass(1_000).see("b", read_only(false)).see("a", read_only(false)).see("c", read_only(false)).pass(1_000);
+        assert_eq!(writers(&fleet), "a");
+        fleet.see("c", read_only(true)).see("b", read_only(true)).see("a", read_only(true)).see("c", read_only(false));
+        fleet.pass(20).see("c", read_only(false));
+        assert_eq!(writers(&fleet), "c", "nothing is left of it");
+    }
+}
+
+/// Fences outlive an hour without monitor.
+#[test]
+fn a_monitor_that_was_switched_off_remembers_who_took_over() {
+    let mut fleet = settled();
+    fleet.pass(1_000);
+    down(&mut fleet, "a");
+    fleet.pass(20).see("b", read_only(false)).pass(20).see("b", read_only(false));
+    fleet.pass(1_000).see("a", read_only(false)).pass(20).see("a", read_only(false));
+    let kept_out = fleet.layout();
+    fleet.configure(&format!("mysql_variables = {{ monitor_enabled=false }}\n{REPLICATION}"));
+    assert_eq!(fleet.layout(), "1: a; 2: b c", "as configured");
+    fleet.configure(&format!("mysql_variables = {{ monitor_enabled=false, max_connections=1000 }}\n{REPLICATION}"));
+    fleet.pass(1_000);
+    fleet.configure(REPLICATION);
+    fleet.see("a", read_only(false)).see("b", read_only(false)).pass(1_000).see("a", read_only(false)).see("b", read_only(false));
+    assert_eq!(fleet.layout(), kept_out);
+}
+
+/// Of servers that are equal to an operator's eyes, the one that is kept out comes back by order.
+#[test]
+fn fail_back_to_an_equal() {
+    let text = REPLICATION.replace("hostgroup=1, address=\"a\"", "hostgroup=2, address=\"a\"");
+    let mut fleet = Fleet::new(&text);
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).pass(1_000);
+    assert_eq!(fleet.hostgroup(1), "a");
+    down(&mut fleet, "a");
+    fleet.pass(20).see("b", read_only(false)).pass(20).see("b", read_only(false));
+    order(&mut fleet, &Order::Failback { writer: HostgroupId(1) }).unwrap_err();
+    fleet.pass(1_000).see("a", read_only(false)).pass(20).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b");
+    order(&mut fleet, &Order::Failback { writer: HostgroupId(1) }).unwrap();
+    fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1).replace("b(SHUNNED)", "").trim(), "a");
 }

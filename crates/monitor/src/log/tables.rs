@@ -5,7 +5,7 @@
 use model::ServerAddr;
 use model::snapshot::RoleKind;
 use model::stats::{StatsSchema, StatsTable, Value, stat, stat_null};
-use topology::{CheckKind, Lag};
+use topology::{AuroraInstance, CheckKind, Lag};
 
 use super::time::date_time;
 use crate::lane::Checked;
@@ -361,7 +361,8 @@ fn aurora_rows(checked: &Checked, estimate: impl Fn(u64) -> u64) -> Rows {
         ];
         row(checked, rest)
     };
-    instances.iter().map(of).collect()
+    // A lag that is not known is no number, and the column may not be NULL.
+    instances.iter().filter(|found| found.instance.lag_ms < AuroraInstance::LAG_UNKNOWN_MS).map(of).collect()
 }
 
 fn aurora_status(monitor: &Monitor) -> Rows {

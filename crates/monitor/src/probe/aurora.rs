@@ -8,8 +8,6 @@ use crate::client::{Connection, Fault, Row, whole_number};
 const FRESH_S: u64 = 180;
 /// What the writer has for a session.
 const WRITER_SESSION: &str = "MASTER_SESSION_ID";
-/// Lags above are no lags but a sign that the instance is new or gone, ms.
-const LAG_MAX_MS: u64 = 600_000;
 
 /// Ages are by the server's own clock.
 const SQL: &str = "SELECT SERVER_ID, SESSION_ID, LAST_UPDATE_TIMESTAMP, REPLICA_LAG_IN_MILLISECONDS, CPU, \
@@ -39,7 +37,9 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Vec<AuroraRow>, 
 fn instance(row: &Row<'_>) -> Option<AuroraRow> {
     let session_id = row.text("session_id").unwrap_or_default().to_owned();
     let is_writer = session_id == WRITER_SESSION;
-    let lag_ms = if is_writer { 0 } else { row.text("replica_lag_in_milliseconds").and_then(rounded_up)? };
+    let lag = || row.text("replica_lag_in_milliseconds").and_then(rounded_up);
+    // Who is listed is there, however far behind.
+    let lag_ms = if is_writer { 0 } else { lag().map_or(AuroraInstance::LAG_UNKNOWN_MS, |ms| ms.min(AuroraInstance::LAG_UNKNOWN_MS)) };
     let instance = AuroraInstance {
         server_id: row.text("server_id")?.to_owned(),
         is_writer,
@@ -69,7 +69,7 @@ fn one_writer(mut rows: Vec<AuroraRow>) -> Vec<AuroraRow> {
 /// The rows that say something of now.
 pub(super) fn view(rows: &[AuroraRow]) -> AuroraView {
     let instances = rows.iter().map(|row| row.instance.clone());
-    AuroraView { instances: instances.filter(|i| i.age_ms < FRESH_S * 1_000 && i.lag_ms <= LAG_MAX_MS).collect() }
+    AuroraView { instances: instances.filter(|i| i.age_ms < FRESH_S * 1_000).collect() }
 }
 
 #[cfg(test)]
@@ -107,6 +107,16 @@ mod tests {
     fn rows_of_the_gone_are_no_part_of_the_view() {
         let rows =
             read(&[["a", WRITER_SESSION, "", "0", "1", "1000"], ["b", "s", "", "5", "1", "180000001"], ["c", "s", "", "700000", "1", "1"]]);
-        assert_eq!(view(&rows).instances.iter().map(|i| &*i.server_id).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(view(&rows).instances.iter().map(|i| &*i.server_id).collect::<Vec<_>>(), ["a", "c"]);
+    }
+
+    #[test]
+    fn who_is_listed_is_there_though_its_lag_is_unknown_or_huge() {
+        let row = |lag| [Some("a"), Some("s"), Some(""), lag, Some("1"), Some("1")];
+        for (lag, expected) in [(None, AuroraInstance::LAG_UNKNOWN_MS), (Some("?"), AuroraInstance::LAG_UNKNOWN_MS), (Some("7e5"), 700_000)]
+        {
+            let rows = Rows::of(COLUMNS, &[&row(lag)]);
+            assert_eq!(rows.iter().filter_map(|row| instance(&row)).map(|row| row.instance.lag_ms).collect::<Vec<_>>(), [expected]);
+        }
     }
 }

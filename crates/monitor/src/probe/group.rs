@@ -114,10 +114,17 @@ pub(crate) fn view(group: &Group, known: &HashMap<String, ServerAddr>) -> GroupV
         viable: is_viable(group),
         read_only: group.read_only,
         transactions_behind: group.behind,
-        primary: group.members.iter().find(|member| member.is_primary && member.state == "ONLINE").map(addr),
+        primary: only_primary(group).map(addr),
         members: group.members.iter().map(|member| (addr(member), member.state.clone())).collect(),
         view_id: group.view_id.clone(),
     }
+}
+
+/// None in multi-primary mode, where every member has the role, and while the only one is not ONLINE.
+fn only_primary(group: &Group) -> Option<&Member> {
+    let mut primaries = group.members.iter().filter(|member| member.is_primary);
+    let first = primaries.next().filter(|_| primaries.next().is_none())?;
+    (first.state == "ONLINE").then_some(first)
 }
 
 /// ONLINE, and fewer than half of the members cannot be counted on.
@@ -161,6 +168,20 @@ mod tests {
         assert_eq!(seen.primary, Some(ServerAddr { host: "db".into(), port: 1 }));
         assert_eq!((seen.viable, seen.read_only, seen.transactions_behind, &*seen.view_id), (true, true, 4, "v:7"));
         assert_eq!(seen.members.len(), 3);
+    }
+
+    #[test]
+    fn where_all_are_primaries_none_is_the_primary() {
+        let mut group = three(["ONLINE", "ONLINE", "ONLINE"]);
+        group.members.iter_mut().for_each(|member| member.is_primary = true);
+        assert_eq!(view(&group, &HashMap::new()).primary, None);
+        for state in ["UNREACHABLE", "RECOVERING"] {
+            group.members[0].state = state.to_owned();
+            group.members[2].is_primary = false;
+            assert_eq!(view(&group, &HashMap::new()).primary, None, "{state}");
+        }
+        let lost = three(["UNREACHABLE", "ONLINE", "ONLINE"]);
+        assert_eq!(view(&lost, &HashMap::new()).primary, None);
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! Every probe on real servers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use lab::{Mariadb, Mysql, Options, Server};
-use model::Secret;
+use lab::{Group, Mariadb, Mysql, Options, Server, wait};
 use model::snapshot::ReadOnlyCheck;
-use topology::{CheckKind, Lag, ProbeError};
+use model::{HostgroupId, Secret, ServerAddr};
+use topology::{CheckKind, Lag, ProbeError, Seen, Topology};
 
 use super::{Found, ProbeSettings, look};
 use crate::client::{Access, Connector, Fault, open};
+use crate::clock::whole;
 use crate::testing;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn access(server: &Server, user: &str, password: &str) -> Access {
     let server = testing::server(server.host(), server.port());
@@ -94,6 +99,66 @@ fn mysql() {
     server.sql("GRANT SELECT ON performance_schema.* TO monitor@'%'").unwrap();
     let Found::Group(group) = ask(&server, CheckKind::Group).unwrap() else { panic!() };
     assert!(!super::group_view(&group, &Default::default()).viable);
+}
+
+#[test]
+fn a_group_with_several_primaries_has_no_primary() {
+    let several = ["--loose-group-replication-single-primary-mode=OFF", "--loose-group-replication-enforce-update-everywhere-checks=ON"];
+    let group = Group::start(3, &Options::new().args(several)).unwrap();
+    let views = || {
+        let look = |server: &Server| match ask(server, CheckKind::Group).unwrap() {
+            Found::Group(found) => super::group_view(&found, &Default::default()),
+            other => panic!("{other:?}"),
+        };
+        group.members.iter().map(look).collect::<Vec<_>>()
+    };
+    let several = views();
+    assert!(several.iter().all(|view| view.viable && !view.read_only && view.primary.is_none()), "{several:?}");
+    assert!(!several[0].view_id.is_empty() && several.iter().all(|view| view.view_id == several[0].view_id), "{several:?}");
+    group.members[0].sql("SELECT group_replication_switch_to_single_primary_mode(@@server_uuid)").unwrap();
+    let one = views();
+    let ports: Vec<_> = one.iter().map(|view| view.primary.as_ref().map(|addr| addr.port)).collect();
+    assert_eq!(ports, [Some(group.members[0].port()); 3], "{one:?}");
+    assert_eq!(one.iter().map(|view| view.read_only).collect::<Vec<_>>(), [false, true, true]);
+}
+
+/// It wakes up and still says what it saw before; the roles that follow are those that the proxy would decide.
+#[test]
+fn a_member_that_was_expelled_while_it_was_frozen_serves_nothing() {
+    let group = Group::start(3, &Options::new()).unwrap();
+    let addr = |index: usize| ServerAddr { host: "127.0.0.1".into(), port: group.members[index].port() };
+    let row = |index: usize| format!("{{ hostgroup=3, address=\"127.0.0.1\", port={} }}", addr(index).port);
+    let roles = "writer_hostgroup=1, backup_writer_hostgroup=2, reader_hostgroup=3, offline_hostgroup=4, active=1, max_writers=1";
+    let rows = [0, 1, 2].map(row).join(", ");
+    let mut topology = Topology::new();
+    topology
+        .configure(&testing::snapshot(&format!("mysql_servers = ( {rows} ) mysql_group_replication_hostgroups = ( {{ {roles} }} )")), 0);
+    let begun = Instant::now();
+    let mut known = HashMap::new();
+    let mut look = |topology: &mut Topology, index: usize| {
+        let Found::Group(found) = ask(&group.members[index], CheckKind::Group).unwrap() else { panic!() };
+        known.insert(found.me.clone(), addr(index));
+        let view = super::group_view(&found, &known);
+        topology.observe(whole(begun.elapsed().as_millis()), &addr(index), Seen::Group(Ok(view.clone())));
+        view
+    };
+    let reads =
+        |topology: &Topology| topology.layout().hostgroups[&HostgroupId(3)].iter().any(|placed| placed.server.key.addr() == addr(2));
+    for index in [0, 1, 2, 0, 1, 2] {
+        assert!(look(&mut topology, index).viable);
+    }
+    assert!(reads(&topology), "{:?}", topology.layout());
+    group.members[2].sigstop();
+    topology.observe(whole(begun.elapsed().as_millis()), &addr(2), Seen::Group(Err(ProbeError::Timeout)));
+    let expelled =
+        || (group.members[0].scalar("SELECT COUNT(*) FROM performance_schema.replication_group_members").unwrap()? == "2").then_some(());
+    wait::until("the member is expelled", LIMIT, expelled).unwrap();
+    group.members[2].sigcont();
+    // It may notice between two looks: what it says then is against itself.
+    for round in 0..3 {
+        let view = [0, 1, 2].map(|index| look(&mut topology, index))[2].clone();
+        assert!(round == 0 || !reads(&topology), "{round}: {view:?}");
+    }
 }
 
 #[test]

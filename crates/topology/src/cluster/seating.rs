@@ -14,6 +14,7 @@ use crate::facts::Facts;
 use crate::health::{Behind, Seat, Vital, excessive_lack, excessive_lag, vital};
 use crate::judgement::{Fitness, Judgement, Judgements};
 use crate::member::Member;
+use crate::seen::AuroraInstance;
 
 /// One server in one decision.
 #[derive(Debug, Clone, Copy)]
@@ -104,6 +105,7 @@ impl Cluster {
     fn behind(&self, judgement: &Judgement) -> Option<Behind> {
         let (by, limit) = (judgement.behind, self.group.max_transactions_behind);
         let words = match &self.group.kind {
+            RoleKind::Aurora(row) if by >= AuroraInstance::LAG_UNKNOWN_MS => format!("lag unknown; max_lag_ms={}", row.max_lag_ms),
             RoleKind::Aurora(row) => format!("{by} ms behind; max_lag_ms={}", row.max_lag_ms),
             RoleKind::Galera => format!("{by} in its receive queue; max_transactions_behind={limit}"),
             RoleKind::GroupReplication | RoleKind::Replication(_) => format!("{by} transactions behind; max_transactions_behind={limit}"),
