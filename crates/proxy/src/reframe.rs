@@ -5,7 +5,6 @@
 //! for are taken out, and a value the session knows better than the backend is put in. On the way it notes the facts
 //! of the reply ([`ReplyFacts`]).
 
-use crate::backend::OkReply;
 use wire::WireError;
 use wire::codec::Reader;
 use wire::flags::{Capabilities, StatusFlags};
@@ -98,9 +97,9 @@ pub struct ReplyFacts {
 
 impl ReplyFacts {
     /// What the end of a reply to a question of our own told of the session.
-    pub fn told_by(ok: &OkReply) -> Self {
-        let mut facts = Self { status: Some(ok.status), ..Self::default() };
-        session_state::changes(&ok.session_state).map_while(Result::ok).for_each(|change| facts.note(&change));
+    pub fn told_by(status: StatusFlags, session_state: &[u8]) -> Self {
+        let mut facts = Self { status: Some(status), ..Self::default() };
+        session_state::changes(session_state).map_while(Result::ok).for_each(|change| facts.note(&change));
         facts
     }
 

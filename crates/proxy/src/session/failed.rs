@@ -77,7 +77,7 @@ impl Session {
             backend.collect(ReplyKind::Results, false, &self.worker.buffers).await
         };
         let reply = guarded(&self.worker, &self.entry, question).await?;
-        Ok(ReplyFacts::told_by(&reply.ok))
+        Ok(ReplyFacts::told_by(reply.ok.status, &reply.ok.session_state))
     }
 
     fn note_told(&mut self, analysis: &Analysis, told: &ReplyFacts) {
