@@ -13,7 +13,7 @@ use lab::galera::Galera;
 use lab::group::Group;
 use lab::{Options, Server, wait};
 use model::ServerAddr;
-use model::fleet::{HostgroupLoad, Operator, RoleKeeper};
+use model::fleet::{HostgroupLoad, Operator};
 use model::snapshot::Snapshot;
 
 /// The first server is the heaviest.
@@ -128,14 +128,6 @@ fn galera_nodes_that_cannot_become_the_writer() {
     galera.wait_synced().unwrap();
     running.plane.wait("it reads again", |told| online(&told.layout, READERS) == [addr(galera.server(1))]);
 
-    // Both write: there is nobody to switch from.
-    running.monitor.configure(&cluster_of_writers("mysql_galera_hostgroups", servers(), "failback=\"immediate\"", 2));
-    running.plane.wait("two writers", |told| online(&told.layout, WRITERS).len() == 2);
-    assert!(switch().unwrap_err().contains("is a writer of hostgroup 10 already"));
-    running.plane.look(|told| assert_eq!(told.holds.len(), 2));
-    running.monitor.configure(&cluster("mysql_galera_hostgroups", servers(), "monitor_galera_healthcheck_interval=2000"));
-    running.wait_writer(galera.server(0));
-
     // It is frozen as soon as it writes: nobody is preferred then, as before.
     let (plane, process, mut is_frozen) = (Arc::clone(&running.plane), galera.server(1).pid().to_string(), false);
     let new = addr(galera.server(1));
@@ -153,6 +145,14 @@ fn galera_nodes_that_cannot_become_the_writer() {
     };
     assert_eq!(preferred(&running.table("stats_tidegate_events")).as_deref(), Some("none"));
     running.wait_writer(galera.server(0));
+
+    // Both write: there is nobody to switch from.
+    galera.wait_synced().unwrap();
+    let both = Running::start(&cluster_of_writers("mysql_galera_hostgroups", servers(), "", 2));
+    both.plane.wait("two writers", |told| online(&told.layout, WRITERS).len() == 2);
+    let refused = both.monitor.switchover(WRITERS, &addr(galera.server(1)), Some(30_000)).unwrap_err();
+    assert!(refused.contains("is a writer of hostgroup 10 already"), "{refused}");
+    both.plane.look(|told| assert!(told.holds.is_empty()));
 }
 
 #[test]
