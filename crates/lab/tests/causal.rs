@@ -17,6 +17,7 @@ each!(
     a_replica_is_asked_once_for_each_write,
     clients_are_told_of_gtids_only_if_they_asked,
     off_for_a_user_is_off,
+    a_replica_that_freezes_while_it_is_waited_for,
     a_comment_waits_for_what_another_session_wrote,
     a_token_carries_writes_to_another_session,
     a_rule_waits_for_what_the_session_wrote,
@@ -210,6 +211,24 @@ fn off_for_a_user_is_off(flavor: Flavor) {
 }
 
 /// A GTID that servers of this kind do not have.
+/// It does not have it in time, like one that says so.
+fn a_replica_that_freezes_while_it_is_waited_for(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 500);
+    let mut peer = bed.peer(Encoding::Text);
+    bed.stand_still();
+    peer.exec("INSERT INTO test.seen VALUES(1)");
+    let seen = std::thread::scope(|scope| {
+        let read = scope.spawn(|| peer.get(COUNT));
+        let is_asked = || (bed.counter("tidegate_causal_waits") > 0).then_some(());
+        lab::wait::until("the replica to be asked", std::time::Duration::from_secs(10), is_asked).unwrap();
+        bed.replica().sigstop();
+        let seen = read.join();
+        bed.replica().sigcont();
+        seen.unwrap()
+    });
+    assert_eq!((seen.as_str(), bed.counter("tidegate_causal_timeouts"), bed.reads(WRITER)), ("1", 1, 1));
+}
+
 fn other_kind(flavor: Flavor) -> &'static str {
     match flavor {
         Flavor::Mariadb => "3e11fa47-71ca-11e1-9e33-c80aa9429562:23",

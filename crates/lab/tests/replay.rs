@@ -26,6 +26,7 @@ each!(
     generated_ids_stay,
     generated_ids_are_not_taken_meanwhile,
     an_idle_clients_transaction_is_replayed_at_once,
+    an_idle_clients_replay_that_fails_is_told_of,
     a_writer_that_lost_its_role_and_lives_keeps_no_transaction,
     a_deadlock_is_made_good_where_that_is_wanted,
     without_autocommit_too,
@@ -308,6 +309,23 @@ fn an_idle_clients_transaction_is_replayed_at_once(flavor: Flavor) {
     peer.exec("COMMIT");
     assert_eq!(bed.replays(), (1, 0));
     assert_eq!(bed.value(1, &format!("SELECT v FROM test.a WHERE id={id}")), "1");
+}
+
+/// It was told something else the second time: the next statement is told so, and the session goes on.
+fn an_idle_clients_replay_that_fails_is_told_of(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, &[]);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec("BEGIN");
+    assert_eq!(peer.get("SELECT COUNT(*) FROM a"), "0");
+    peer.exec("INSERT INTO a(v) VALUES(1)");
+    bed.servers[1].sql("INSERT INTO test.a(v) VALUES(2)").unwrap();
+    let mut admin = bed.proxy.admin().unwrap();
+    admin.run(format!("UPDATE mysql_servers SET status='OFFLINE_HARD' WHERE port={}", bed.relay.port())).unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
+    wait::until("the replay", LIMIT, || (bed.replays().1 == 1).then_some(())).unwrap();
+    let told = peer.ask("COMMIT").err().cloned().unwrap();
+    assert!(told.code == 9004 && told.message.contains("could not be replayed: a statement was answered otherwise"), "{told:?}");
+    assert_eq!(peer.get("SELECT COUNT(*) FROM a"), "1");
 }
 
 /// An idle one moves when the new writer is there, long before the time to finish is over; one that only reads may stay.

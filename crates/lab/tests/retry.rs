@@ -92,6 +92,17 @@ fn proxy(ports: &[u16], more: impl FnOnce(Builder) -> Builder) -> Builder {
     more(ports.iter().zip(weights).fold(builder, with))
 }
 
+/// Its logins are refused with 3032, which is no word about who logs in.
+#[test]
+fn a_server_in_offline_mode_is_as_good_as_gone() {
+    let bed = Bed::new(Flavor::Mysql, 2, |b| b);
+    bed.servers[0].sql("SET GLOBAL offline_mode=ON").unwrap();
+    for (n, encoding) in BOTH.into_iter().enumerate() {
+        bed.peer(encoding).exec(&format!("INSERT INTO t VALUES({n})"));
+    }
+    assert_eq!([bed.rows(0), bed.rows(1)], ["0", "2"]);
+}
+
 fn refused_writes_go_to_the_other_server(flavor: Flavor) {
     let bed = Bed::new(flavor, 2, |b| b);
     set_read_only(&bed.servers[0], true).unwrap();

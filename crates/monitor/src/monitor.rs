@@ -196,6 +196,11 @@ impl Monitor {
         look(&core.snapshot, core.topology.layout())
     }
 
+    /// The server that an operator prefers in the cluster with this writer hostgroup.
+    pub(crate) fn preferred(&self, writer: model::HostgroupId) -> Option<ServerAddr> {
+        self.core().topology.preferred(writer).cloned()
+    }
+
     /// The layout that an order would lead to now; nothing is changed.
     pub(crate) fn suppose(&self, order: &Order) -> Result<Layout, String> {
         let mut topology = self.core().topology.clone();
@@ -248,7 +253,7 @@ impl Monitor {
         let mut core = self.core();
         match (&checked.outcome, checked.kind) {
             (Ok(Found::Group(group)), _) if !group.me.is_empty() => {
-                core.members.insert(group.me.clone(), checked.addr.clone());
+                core.learn_member(&group.me, &checked.addr);
                 None
             }
             (Ok(Found::Ping(us)), _) => {
@@ -411,7 +416,18 @@ impl AddressBook for Monitor {
     }
 }
 
+/// Members that are remembered under one address: more are new UUIDs of a server that is made anew.
+const MEMBERS_OF_AN_ADDRESS: usize = 16;
+
 impl Core {
+    /// A member told its UUID.
+    fn learn_member(&mut self, uuid: &str, addr: &ServerAddr) {
+        if !self.members.contains_key(uuid) && self.members.values().filter(|known| *known == addr).count() >= MEMBERS_OF_AN_ADDRESS {
+            self.members.retain(|_, known| known != addr);
+        }
+        self.members.insert(uuid.to_owned(), addr.clone());
+    }
+
     /// What was learnt of servers that are no more is not kept.
     fn forget_strangers(&mut self, known: &HashSet<ServerAddr>) {
         self.gauges.retain(|addr, _| known.contains(addr));

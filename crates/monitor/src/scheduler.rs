@@ -10,7 +10,6 @@ use std::time::Duration;
 use model::ServerAddr;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use topology::Check;
 
 use crate::lane::{self, Lane, LanePlan};
 use crate::monitor::{Monitor, Wanted};
@@ -67,7 +66,7 @@ impl Scheduler {
     }
 }
 
-/// The plan of each lane. Where two clusters want the same check of a server, the more frequent one is made.
+/// The plan of each lane. There is one check of a kind for each server, whatever clusters want it.
 fn plans(wanted: Wanted) -> BTreeMap<(ServerAddr, Lane), LanePlan> {
     let spread = SPREAD_EACH.saturating_mul(u32::try_from(wanted.checks.len()).unwrap_or(u32::MAX));
     let mut plans: BTreeMap<(ServerAddr, Lane), LanePlan> = BTreeMap::new();
@@ -76,15 +75,7 @@ fn plans(wanted: Wanted) -> BTreeMap<(ServerAddr, Lane), LanePlan> {
         let empty =
             || LanePlan { checks: Vec::new(), access: wanted.account.access(&check.server), settings: wanted.settings.clone(), spread };
         let plan = plans.entry(key).or_insert_with(empty);
-        add(&mut plan.checks, check);
+        plan.checks.push(check);
     }
     plans
-}
-
-fn add(checks: &mut Vec<Check>, check: Check) {
-    match checks.iter_mut().find(|other| other.kind == check.kind) {
-        Some(other) if check.interval_ms < other.interval_ms => *other = check,
-        Some(_) => {}
-        None => checks.push(check),
-    }
 }

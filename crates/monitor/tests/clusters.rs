@@ -13,7 +13,7 @@ use lab::galera::Galera;
 use lab::group::Group;
 use lab::{Options, Server, wait};
 use model::ServerAddr;
-use model::fleet::{HostgroupLoad, Operator, RoleKeeper};
+use model::fleet::{HostgroupLoad, Operator};
 use model::snapshot::Snapshot;
 
 /// The first server is the heaviest.
@@ -110,17 +110,49 @@ fn galera_nodes_that_cannot_become_the_writer() {
         galera.nodes[1].desync(true).unwrap();
         running.plane.change(|told| told.load = HostgroupLoad::default());
         let failed = asked.join().unwrap().unwrap_err();
-        assert!(failed.contains("not healthy"), "{failed}");
+        assert!(failed.contains("not healthy") || failed.contains("is a donor"), "{failed}");
     });
     running.wait_writer(galera.server(0));
     running.plane.look(|told| assert_eq!(told.holds, [(WRITERS, true), (WRITERS, false)]));
     galera.nodes[1].desync(false).unwrap();
 
+    // A donor, which keeps its role for a moment only.
+    galera.wait_synced().unwrap();
+    running.plane.wait("it reads again", |told| online(&told.layout, READERS) == [addr(galera.server(1))]);
+    let mut donor = galera.server(1).root().unwrap();
+    donor.query("FLUSH TABLES WITH READ LOCK").unwrap();
+    assert_eq!(galera.nodes[1].state().unwrap().local_state, lab::galera::NodeState::DONOR);
+    let refused = switch().unwrap_err();
+    assert!(refused.contains("it would not write for long"), "{refused}");
+    donor.query("UNLOCK TABLES").unwrap();
+    galera.wait_synced().unwrap();
+    running.plane.wait("it reads again", |told| online(&told.layout, READERS) == [addr(galera.server(1))]);
+
+    // It is frozen as soon as it writes: nobody is preferred then, as before.
+    let (plane, process, mut is_frozen) = (Arc::clone(&running.plane), galera.server(1).pid().to_string(), false);
+    let new = addr(galera.server(1));
+    running.plane.on_look(move |_| {
+        if !is_frozen && plane.look(|told| online(&told.layout, WRITERS) == [new.clone()]) {
+            is_frozen = true;
+            std::process::Command::new("kill").args(["-STOP", &process]).status().unwrap();
+        }
+    });
+    let failed = switch().unwrap_err();
+    galera.server(1).sigcont();
+    assert!(failed.contains("everything is as it was") && !failed.contains("does not write"), "{failed}");
+    let preferred = |table: &[std::collections::BTreeMap<&'static str, String>]| {
+        table.iter().rev().find(|row| row["why"].contains("preferred as before")).map(|row| row["to_state"].clone())
+    };
+    assert_eq!(preferred(&running.table("stats_tidegate_events")).as_deref(), Some("none"));
+    running.wait_writer(galera.server(0));
+
     // Both write: there is nobody to switch from.
-    running.monitor.configure(&cluster_of_writers("mysql_galera_hostgroups", servers(), "", 2));
-    running.plane.wait("two writers", |told| online(&told.layout, WRITERS).len() == 2);
-    assert!(switch().unwrap_err().contains("is a writer of hostgroup 10 already"));
-    running.plane.look(|told| assert_eq!(told.holds.len(), 2));
+    galera.wait_synced().unwrap();
+    let both = Running::start(&cluster_of_writers("mysql_galera_hostgroups", servers(), "", 2));
+    both.plane.wait("two writers", |told| online(&told.layout, WRITERS).len() == 2);
+    let refused = both.monitor.switchover(WRITERS, &addr(galera.server(1)), Some(30_000)).unwrap_err();
+    assert!(refused.contains("is a writer of hostgroup 10 already"), "{refused}");
+    both.plane.look(|told| assert!(told.holds.is_empty()));
 }
 
 #[test]
@@ -148,6 +180,24 @@ fn group_replication() {
     println!("{}", running.monitor.switchover(WRITERS, &to, None).unwrap().text);
     running.wait_writer(&group.members[other]);
     running.plane.look(|told| assert!(told.held.is_empty()));
+
+    // A transaction beside the proxy keeps the election waiting, and KILL does not end it.
+    let mut beside = group.members[other].root().unwrap();
+    beside.query("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    for sql in ["BEGIN", "INSERT INTO test.t VALUES (1)"] {
+        beside.query(sql).unwrap();
+    }
+    let failed = running.monitor.switchover(WRITERS, &addr(&group.members[primary]), Some(2_000)).unwrap_err();
+    println!("{failed}");
+    let goes_on = format!("NOT EVERYTHING COULD BE UNDONE: an election of {} is under way", addr(&group.members[primary]));
+    assert!(failed.contains(&goes_on), "{failed}");
+    beside.query("COMMIT").unwrap();
+    let asking = "SELECT COUNT(*) FROM performance_schema.processlist WHERE user='monitor' AND info LIKE '%set_as_primary%'";
+    let is_over = || (group.members[primary].scalar(asking).ok().flatten().as_deref() == Some("0")).then_some(());
+    wait::until("the end of the election", Duration::from_secs(20), is_over).unwrap();
+    let other = group.wait_primary_among(&[0, 1, 2]).unwrap();
+    let to = addr(&group.members[other]);
+    running.wait_writer(&group.members[other]);
 
     group.members[other].kill9();
     running.plane.wait("another primary", |told| {

@@ -335,6 +335,7 @@ fn a_writer_that_hangs_ends_it_in_time() {
     let answer = cluster.switch(Some(500)).unwrap_err();
     cluster.servers.replicas[0].sigcont();
     assert!(answer.contains("nothing was changed") || answer.contains("not healthy"), "{answer}");
+    assert!(answer.contains(&cluster.replica().to_string()), "{answer}");
     assert!(begun.elapsed() < Duration::from_secs(3));
     cluster.assert_as_before();
 }
@@ -616,4 +617,56 @@ fn nobody_is_opened_beside_another_writer_mariadb() {
 #[test]
 fn nobody_is_opened_beside_another_writer_mysql() {
     nobody_is_opened_beside_another_writer(Flavor::Mysql);
+}
+
+/// The new writer answers no more once it writes: the order is over all the same.
+#[test]
+fn an_answer_waits_for_nobody() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    let process = cluster.servers.replicas[0].pid().to_string();
+    cluster.running.plane.on_release(move || {
+        std::process::Command::new("kill").args(["-STOP", &process]).status().unwrap();
+    });
+    let begun = Instant::now();
+    let told = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.ordered(None));
+        let ended = lab::wait::until("the answer", common::LIMIT, || asked.is_finished().then_some(()));
+        cluster.servers.replicas[0].sigcont();
+        ended.unwrap();
+        asked.join().unwrap().unwrap()
+    });
+    println!("{} after {:?}", told.text, begun.elapsed());
+    assert!(told.warnings.iter().any(|why| why.contains("has not answered in 500 ms")), "{:?}", told.warnings);
+}
+
+/// Longer than probes' connections may be idle.
+#[test]
+fn a_switchover_outlasts_the_wait_timeout_of_probes() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, &format!("{MANAGED}, monitor_ping_interval=100"));
+    let idle = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='monitor' AND command='Sleep' AND time >= 3";
+    let is_idle = |server: &Server| (server.scalar(idle).unwrap().as_deref() != Some("0")).then_some(());
+    let answer = meanwhile(&cluster, 30_000, || {
+        for server in [&cluster.servers.primary, &cluster.servers.replicas[0], &cluster.servers.replicas[1]] {
+            lab::wait::until("a connection that is idle", Duration::from_secs(8), || is_idle(server)).unwrap();
+        }
+    });
+    answer.unwrap();
+}
+
+/// Its connection is ended while sessions wait, and it is asked all the same.
+#[test]
+fn who_has_lost_a_connection_is_asked_over_another() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
+    let other = &cluster.servers.replicas[1];
+    let answer = meanwhile(&cluster, 10_000, || {
+        lab::replication::set_read_only(other, false).unwrap();
+        let theirs = "SELECT GROUP_CONCAT(id) FROM information_schema.processlist WHERE user='monitor'";
+        for id in other.scalar(theirs).unwrap().unwrap_or_default().split(',') {
+            // A probe's may be gone.
+            let _ = other.sql(&format!("KILL {id}"));
+        }
+    })
+    .unwrap_err();
+    assert!(answer.contains("is writable") || answer.contains("has 2 writers"), "{answer}");
+    assert!(is_read_only(&cluster.servers.replicas[0]) && !is_read_only(other));
 }

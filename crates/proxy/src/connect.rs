@@ -465,8 +465,9 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
 
 /// Errors of a login that concern the server as a whole, not the user.
 fn refusal(error: ServerError) -> ConnectError {
-    const TOO_MANY: [u16; 5] = [1040, 1042, 1129, 1130, 1053];
-    if TOO_MANY.contains(&error.code) { ConnectError::Server(error.to_string()) } else { ConnectError::Login(error) }
+    // Too many connections or errors, not from here, going, and MySQL's offline_mode.
+    const WHOLE: [u16; 6] = [1040, 1042, 1129, 1130, 1053, 3032];
+    if WHOLE.contains(&error.code) { ConnectError::Server(error.to_string()) } else { ConnectError::Login(error) }
 }
 
 /// The same for a connection that was used and reset: it is given what it had when it was fresh.

@@ -1,6 +1,7 @@
 //! Galera and Percona XtraDB Cluster: what a node's own words make it fit for.
 //!
-//! A statement of the node that it must not serve acts at once; not being seen acts after as many failures as the settings
+//! A statement of the node that it must not serve acts at once, but for one that gives its state or catches up, which keeps its role
+//! for a moment; not being seen acts after as many failures as the settings
 //! say. Which of the fit nodes writes is decided by [`converge`](crate::converge).
 //! Source: the Galera manual's node states and `wsrep_*` variables, Percona's `pxc_maint_mode`, the interface reference's
 //! order of decisions. Of two primary components only the larger one serves; how large one is, is a claim until as many nodes

@@ -11,6 +11,9 @@ use model::snapshot::Aurora;
 /// Samples in a row without a server after which it has left.
 const GONE_AFTER: u32 = 3;
 
+/// Most servers of a cluster that are remembered; those that have left make room.
+const ENTRIES_MAX: usize = 256;
+
 /// What the cluster says of one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Entry {
@@ -30,11 +33,24 @@ impl Roll {
     /// A sample came in; `named` are the servers that current views name.
     pub fn call(&mut self, named: &BTreeSet<ServerAddr>) {
         for addr in named {
-            self.entries.entry(addr.clone()).or_default().unlisted = 0;
+            if self.entries.contains_key(addr) || self.has_room() {
+                self.entries.entry(addr.clone()).or_default().unlisted = 0;
+            }
         }
         for (_, entry) in self.entries.iter_mut().filter(|(addr, _)| !named.contains(*addr)) {
             entry.unlisted = entry.unlisted.saturating_add(1);
         }
+    }
+
+    /// Whether there is room for one more, at the cost of the one that left first.
+    fn has_room(&mut self) -> bool {
+        if self.entries.len() >= ENTRIES_MAX {
+            let left = self.entries.iter().filter(|(_, entry)| entry.unlisted >= GONE_AFTER).max_by_key(|(_, entry)| entry.unlisted);
+            if let Some(addr) = left.map(|(addr, _)| addr.clone()) {
+                self.entries.remove(&addr);
+            }
+        }
+        self.entries.len() < ENTRIES_MAX
     }
 
     /// Was named once, and is not any more.
@@ -68,5 +84,23 @@ impl Roll {
             lag_ms => lag_ms.saturating_add(aurora.add_lag_ms.into()).max(aurora.min_lag_ms.into()),
         };
         self.entries.get(addr).and_then(|entry| entry.lags.values().map(estimate).max()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_left_make_room() {
+        let addr = |n: u16| ServerAddr { host: "a".into(), port: n };
+        let mut roll = Roll::default();
+        for first in 0..1_000u16 {
+            roll.call(&(first..first + 10).map(addr).collect());
+            assert!((first..first + 10).all(|n| roll.is_listed(&addr(n))) && roll.entries.len() <= ENTRIES_MAX);
+        }
+        roll.call(&(2_000..3_000).map(addr).collect());
+        roll.call(&(2_000..3_000).map(addr).collect());
+        assert_eq!(roll.entries.len(), ENTRIES_MAX);
     }
 }

@@ -174,6 +174,23 @@ impl Topology {
         }
     }
 
+    /// The server that an operator prefers in the cluster with this writer hostgroup.
+    pub fn preferred(&self, writer: HostgroupId) -> Option<&ServerAddr> {
+        self.clusters.iter().find(|cluster| cluster.group.writer == writer)?.preferred.as_ref()
+    }
+
+    /// An order is undone: this one is preferred as it was before. Who writes now goes on, and the policy of fail-back holds.
+    pub fn put_back_preferred(&mut self, now_ms: u64, writer: HostgroupId, server: Option<ServerAddr>) {
+        self.advance(now_ms);
+        let Ok(index) = self.cluster(writer) else { return };
+        let cluster = &mut self.clusters[index];
+        let before = std::mem::replace(&mut cluster.preferred, server.filter(|addr| cluster.members.contains_key(addr)));
+        let name = |addr: Option<&ServerAddr>| addr.map_or("none".to_owned(), ToString::to_string);
+        let (from, to) = (name(before.as_ref()), name(cluster.preferred.as_ref()));
+        self.tell_of_cluster(index, (from, to), "a switchover was undone: preferred as before");
+        self.decide(index, Cause::Operator, cluster::Order::Other);
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64) {
         self.advance(now_ms);

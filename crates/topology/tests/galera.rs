@@ -222,6 +222,23 @@ fn an_operator_prefers_a_writer() {
     assert_eq!(fleet.hostgroup(100), "22");
 }
 
+/// It stands in no fail-back's way.
+#[test]
+fn a_preference_is_put_back_as_it_was() {
+    let writer = HostgroupId(100);
+    let mut fleet = settled(0);
+    fleet.pass(1_000).see("22", galera(|view| view.primary_partition = false));
+    assert_eq!(fleet.hostgroup(100), "233");
+    fleet.pass(1_000).see("22", galera(|_| {}));
+    for server in ["23", "233"] {
+        order(&mut fleet, &Order::Prefer { writer, server: Some(addr(server)) }).unwrap();
+    }
+    let now_ms = fleet.now_ms;
+    fleet.topology.put_back_preferred(now_ms, writer, None);
+    assert_eq!((fleet.topology.preferred(writer), &*fleet.hostgroup(100)), (None, "233"));
+    assert_eq!(fleet.pass(10_000).hostgroup(100), "22", "the heaviest comes back in its time");
+}
+
 /// A light server that an operator switched to goes and comes back: who writes at once, after 9 999 ms, after 10 s.
 #[test]
 fn fail_back_is_a_policy_for_who_was_switched_to_as_well() {

@@ -1,6 +1,7 @@
 //! A connection to a server for orders, beside those of the probes.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use model::ServerAddr;
 use model::snapshot::Server;
@@ -10,7 +11,10 @@ use crate::client::{Access, Connection, Fault, Rows, Version, open};
 use crate::clock::{unix_us, whole};
 use crate::lane::Checked;
 use crate::monitor::{Account, Monitor};
-use crate::probe::{self, ProbeSettings};
+use crate::probe::{self, Found, ProbeSettings};
+
+/// A connection may be idle until its order's deadline, and for so long beyond it: undoing is over by then.
+const IDLE_BEYOND: Duration = Duration::from_secs(15);
 
 /// See the module.
 pub(super) struct Control {
@@ -21,10 +25,12 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Logs in as the monitor's user.
-    pub(super) async fn open(monitor: &Arc<Monitor>, server: &Arc<Server>) -> Result<Self, String> {
+    /// Logs in as the monitor's user, for an order with this deadline.
+    pub(super) async fn open(monitor: &Arc<Monitor>, server: &Arc<Server>, deadline: Instant) -> Result<Self, String> {
         let addr = server.key.addr();
-        let access: Access = Account::of(&monitor.snapshot()).access(server);
+        // Not the probes' limit: who waits for sessions is idle, and holds a lock.
+        let idle = deadline.saturating_duration_since(Instant::now()) + IDLE_BEYOND;
+        let access = Access { wait_timeout_s: Some(idle.as_secs()), ..Account::of(&monitor.snapshot()).access(server) };
         let connection = open(&monitor.connector, &access).await.map_err(|fault| format!("{addr}: {fault}"))?;
         Ok(Self { addr, monitor: Arc::clone(monitor), connection })
     }
@@ -50,16 +56,16 @@ impl Control {
     }
 
     /// Makes a check, as the probes do, and has it count.
-    pub(super) async fn look(&mut self, kind: CheckKind) -> Result<(), String> {
-        let (started_us, begun) = (unix_us(), std::time::Instant::now());
+    pub(super) async fn look(&mut self, kind: CheckKind) -> Result<Found, String> {
+        let (started_us, begun) = (unix_us(), Instant::now());
         let settings = ProbeSettings::of(&self.monitor.snapshot().vars);
         let outcome = probe::look(kind, &mut self.connection, &settings).await;
-        let failure = outcome.as_ref().err().map(|fault| format!("{}: {fault}", self.addr));
+        let answer = outcome.as_ref().map(Found::clone).map_err(|fault| format!("{}: {fault}", self.addr));
         let outcome = outcome.map_err(Fault::into_probe_error);
         let took_us = whole(begun.elapsed().as_micros());
         self.monitor.checked(Checked { addr: self.addr.clone(), kind, started_us, took_us, timeout_ms: 0, outcome });
         // What the order does next may depend on it.
         self.monitor.take_sightings();
-        failure.map_or(Ok(()), Err)
+        answer
     }
 }

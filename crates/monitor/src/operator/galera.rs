@@ -5,8 +5,10 @@ use std::time::Duration;
 use topology::CheckKind;
 
 use super::LOOK_AGAIN;
+use super::control::Control;
 use super::switchover::Switchover;
 use super::undo::Done;
+use crate::probe::Found;
 
 /// What a node says against itself holds at once, what it says for itself takes a second look.
 const LOOKS: u32 = 3;
@@ -18,8 +20,8 @@ pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
     let mut outcome = Ok(());
     for _ in 0..LOOKS {
         work.old.look(CheckKind::Galera).await?;
-        work.new.look(CheckKind::Galera).await?;
-        outcome = work.would_write();
+        let steady = is_steady(&mut work.new).await;
+        outcome = work.would_write().and(steady);
         if outcome.is_ok() {
             break;
         }
@@ -28,14 +30,31 @@ pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
     outcome
 }
 
+/// A donor, and who catches up, keeps its role for a moment only.
+async fn is_steady(node: &mut Control) -> Result<(), String> {
+    match node.look(CheckKind::Galera).await? {
+        Found::Galera(view) if view.gives_state() => {
+            Err(format!("{} is a donor, or catches up (wsrep_local_state {}): it would not write for long", node.addr, view.local_state))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The new one has applied what the old one has committed, and is preferred.
 pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
     work.new.ask("SET SESSION wsrep_sync_wait=1").await?;
     work.new.ask("SELECT COUNT(*) FROM information_schema.schemata").await?;
     let new = work.plan.new.key.addr();
     work.note(format!("{new} has everything"));
-    work.will(Done::Preferred);
+    is_steady(&mut work.new).await?;
+    let before = work.monitor.preferred(work.plan.writer);
+    work.will(Done::Preferred { before });
     work.prefer(Some(new.clone()))?;
     let seen = tokio::time::timeout(CHOICE_LIMIT, work.see(CheckKind::Galera)).await;
-    seen.unwrap_or_else(|_| Err(format!("{new} is preferred, and does not write after {} ms", CHOICE_LIMIT.as_millis())))
+    seen.unwrap_or_else(|_| {
+        Err(match &work.awaited {
+            Some(silent) => format!("{silent} has not told its state after {} ms", CHOICE_LIMIT.as_millis()),
+            None => format!("{new} is preferred, and does not write after {} ms", CHOICE_LIMIT.as_millis()),
+        })
+    })
 }

@@ -2,21 +2,25 @@
 
 use super::control::Control;
 use crate::client::{Fault, Rows, is_on};
+use crate::probe;
 
 /// What the monitor's user needs to set `read_only`.
 const NEEDED: &str = "the monitor's user needs READ_ONLY ADMIN (MariaDB), SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN (MySQL)";
 
 /// What keeps a server from taking writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gate {
-    read_only: bool,
+    /// OFF, ON, or another word of MariaDB 12, in capitals.
+    read_only: String,
     /// Always false on MariaDB, which has no such thing.
     super_read_only: bool,
 }
 
 impl Gate {
     /// As the writer has it.
-    pub(super) const OPEN: Self = Self { read_only: false, super_read_only: false };
+    pub(super) fn open() -> Self {
+        Self { read_only: "OFF".to_owned(), super_read_only: false }
+    }
 
     /// As it is now.
     pub(super) async fn of(server: &mut Control) -> Result<Self, String> {
@@ -25,32 +29,44 @@ impl Gate {
             false => "SELECT @@global.read_only AS read_only, @@global.super_read_only AS super_read_only",
         };
         let rows = server.ask(sql).await?;
-        let is_set = |name| rows.first().and_then(|row| row.text(name)).is_some_and(is_on);
-        Ok(Self { read_only: is_set("read_only"), super_read_only: is_set("super_read_only") })
+        let told = |name| rows.first().and_then(|row| row.text(name));
+        let read_only = told("read_only").and_then(word).ok_or_else(|| format!("{}: {sql}: not a known answer", server.addr))?;
+        Ok(Self { read_only, super_read_only: told("super_read_only").is_some_and(is_on) })
     }
 
     /// As a switchover closes it: on MySQL also for those with privileges.
     pub(super) fn closed(server: &Control) -> Self {
-        Self { read_only: true, super_read_only: !server.version().is_mariadb }
+        Self { read_only: "ON".to_owned(), super_read_only: !server.version().is_mariadb }
     }
 
     /// What sets it so. On MySQL `super_read_only=1` sets `read_only` too, and `read_only=0` takes both off.
-    fn set_by(self, is_mariadb: bool) -> &'static [&'static str] {
-        match (self.read_only, self.super_read_only) {
-            (false, _) => &["SET GLOBAL read_only=0"],
-            (true, true) => &["SET GLOBAL super_read_only=1"],
-            (true, false) if is_mariadb => &["SET GLOBAL read_only=1"],
-            (true, false) => &["SET GLOBAL read_only=1", "SET GLOBAL super_read_only=0"],
+    fn set_by(&self, is_mariadb: bool) -> Vec<String> {
+        let all = |statements: &[&str]| statements.iter().map(|sql| (*sql).to_owned()).collect();
+        match (self.read_only.as_str(), self.super_read_only) {
+            ("OFF", _) => all(&["SET GLOBAL read_only=0"]),
+            (_, true) => all(&["SET GLOBAL super_read_only=1"]),
+            ("ON", false) if is_mariadb => all(&["SET GLOBAL read_only=1"]),
+            ("ON", false) => all(&["SET GLOBAL read_only=1", "SET GLOBAL super_read_only=0"]),
+            (word, false) => vec![format!("SET GLOBAL read_only='{word}'")],
         }
     }
 
     /// Sets it.
-    pub(super) async fn set(self, server: &mut Control) -> Result<(), String> {
+    pub(super) async fn set(&self, server: &mut Control) -> Result<(), String> {
         for sql in self.set_by(server.version().is_mariadb) {
-            let outcome = server.try_ask(sql).await;
-            permitted(server, sql, outcome)?;
+            let outcome = server.try_ask(&sql).await;
+            permitted(server, &sql, outcome)?;
         }
         Ok(())
+    }
+}
+
+/// A value of `read_only` as a word that can be set again.
+fn word(value: &str) -> Option<String> {
+    match value {
+        "0" => Some("OFF".to_owned()),
+        "1" => Some("ON".to_owned()),
+        word => word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then(|| word.to_ascii_uppercase()),
     }
 }
 
@@ -65,10 +81,10 @@ pub(super) async fn may_set(server: &mut Control) -> Result<(), String> {
 }
 
 /// An error when somebody else has changed it.
-pub(super) async fn is_still(server: &mut Control, gate: Gate) -> Result<(), String> {
+pub(super) async fn is_still(server: &mut Control, gate: &Gate) -> Result<(), String> {
     let now = Gate::of(server).await?;
-    let is = if now.read_only { "read-only" } else { "writable" };
-    match now == gate {
+    let is = if probe::is_read_only(&now.read_only) { "read-only" } else { "writable" };
+    match now == *gate {
         true => Ok(()),
         false => Err(format!("somebody else has changed whether {} may write while this was under way: now it is {is}", server.addr)),
     }
@@ -80,4 +96,19 @@ fn permitted(server: &Control, sql: &str, outcome: Result<Rows, Fault>) -> Resul
         Some(1044 | 1045 | 1227 | 1142) => format!("{}: {sql}: {fault}; {NEEDED}", server.addr),
         _ => format!("{}: {sql}: {fault}", server.addr),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_put_back_as_it_was() {
+        let set_by = |value, is_mariadb| Gate { read_only: word(value).unwrap(), super_read_only: false }.set_by(is_mariadb);
+        assert_eq!(set_by("0", true), ["SET GLOBAL read_only=0"]);
+        assert_eq!(set_by("ON", true), set_by("1", true));
+        assert_eq!(set_by("No_Lock_No_Admin", true), ["SET GLOBAL read_only='NO_LOCK_NO_ADMIN'"]);
+        assert_eq!(set_by("1", false), ["SET GLOBAL read_only=1", "SET GLOBAL super_read_only=0"]);
+        assert_eq!([word("it's"), word("OFF")], [None, Some("OFF".to_owned())]);
+    }
 }

@@ -6,6 +6,7 @@
 //! INVARIANT: `read_only` is set only where it is as it was found, or as we set it: what somebody else sets is a fence. No server
 //! is opened while another one may write.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::ServerAddr;
@@ -20,9 +21,10 @@ use super::plan::Hand;
 use super::switchover::{OTHERS_LIMIT, Switchover};
 use super::undo::Done;
 use crate::client::is_on;
+use crate::probe;
 
 /// What both were found to be when everything was checked: they are to be so still when they are changed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Gates {
     old: Gate,
     new: Gate,
@@ -71,8 +73,8 @@ pub(super) async fn is_near(work: &mut Switchover, limit: Duration) -> Result<bo
 
 /// Everything that touches something.
 pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Hand) -> Result<(), String> {
-    let gates = work.gates;
-    match (hand, gates) {
+    let gates = work.gates.clone();
+    match (hand, &gates) {
         (Hand::Ours, Some(gates)) => close_old(work, gates).await?,
         _ => wait_for_old(work, check).await?,
     }
@@ -84,7 +86,7 @@ pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Ha
     reach(&mut work.new, &position, work.deadline).await?;
     let new = work.new.addr.clone();
     work.note(format!("{new} has everything ({position})"));
-    match (hand, gates) {
+    match (hand, &gates) {
         (Hand::Ours, Some(gates)) => open_new(work, check, gates).await?,
         _ => wait_for_new(work, check).await?,
     }
@@ -92,8 +94,9 @@ pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Ha
 }
 
 async fn is_read_only(server: &mut Control, check: ReadOnlyCheck) -> Result<bool, String> {
-    let value = server.value(&format!("SELECT {}", check.expression())).await?;
-    Ok(is_on(&value))
+    let sql = format!("SELECT {}", check.expression());
+    let rows = server.ask(&sql).await?;
+    rows.scalar().map(probe::is_read_only).ok_or_else(|| format!("{}: {sql}: it has no value", server.addr))
 }
 
 /// The new one replicates from the old one, and both of its threads run.
@@ -131,7 +134,9 @@ async fn is_replica(replica: &mut Control, source: &ServerAddr, identity: &str) 
 /// Servers of the cluster that do not replicate from the new writer, or do not say so, each with the reason.
 pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
     let new = work.new.addr.clone();
-    let identity = match identity(&mut work.new).await {
+    // What it is asked for here may wait, and the order is over.
+    let asked = tokio::time::timeout(OTHERS_LIMIT, identity(&mut work.new)).await;
+    let identity = match asked.unwrap_or_else(|_| Err(format!("{new} has not answered in {} ms", OTHERS_LIMIT.as_millis()))) {
         Ok(identity) => identity,
         Err(why) => return vec![format!("it is not known who replicates from {new}: {why}")],
     };
@@ -179,33 +184,44 @@ async fn has(server: &mut Control, position: &str, limit: Duration) -> Result<bo
 }
 
 /// Sets `read_only` on the old writer. It waits for writes that are being committed, so its wait is bounded too.
-async fn close_old(work: &mut Switchover, gates: Gates) -> Result<(), String> {
+async fn close_old(work: &mut Switchover, gates: &Gates) -> Result<(), String> {
     let connection = work.old.value("SELECT CONNECTION_ID()").await?;
     let left_s = work.deadline.saturating_duration_since(Instant::now()).as_secs().max(1);
     work.old.ask(&format!("SET SESSION lock_wait_timeout={left_s}")).await?;
     // Sessions have waited since it was checked; somebody may have closed it, and means it.
-    is_still(&mut work.old, gates.old).await?;
-    work.will(Done::OldClosed { connection, before: gates.old });
+    is_still(&mut work.old, &gates.old).await?;
+    work.will(Done::OldClosed { connection, before: gates.old.clone() });
     Gate::closed(&work.old).set(&mut work.old).await
 }
 
-async fn open_new(work: &mut Switchover, check: ReadOnlyCheck, gates: Gates) -> Result<(), String> {
+async fn open_new(work: &mut Switchover, check: ReadOnlyCheck, gates: &Gates) -> Result<(), String> {
     let connection = work.new.value("SELECT CONNECTION_ID()").await?;
     nobody_else_writes(work, check).await?;
     let closed = Gate::closed(&work.old);
-    is_still(&mut work.old, closed).await?;
-    is_still(&mut work.new, gates.new).await?;
-    work.will(Done::NewOpened { connection, before: gates.new });
-    Gate::OPEN.set(&mut work.new).await
+    is_still(&mut work.old, &closed).await?;
+    is_still(&mut work.new, &gates.new).await?;
+    work.will(Done::NewOpened { connection, before: gates.new.clone() });
+    Gate::open().set(&mut work.new).await
 }
 
 /// An error when another server of the cluster than the old and the new one may write. Who does not answer any more is asked no
 /// more.
 async fn nobody_else_writes(work: &mut Switchover, check: ReadOnlyCheck) -> Result<(), String> {
-    let mut asked = JoinSet::new();
+    let (mut asked, deadline) = (JoinSet::new(), work.deadline);
     for mut server in std::mem::take(&mut work.others) {
+        let (monitor, known) = (Arc::clone(&work.monitor), work.plan.others.iter().find(|other| other.key.addr() == server.addr).cloned());
         asked.spawn(async move {
-            let answer = tokio::time::timeout(OTHERS_LIMIT, is_read_only(&mut server, check)).await;
+            let answer = async {
+                match (is_read_only(&mut server, check).await, known) {
+                    // The connection may have ended, and the server lives.
+                    (Err(_), Some(known)) => {
+                        server = Control::open(&monitor, &known, deadline).await?;
+                        is_read_only(&mut server, check).await
+                    }
+                    (answer, _) => answer,
+                }
+            };
+            let answer = tokio::time::timeout(OTHERS_LIMIT, answer).await;
             (server, answer.ok().and_then(Result::ok))
         });
     }
@@ -249,11 +265,11 @@ async fn wait_for(server: &mut Control, check: ReadOnlyCheck, is_read_only_wante
 }
 
 /// Undoes [`close_old`], also if it still waits; but not beside another server that may write, nor what somebody else did.
-pub(super) async fn reopen_old(work: &Switchover, connection: &str, before: Gate) -> Result<(), String> {
+pub(super) async fn reopen_old(work: &Switchover, connection: &str, before: &Gate) -> Result<(), String> {
     let mut old = work.fresh(&work.plan.old).await?;
     end(&mut old, connection).await?;
     let now = Gate::of(&mut old).await?;
-    if now == before {
+    if now == *before {
         return Ok(());
     }
     if now != Gate::closed(&old) {
@@ -266,17 +282,17 @@ pub(super) async fn reopen_old(work: &Switchover, connection: &str, before: Gate
 }
 
 /// Undoes [`open_new`].
-pub(super) async fn close_new(work: &Switchover, connection: &str, before: Gate) -> Result<(), String> {
+pub(super) async fn close_new(work: &Switchover, connection: &str, before: &Gate) -> Result<(), String> {
     let mut new = work.fresh(&work.plan.new).await?;
     end(&mut new, connection).await?;
-    match Gate::of(&mut new).await? == before {
+    match Gate::of(&mut new).await? == *before {
         true => Ok(()),
         false => before.set(&mut new).await,
     }
 }
 
 /// Ends a connection of ours, and waits until nothing that it was told can happen any more.
-async fn end(server: &mut Control, connection: &str) -> Result<(), String> {
+pub(super) async fn end(server: &mut Control, connection: &str) -> Result<(), String> {
     // Gone, mostly.
     let _ = server.try_ask(&format!("KILL {connection}")).await;
     while server.ask("SHOW PROCESSLIST").await?.iter().any(|row| row.text("id") == Some(connection)) {

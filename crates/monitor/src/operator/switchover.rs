@@ -56,6 +56,8 @@ pub(super) struct Switchover {
     /// For the answer: each step with the time since the beginning.
     steps: Vec<String>,
     pub(super) done: Vec<Done>,
+    /// Whose look [`Switchover::see`] waits for.
+    pub(super) awaited: Option<ServerAddr>,
     begun: Instant,
     pub(super) deadline: Instant,
 }
@@ -73,13 +75,22 @@ pub(super) async fn run(
     let plan = monitor.consult(|snapshot, layout| plan(snapshot, layout, hostgroup, &to))?;
     claim.covers(&plan)?;
     let watch = Watch { monitor: Arc::clone(monitor), plan: plan.clone(), deadline: begun + limit, limit };
-    let reached = tokio::time::timeout_at(watch.deadline.into(), async {
-        Ok::<_, String>((Control::open(monitor, &plan.old).await?, Control::open(monitor, &plan.new).await?))
-    });
-    let (old, new) = reached.await.map_err(|_| "a server does not answer; nothing was changed".to_owned())??;
+    let old = reach(monitor, &plan.old, watch.deadline).await?;
+    let new = reach(monitor, &plan.new, watch.deadline).await?;
     let (monitor, deadline) = (Arc::clone(monitor), watch.deadline);
-    let mut work =
-        Switchover { monitor, plan, old, new, others: Vec::new(), gates: None, steps: Vec::new(), done: Vec::new(), begun, deadline };
+    let mut work = Switchover {
+        monitor,
+        plan,
+        old,
+        new,
+        others: Vec::new(),
+        gates: None,
+        steps: Vec::new(),
+        done: Vec::new(),
+        awaited: None,
+        begun,
+        deadline,
+    };
     let outcome = watch.over(work.prepare()).await;
     work.settle(outcome)?;
     let free = watch.over(work.look_at_sessions(running)).await;
@@ -101,6 +112,13 @@ pub(super) async fn run(
         text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}", warnings.join(", ")));
     }
     Ok(Told { text, warnings })
+}
+
+/// The first connection to a server; nothing was changed before.
+async fn reach(monitor: &Arc<Monitor>, server: &Arc<Server>, deadline: Instant) -> Result<Control, String> {
+    let reached = tokio::time::timeout_at(deadline.into(), Control::open(monitor, server, deadline)).await;
+    let reached = reached.unwrap_or_else(|_| Err(format!("{} does not answer", server.key.addr())));
+    reached.map_err(|why| format!("{why}; nothing was changed"))
 }
 
 /// What ends a switchover from outside, at each of its steps.
@@ -199,7 +217,7 @@ impl Switchover {
         sum
     }
 
-    /// Warnings about servers that do not replicate from the new writer. Nobody waits for it.
+    /// Warnings about servers that do not replicate from the new writer. No session waits for it; within twice [`OTHERS_LIMIT`].
     async fn strays(&mut self) -> Vec<String> {
         match self.plan.way {
             Way::Replication(..) => replication::strays(self).await,
@@ -217,11 +235,11 @@ impl Switchover {
         T: Send + 'static,
         F: Future<Output = Result<T, String>> + Send,
     {
-        let mut asked = JoinSet::new();
+        let (mut asked, deadline) = (JoinSet::new(), self.deadline);
         for server in self.plan.others.iter().chain(these.iter().copied()) {
             let (monitor, server, ask) = (Arc::clone(&self.monitor), Arc::clone(server), ask.clone());
             asked.spawn(async move {
-                let answer = async { ask(Control::open(&monitor, &server).await?).await };
+                let answer = async { ask(Control::open(&monitor, &server, deadline).await?).await };
                 let addr = server.key.addr();
                 let answer = tokio::time::timeout(OTHERS_LIMIT, answer).await;
                 let answer = answer.unwrap_or_else(|_| Err(format!("{addr} has not answered in {} ms", OTHERS_LIMIT.as_millis())));
@@ -333,8 +351,11 @@ impl Switchover {
     pub(super) async fn see(&mut self, kind: CheckKind) -> Result<(), String> {
         let wanted = self.plan.new.key.addr();
         loop {
+            self.awaited = Some(self.old.addr.clone());
             self.old.look(kind).await?;
+            self.awaited = Some(self.new.addr.clone());
             self.new.look(kind).await?;
+            self.awaited = None;
             if self.all_written_by(&wanted) {
                 self.note(format!("{wanted} is the writer"));
                 return Ok(());
@@ -359,6 +380,6 @@ impl Switchover {
 
     /// Another connection to a server.
     pub(super) async fn fresh(&self, server: &Arc<Server>) -> Result<Control, String> {
-        Control::open(&self.monitor, server).await
+        Control::open(&self.monitor, server, self.deadline).await
     }
 }

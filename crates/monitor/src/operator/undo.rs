@@ -30,9 +30,15 @@ pub(super) enum Done {
         before: Gate,
     },
     /// The new one is preferred.
-    Preferred,
+    Preferred {
+        /// Who was, if anybody.
+        before: Option<ServerAddr>,
+    },
     /// The group was asked to elect the new one.
-    Elected,
+    Elected {
+        /// The connection that asked.
+        connection: String,
+    },
 }
 
 impl Switchover {
@@ -51,30 +57,40 @@ impl Switchover {
 
     /// Over new connections: the present ones may be in the middle of something.
     async fn undo(&mut self) -> Result<(), String> {
-        let mut faults = Vec::new();
+        let (mut faults, mut preferred) = (Vec::new(), None);
         while let Some(done) = self.done.pop() {
             let (old, new) = (self.plan.old.key.addr(), self.plan.new.key.addr());
             let outcome = match &done {
                 Done::OldClosed { .. } if !faults.is_empty() => Err(format!("{old} stays read-only: {new} may be writable")),
-                Done::OldClosed { connection, before } => replication::reopen_old(self, connection, *before).await,
-                Done::NewOpened { connection, before } => replication::close_new(self, connection, *before).await,
+                Done::OldClosed { connection, before } => replication::reopen_old(self, connection, before).await,
+                Done::NewOpened { connection, before } => replication::close_new(self, connection, before).await,
                 // A cluster that is gone has no preference.
-                Done::Preferred if !self.has_cluster() => Ok(()),
-                Done::Preferred => self.prefer(Some(old.clone())),
-                Done::Elected => group::elect_old(self).await,
+                Done::Preferred { .. } if !self.has_cluster() => Ok(()),
+                Done::Preferred { before } => {
+                    preferred = Some(before.clone());
+                    self.prefer(Some(old.clone()))
+                }
+                Done::Elected { connection } => group::elect_old(self, connection).await,
             };
             match outcome {
                 Ok(()) => self.note(match done {
                     Done::OldClosed { .. } => format!("undone: {old} may write again"),
                     Done::NewOpened { .. } => format!("undone: {new} is read-only again"),
-                    Done::Preferred => format!("undone: {old} is preferred"),
-                    Done::Elected => format!("undone: {old} is the primary again"),
+                    Done::Preferred { .. } => format!("undone: {old} is preferred"),
+                    Done::Elected { .. } => format!("undone: {old} is the primary again"),
                 }),
                 Err(fault) => faults.push(fault),
             }
         }
         match faults.is_empty() {
-            true => self.see_as_before().await,
+            true => {
+                self.see_as_before().await?;
+                // It was preferred so that it writes at once, no longer.
+                if let Some(before) = preferred {
+                    self.monitor.decide(|topology, now_ms| topology.put_back_preferred(now_ms, self.plan.writer, before));
+                }
+                Ok(())
+            }
             false => Err(faults.join(", ")),
         }
     }

@@ -24,6 +24,7 @@ use crate::clock::whole;
 
 pub(crate) use aurora::AuroraRow;
 pub(crate) use group::{Group, view as group_view};
+pub(crate) use read_only::is_read_only;
 
 /// What probes need to know besides the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

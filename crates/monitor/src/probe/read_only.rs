@@ -2,13 +2,13 @@
 
 use model::snapshot::ReadOnlyCheck;
 
-use crate::client::{Connection, Fault, is_on};
+use crate::client::{Connection, Fault};
 
-/// 0 and OFF are a writer; whatever else is said is not.
+/// Whether it is read-only.
 pub(super) async fn look(connection: &mut Connection, check: ReadOnlyCheck) -> Result<bool, Fault> {
     let expression = check.expression();
     match connection.query(&format!("SELECT {expression} AS read_only")).await {
-        Ok(rows) => verdict(rows.scalar()).ok_or_else(|| Fault::Protocol(format!("{expression} has no value"))),
+        Ok(rows) => rows.scalar().map(is_read_only).ok_or_else(|| Fault::Protocol(format!("{expression} has no value"))),
         Err(fault) if fault.is_unfit() => {
             Err(Fault::Unfit(format!("check_type wants {expression}, which this server does not have: {fault}")))
         }
@@ -16,22 +16,18 @@ pub(super) async fn look(connection: &mut Connection, check: ReadOnlyCheck) -> R
     }
 }
 
-fn verdict(value: Option<&str>) -> Option<bool> {
-    let value = value?;
-    let is_writable = value == "0" || value.eq_ignore_ascii_case("off");
-    // MariaDB 12 has words beyond ON (NO_LOCK, ...): all of them refuse writes of users like ours.
-    Some(is_on(value) || !is_writable)
+/// 0 and OFF are a writer; whatever else is said is not. MariaDB 12 has words beyond ON (NO_LOCK, ...): all of them refuse writes
+/// of users like ours.
+pub(crate) fn is_read_only(value: &str) -> bool {
+    value != "0" && !value.eq_ignore_ascii_case("off")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::verdict;
-
     #[test]
     fn only_zero_and_off_are_writers() {
         for (value, is_read_only) in [("0", false), ("OFF", false), ("off", false), ("1", true), ("ON", true), ("NO_LOCK_NO_ADMIN", true)] {
-            assert_eq!(verdict(Some(value)), Some(is_read_only), "{value}");
+            assert_eq!(super::is_read_only(value), is_read_only, "{value}");
         }
-        assert_eq!(verdict(None), None);
     }
 }

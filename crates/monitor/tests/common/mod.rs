@@ -45,12 +45,18 @@ pub struct Plane {
     told: Mutex<Told>,
     changed: Condvar,
     on_look: Mutex<Option<OnLook>>,
+    on_release: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Plane {
     /// Has something done whenever a server was looked at.
     pub fn on_look(&self, act: impl FnMut(&ServerAddr) + Send + 'static) {
         *self.on_look.lock().unwrap() = Some(Box::new(act));
+    }
+
+    /// Has something done when the next hold ends, before anything else is.
+    pub fn on_release(&self, act: impl FnOnce() + Send + 'static) {
+        *self.on_release.lock().unwrap() = Some(Box::new(act));
     }
 
     pub fn change(&self, change: impl FnOnce(&mut Told)) {
@@ -107,6 +113,9 @@ impl Fleet for Plane {
     fn moved(&self, _host: &str, _gone: &[std::net::IpAddr]) {}
 
     fn hold(&self, hostgroup: HostgroupId, is_held: bool) {
+        if !is_held && let Some(act) = self.on_release.lock().unwrap().take() {
+            act();
+        }
         self.change(|told| {
             told.holds.push((hostgroup, is_held));
             if is_held {

@@ -53,8 +53,10 @@ impl Session {
             && let Some(lacked) = self.what_is_lacked().await?
         {
             count(&self.worker.counters.causal_timeouts);
-            // The backend is taken to have what goes ahead.
-            self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
+            // The backend is taken to have what goes ahead; there is none when it did not answer.
+            if self.backend.is_some() {
+                self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
+            }
             let Some(writer) = lacked.fallback else { return Err(self.nobody_has(lacked)) };
             self.directions.needs.max_lag_ms = None;
             self.go_to(writer);
@@ -138,7 +140,12 @@ impl Session {
         };
         let reply = match unless_killed(&self.entry, exchange).await {
             Ok(reply) => reply,
-            Err(e) => return Err(self.wait_failed(&e)),
+            Err(e) => {
+                let fault = self.wait_failed(&e);
+                // Nothing pins the session: as good as an answer that it has not got it.
+                let is_lost = matches!(fault, Fault::Lost { .. });
+                return if is_lost && wanted.fallback.is_some() { Ok(false) } else { Err(fault) };
+            }
         };
         backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
         let has_it = reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0"));

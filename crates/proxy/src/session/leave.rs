@@ -241,12 +241,16 @@ impl Session {
             );
             return Fault::End(End::BackendLost(text));
         }
+        let failed = self.transcript.as_mut().and_then(|transcript| transcript.failed.take());
         self.forget_transaction();
         count(&self.worker.counters.transactions_left);
-        let text = format!(
-            "The server is not used any more for hostgroup {}, and the time to finish there (demotion_grace_ms) is over: the transaction was rolled back",
-            self.pool.shared.id
-        );
+        let id = self.pool.shared.id;
+        let text = match failed.as_deref() {
+            Some(why) => format!("The server was lost for hostgroup {id}, and the transaction was rolled back: {why}"),
+            None => format!(
+                "The server is not used any more for hostgroup {id}, and the time to finish there (demotion_grace_ms) is over: the transaction was rolled back"
+            ),
+        };
         Fault::error(SERVER_LEFT, b"HY000", text)
     }
 

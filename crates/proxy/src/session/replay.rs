@@ -340,6 +340,10 @@ impl Session {
                 let is_late = self.replay_until_us.is_some_and(|until_us| until_us <= self.worker.shared.clock.now_us());
                 if !is_late {
                     self.lose_transcript(Gap::Unrepeatable);
+                    if let Some(transcript) = self.transcript.as_mut() {
+                        let why = why.strip_prefix(LOST).and_then(|why| why.strip_prefix(": ")).unwrap_or(&why);
+                        transcript.failed = Some(why.into());
+                    }
                 }
                 Ok(())
             }
@@ -553,9 +557,12 @@ fn generated(analysis: &Analysis, testimony: Option<Testimony>) -> u64 {
     }
 }
 
+/// What a client is told whose connection ends with its backend's.
+const LOST: &str = "Lost connection to server during query";
+
 /// The replay has ended, and the transaction with it.
 fn differs(why: &str) -> Fault {
-    Fault::End(End::BackendLost(format!("Lost connection to server during query: the transaction could not be replayed: {why}")))
+    Fault::End(End::BackendLost(format!("{LOST}: the transaction could not be replayed: {why}")))
 }
 
 /// A statement that was answered before is an error now: elsewhere, or a moment later, it may not be.

@@ -66,6 +66,8 @@ pub struct Transcript {
     pub wrote: bool,
     /// BEGIN is among what was said, and not only `SET TRANSACTION`.
     pub is_open: bool,
+    /// Why it could not be said again while the client was silent.
+    pub failed: Option<Box<str>>,
     bytes: Vec<u8>,
     said: Vec<Said>,
 }
@@ -85,6 +87,7 @@ impl Transcript {
             carried: false,
             wrote: false,
             is_open: false,
+            failed: None,
             bytes: Vec::new(),
             said: Vec::new(),
         }
