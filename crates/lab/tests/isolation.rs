@@ -29,7 +29,12 @@ each_flavor!(
     computed_user_variables_keep_their_types,
     user_variables_that_cannot_be_carried,
     assignments_within_values,
+    computed_decimals,
     temporary_tables,
+    temporary_tables_with_other_names,
+    characters_that_end_in_a_backslash,
+    oracle_blocks,
+    analyzed_inserts,
     named_locks,
     locked_tables,
     transactions,
@@ -430,6 +435,85 @@ fn temporary_tables(world: &World) {
     a.exec("CREATE TEMPORARY TABLE tmp(i INT)");
     a.into_client().quit().unwrap();
     assert_eq!(b.fails("SELECT i FROM tmp"), 1146);
+}
+
+/// A decimal number keeps its own decimals.
+fn computed_decimals(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec("SELECT 1.50, 2.5 + 1 INTO @c, @d");
+    a.exec("SET @e = @d * 1.00, @w = CAST(6 AS DECIMAL(10)) * 1");
+    let seen = a.row("SELECT @c, @d, @e, @w");
+    assert!(seen.starts_with("1.50 3.5 "), "{seen}");
+    for _ in 0..2 {
+        b.disturb();
+        assert_eq!(a.row("SELECT @c, @d, @e, @w"), seen);
+    }
+}
+
+/// What is dropped is not always the temporary table.
+fn temporary_tables_with_other_names(world: &World) {
+    for leave in [
+        &["CREATE TEMPORARY TABLE a1 AS SELECT 5 AS i", "ALTER TABLE a1 RENAME a2", "DROP TABLE IF EXISTS a1"][..],
+        &["CREATE TEMPORARY TABLE a2 AS SELECT 5 AS i", "DROP TABLE IF EXISTS no_such_schema.a2"],
+        &["CREATE TEMPORARY TABLE A2 AS SELECT 5 AS i", "DROP TEMPORARY TABLE IF EXISTS a2"],
+        &["CREATE TEMPORARY TABLE a2 AS SELECT 5 AS i", "USE information_schema", "DROP TEMPORARY TABLE IF EXISTS a2"],
+    ] {
+        let mut a = world.connect();
+        for sql in leave {
+            // Some fail where it is the schema that there is not.
+            a.ask(sql);
+        }
+        a.exec(&format!("USE {}", world.schema));
+        let name = if leave[0].contains("A2") { "A2" } else { "a2" };
+        assert_eq!(a.get(&format!("SELECT i FROM {name}")), "5", "{leave:?}");
+        if world.proxy.is_some() {
+            drop(a);
+            assert_eq!(world.connect().fails(&format!("SELECT i FROM {name}")), 1146, "{leave:?}");
+        }
+    }
+    holds_until(world, &["CREATE TEMPORARY TABLE b1(i INT)"], "INSERT INTO b1 VALUES(1)", &[&format!("DROP TABLE {}.b1", world.schema)]);
+}
+
+/// In gbk the second character of this text ends in a backslash.
+fn characters_that_end_in_a_backslash(world: &World) {
+    let name = &world.schema;
+    let lock = format!("SELECT '\u{4e2d}\\', GET_LOCK('{name}', 0)");
+    holds_until(world, &["SET NAMES gbk", &lock], "DO 1", &[&format!("SELECT RELEASE_LOCK('{name}')")]);
+    let mut a = world.connect();
+    a.exec_all(&["SET NAMES gbk", "SELECT 5, '\u{4e2d}\\' INTO @y, @n", "SET NAMES utf8mb4"]);
+    assert_eq!(a.get("SELECT @y"), "5");
+    drop(a);
+    assert_eq!(world.connect().get("SELECT @y"), "NULL");
+}
+
+/// MariaDB's sql_mode ORACLE: BEGIN begins a block.
+fn oracle_blocks(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    for block in ["BEGIN SET @x = 2; END", "DECLARE y INT; BEGIN SET @x = 2; END"] {
+        let mut a = world.connect();
+        a.exec_all(&["SET sql_mode = ORACLE", block]);
+        assert_eq!(a.get("SELECT @x"), "2");
+        drop(a);
+        assert_eq!(world.connect().get("SELECT @x"), "NULL", "after {block}");
+    }
+}
+
+/// MariaDB's ANALYZE of an INSERT runs it, and tells no insert id.
+fn analyzed_inserts(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&["CREATE TABLE t(i INT AUTO_INCREMENT PRIMARY KEY, j INT)", "ALTER TABLE t AUTO_INCREMENT = 70"]);
+    for (analyze, id) in [("ANALYZE", "70"), ("ANALYZE FORMAT=JSON", "71")] {
+        b.exec("SELECT LAST_INSERT_ID(5)");
+        a.exec(&format!("{analyze} INSERT INTO t(j) VALUES(1)"));
+        b.disturb();
+        assert_eq!(b.get("SELECT LAST_INSERT_ID()"), "5");
+        assert_eq!(a.get("SELECT LAST_INSERT_ID()"), id);
+    }
 }
 
 fn named_locks(world: &World) {

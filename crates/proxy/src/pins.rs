@@ -3,6 +3,7 @@
 //! A pin routes, it never fails a statement. Each reason has an event that ends it; what cannot be ended by a
 //! statement ends with COM_RESET_CONNECTION, COM_CHANGE_USER or the session.
 
+use crate::state::Text;
 use std::fmt;
 
 /// State that cannot be carried to another backend.
@@ -178,7 +179,10 @@ pub enum Trace {
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
 #[derive(Default)]
 struct Names {
-    tables: Vec<String>,
+    /// Schema and name, as they were written.
+    tables: Vec<(Text, String)>,
+    /// A temporary table may have another name by now.
+    renamed: bool,
     locks: Vec<String>,
     /// Names, and what their texts leave behind.
     statements: Vec<(String, Trace)>,
@@ -235,7 +239,7 @@ impl Pins {
     }
 
     /// A temporary table was created.
-    pub fn table_created(&mut self, name: String, now_ms: u64, digest: u64) {
+    pub fn table_created(&mut self, name: (Text, String), now_ms: u64, digest: u64) {
         let tables = &mut self.names().tables;
         if !tables.contains(&name) {
             tables.push(name);
@@ -243,16 +247,21 @@ impl Pins {
         self.begin(PinReason::TemporaryTable, now_ms, digest);
     }
 
-    /// Tables were dropped; unknown names are not temporary ones.
-    pub fn tables_dropped(&mut self, names: &[String]) {
+    /// Something was renamed: which temporary tables there are is not known until a reset.
+    pub fn tables_renamed(&mut self) {
+        if self.set.contains(PinReason::TemporaryTable) {
+            self.names().renamed = true;
+        }
+    }
+
+    /// These tables were dropped, all of them; unknown names are not temporary ones.
+    pub fn tables_dropped(&mut self, dropped: &[(Text, String)]) {
         if !self.set.contains(PinReason::TemporaryTable) {
             return;
         }
-        // `t` and `db.t` may be the same table: a drop by either spelling of a name we know counts.
-        let same = |a: &str, b: &str| a == b || a.rsplit('.').next() == b.rsplit('.').next() && a.contains('.') != b.contains('.');
-        let tables = &mut self.names().tables;
-        tables.retain(|t| !names.iter().any(|n| same(t, n)));
-        if tables.is_empty() {
+        let names = self.names();
+        names.tables.retain(|table| !dropped.contains(table));
+        if names.tables.is_empty() && !names.renamed {
             self.end(PinReason::TemporaryTable);
         }
     }
@@ -358,14 +367,22 @@ mod tests {
     #[test]
     fn a_pin_ends_with_its_event_only() {
         let mut p = Pins::default();
-        p.table_created("a".into(), 5, 77);
-        p.table_created("db.b".into(), 6, 78);
+        let table = |schema: &str, name: &str| (Text::from(schema.as_bytes()), name.to_owned());
+        p.table_created(table("db", "a"), 5, 77);
+        p.table_created(table("db", "B"), 6, 78);
         assert_eq!(p.since(), Some((5, 77)));
-        p.tables_dropped(&["a".into(), "other".into()]);
+        p.tables_dropped(&[table("db", "a"), table("db", "other")]);
         assert!(p.set().contains(PinReason::TemporaryTable));
-        p.tables_dropped(&["b".into()]);
+        p.tables_dropped(&[table("db", "b"), table("other", "B")]);
+        assert!(p.set().contains(PinReason::TemporaryTable));
+        p.tables_dropped(&[table("db", "B")]);
         assert!(p.set().is_empty());
         assert_eq!(p.since(), None);
+        p.tables_renamed();
+        p.table_created(table("db", "a"), 7, 79);
+        p.tables_renamed();
+        p.tables_dropped(&[table("db", "a")]);
+        assert!(p.set().contains(PinReason::TemporaryTable));
     }
 
     #[test]

@@ -130,6 +130,8 @@ impl<'a> Scan<'a> {
             self.facts |= Facts::MULTI;
         }
         match class.kind {
+            // MariaDB's `ANALYZE INSERT`: rows come back, and no insert id.
+            _ if kw == Kw::Analyze => self.facts |= Facts::RETURNING,
             Kind::Call => self.facts |= Facts::UNKNOWN_FUNCTION,
             Kind::GetDiagnostics => self.facts |= Facts::DIAGNOSTICS,
             _ => {}

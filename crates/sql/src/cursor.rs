@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::keywords::{Kw, lookup};
+use crate::multibyte::MultiByte;
 use crate::token::{LexMode, Lexer, Token, TokenKind};
 
 #[derive(Clone)]
@@ -147,7 +148,7 @@ pub(crate) fn unquote_name(text: &[u8]) -> Cow<'_, [u8]> {
     if !content.contains(&quote) {
         return Cow::Borrowed(content);
     }
-    Cow::Owned(undouble(content, quote, false))
+    Cow::Owned(undouble(content, quote, false, MultiByte::Plain))
 }
 
 /// The value of a string literal.
@@ -156,21 +157,26 @@ pub(crate) fn unquote_string(text: &[u8], mode: LexMode) -> Vec<u8> {
         return Vec::new();
     };
     let content = rest.strip_suffix(&[quote]).unwrap_or(rest);
-    undouble(content, quote, !mode.no_backslash_escapes)
+    undouble(content, quote, !mode.no_backslash_escapes, mode.multi_byte)
 }
 
-fn undouble(content: &[u8], quote: u8, backslash: bool) -> Vec<u8> {
+fn undouble(content: &[u8], quote: u8, backslash: bool, multi_byte: MultiByte) -> Vec<u8> {
     let mut out = Vec::with_capacity(content.len());
-    let mut bytes = content.iter().copied();
-    while let Some(byte) = bytes.next() {
-        let next = if byte == quote {
-            bytes.next().unwrap_or(quote)
-        } else if byte == b'\\' && backslash {
-            bytes.next().map_or(b'\\', escaped)
-        } else {
-            byte
-        };
-        out.push(next);
+    let mut rest = content;
+    while let Some((character, after)) = multi_byte.split_first(rest) {
+        rest = after;
+        let escapes = character == b"\\" && backslash;
+        if !escapes && character != [quote] {
+            out.extend_from_slice(character);
+            continue;
+        }
+        let next = rest.split_first();
+        rest = next.map_or(rest, |(_, after)| after);
+        out.push(match next {
+            Some((&next, _)) if escapes => escaped(next),
+            Some((&next, _)) => next,
+            None => character.first().copied().unwrap_or(quote),
+        });
     }
     out
 }

@@ -6,7 +6,7 @@
 //! there, a backticked name with other than name characters and blanks is copied as it
 //! is, so a quote inside it cannot shift what counts as a literal after it.
 
-use crate::bytes::{Class, class, comment_end, is_name, is_variable, line_end, name_end, number, quoted_end, version_comment};
+use crate::bytes::{Class, class, comment_end, is_name, is_variable, line_end, number, version_comment};
 use crate::keywords::{Kw, lookup};
 use crate::token::{LexMode, TokenKind};
 
@@ -71,9 +71,10 @@ pub fn first_comment(sql: &[u8], mode: LexMode) -> Option<&[u8]> {
     let mut at = 0;
     while let Some(&byte) = sql.get(at) {
         at = match byte {
-            b'\'' => quoted_end(sql, at, byte, !mode.no_backslash_escapes),
-            b'"' => quoted_end(sql, at, byte, !mode.no_backslash_escapes && !mode.ansi_quotes),
-            b'`' => quoted_end(sql, at, byte, false),
+            b'\'' => mode.multi_byte.quoted_end(sql, at, byte, !mode.no_backslash_escapes),
+            b'"' => mode.multi_byte.quoted_end(sql, at, byte, !mode.no_backslash_escapes && !mode.ansi_quotes),
+            b'`' => mode.multi_byte.quoted_end(sql, at, byte, false),
+            0x80.. => mode.multi_byte.name_end(sql, at),
             b'#' => line_end(sql, at),
             b'-' if is_dash_comment(sql, at) => line_end(sql, at),
             b'/' if sql.get(at + 1) == Some(&b'*') => match version_comment(sql, at) {
@@ -206,7 +207,7 @@ impl<'a> Writer<'a> {
                 self.space = true;
                 self.pos += 1;
             }
-            Class::Letter => self.word(name_end(self.sql, at)),
+            Class::Letter => self.word(self.opts.lex.multi_byte.name_end(self.sql, at)),
             Class::Digit => self.number(),
             Class::Quote | Class::DoubleQuote => self.string(byte),
             Class::Backtick => self.backtick(),
@@ -299,10 +300,10 @@ impl<'a> Writer<'a> {
         // `a. .5`: the second dot begins a number, whatever the first one joins.
         let joined = self.joining_dot == Some(len) && self.sql.get(self.pos) != Some(&b'.');
         if names_variable || joined {
-            return self.word(name_end(self.sql, self.pos));
+            return self.word(self.opts.lex.multi_byte.name_end(self.sql, self.pos));
         }
         match number(self.sql, self.pos) {
-            (TokenKind::Word, end) => self.word(end),
+            (TokenKind::Word, _) => self.word(self.opts.lex.multi_byte.name_end(self.sql, self.pos)),
             (_, end) => self.value(end),
         }
     }
@@ -310,7 +311,7 @@ impl<'a> Writer<'a> {
     fn string(&mut self, quote: u8) {
         let lex = self.opts.lex;
         let is_name = quote == b'"' && lex.ansi_quotes;
-        self.value(quoted_end(self.sql, self.pos, quote, !(lex.no_backslash_escapes || is_name)));
+        self.value(lex.multi_byte.quoted_end(self.sql, self.pos, quote, !(lex.no_backslash_escapes || is_name)));
     }
 
     /// A backtick opens a name, or closes one that is read like other text. What an unclosed one
@@ -319,7 +320,7 @@ impl<'a> Writer<'a> {
         if std::mem::take(&mut self.name_close) == Some(self.pos) {
             return self.punct(b'`');
         }
-        let end = quoted_end(self.sql, self.pos, b'`', false);
+        let end = self.opts.lex.multi_byte.quoted_end(self.sql, self.pos, b'`', false);
         let inner = self.sql.get(self.pos + 1..end - 1).filter(|_| self.sql[end - 1] == b'`');
         let Some(inner) = inner else {
             return self.value(end);

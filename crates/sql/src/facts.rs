@@ -56,7 +56,7 @@ impl Facts {
     pub const INTO_FILE: Facts = Facts(1 << 19);
     /// A `?` placeholder.
     pub const PLACEHOLDER: Facts = Facts(1 << 20);
-    /// `INSERT ... RETURNING` and `REPLACE ... RETURNING` (MariaDB): the reply has rows, and no insert id.
+    /// `INSERT ... RETURNING`, `REPLACE ... RETURNING` and `ANALYZE ...` (MariaDB): the reply has rows, and no insert id.
     pub const RETURNING: Facts = Facts(1 << 21);
 
     /// True when every fact of `other` is in this set.
@@ -118,7 +118,7 @@ const NAMES: &[(Facts, &str)] = &[
     (Facts::COMMENT, "comment"),
     (Facts::INTO_FILE, "INTO OUTFILE or DUMPFILE"),
     (Facts::PLACEHOLDER, "placeholder"),
-    (Facts::RETURNING, "INSERT ... RETURNING"),
+    (Facts::RETURNING, "INSERT ... RETURNING or ANALYZE"),
 ];
 
 impl BitOr for Facts {

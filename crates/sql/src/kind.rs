@@ -67,8 +67,10 @@ pub enum Kind {
     LockTables,
     /// `UNLOCK TABLES`.
     UnlockTables,
-    /// `FLUSH TABLES ... WITH READ LOCK`, `FLUSH TABLES ... FOR EXPORT`, `BACKUP ...`, `LOCK INSTANCE FOR BACKUP`.
+    /// `FLUSH TABLES ... WITH READ LOCK`, `FLUSH TABLES ... FOR EXPORT`.
     FlushReadLock,
+    /// `BACKUP LOCK`, `BACKUP STAGE` (MariaDB), `LOCK INSTANCE FOR BACKUP` (MySQL): UNLOCK TABLES does not end it.
+    BackupLock,
     /// Any other `FLUSH`.
     Flush,
     /// `PREPARE`.
@@ -91,7 +93,8 @@ pub enum Kind {
     Signal,
     /// Accounts and privileges: `GRANT`, `REVOKE`, `CREATE USER`, `SET DEFAULT ROLE`, ...
     Grant,
-    /// A compound statement outside a stored program (MariaDB): `BEGIN NOT ATOMIC`, `IF`, `LOOP`, ...
+    /// A compound statement outside a stored program (MariaDB): `BEGIN NOT ATOMIC`, `IF`, `LOOP`, ...; in sql_mode ORACLE any
+    /// `BEGIN ...` but that of a transaction, and what has no kind of its own.
     Compound,
     /// Nothing but blanks, comments and `;`.
     Empty,
@@ -127,14 +130,15 @@ pub(crate) fn classify(kw: Kw, rest: &Lexer<'_>) -> Class {
         Kw::Delete => Kind::Delete,
         Kw::Replace => Kind::Replace,
         Kw::Commit => Kind::Commit,
-        _ => return classify_rest(kw, Cursor::from_lexer(rest.clone())),
+        _ => return classify_rest(kw, rest),
     };
     Class::of(kind)
 }
 
-fn classify_rest(kw: Kw, mut next: Cursor<'_>) -> Class {
+fn classify_rest(kw: Kw, rest: &Lexer<'_>) -> Class {
+    let (mut next, oracle) = (Cursor::from_lexer(rest.clone()), rest.mode().oracle);
     let kind = match kw {
-        Kw::Begin => return begin(next),
+        Kw::Begin => return begin(next, oracle),
         Kw::Create | Kw::Alter => return create(kw, next),
         Kw::If | Kw::While | Kw::Loop | Kw::Repeat | Kw::For | Kw::Case => {
             return Class::whole(Kind::Compound);
@@ -158,7 +162,7 @@ fn classify_rest(kw: Kw, mut next: Cursor<'_>) -> Class {
         Kw::Lock => lock(next.kw()),
         Kw::Unlock if matches!(next.kw(), Kw::Tables | Kw::Table) => Kind::UnlockTables,
         Kw::Flush => flush(next),
-        Kw::Backup => Kind::FlushReadLock,
+        Kw::Backup => backup(next),
         Kw::Prepare => Kind::Prepare,
         Kw::Execute => Kind::Execute,
         Kw::Deallocate => Kind::Deallocate,
@@ -169,14 +173,16 @@ fn classify_rest(kw: Kw, mut next: Cursor<'_>) -> Class {
         Kw::Get => Kind::GetDiagnostics,
         Kw::Signal | Kw::Resignal => Kind::Signal,
         Kw::Grant | Kw::Revoke => Kind::Grant,
-        _ if next.token().is(b':') => return Class::whole(Kind::Compound),
+        // ORACLE: `DECLARE ... BEGIN`, `<<label>> BEGIN`.
+        _ if oracle || next.token().is(b':') => return Class::whole(Kind::Compound),
         _ => Kind::Other,
     };
     Class::of(kind)
 }
 
-fn begin(mut next: Cursor<'_>) -> Class {
-    if next.eat(Kw::Not) && next.kw() == Kw::Atomic {
+fn begin(mut next: Cursor<'_>, oracle: bool) -> Class {
+    let is_block = if oracle { !next.at_statement_end() && next.kw() != Kw::Work } else { next.eat_all(&[Kw::Not, Kw::Atomic]) };
+    if is_block {
         return Class::whole(Kind::Compound);
     }
     Class::of(Kind::Begin)
@@ -295,9 +301,15 @@ fn drop_kind(next: &mut Cursor<'_>) -> Kind {
 fn lock(next: Kw) -> Kind {
     match next {
         Kw::Tables | Kw::Table => Kind::LockTables,
-        Kw::Instance => Kind::FlushReadLock,
+        Kw::Instance => Kind::BackupLock,
         _ => Kind::Other,
     }
+}
+
+/// What gives a lock back takes none.
+fn backup(mut next: Cursor<'_>) -> Kind {
+    let ends = next.kw() == Kw::Unlock || next.eat_word(b"stage") && next.eat_word(b"end");
+    if ends { Kind::Other } else { Kind::BackupLock }
 }
 
 fn flush(mut next: Cursor<'_>) -> Kind {

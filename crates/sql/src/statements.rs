@@ -1,6 +1,6 @@
 //! Small parsers: `USE`, `KILL`, transaction control, temporary tables, prepared statement names.
 
-use crate::cursor::{Cursor, lower, unquote_string};
+use crate::cursor::{Cursor, lower, unquote_string, utf8};
 use crate::keywords::Kw;
 use crate::token::{LexMode, TokenKind};
 
@@ -92,9 +92,9 @@ pub fn parse_transaction(sql: &[u8], mode: LexMode) -> TransactionControl {
     control
 }
 
-/// The tables that `CREATE TEMPORARY TABLE` makes or `DROP [TEMPORARY] TABLE` drops, in lower case,
-/// as `table` or `schema.table`. Empty for other statements and for what is not understood.
-pub fn temporary_tables(sql: &[u8], mode: LexMode) -> Vec<String> {
+/// The tables that `CREATE TEMPORARY TABLE` makes or `DROP [TEMPORARY] TABLE` drops, schema (where one is said) and name, as they
+/// are written. Empty for other statements and for what is not understood.
+pub fn temporary_tables(sql: &[u8], mode: LexMode) -> Vec<(Option<String>, String)> {
     let mut cursor = Cursor::new(sql, mode);
     if cursor.eat(Kw::Create) {
         cursor.eat_all(&[Kw::Or, Kw::Replace]);
@@ -113,7 +113,7 @@ pub fn temporary_tables(sql: &[u8], mode: LexMode) -> Vec<String> {
     table_names(&mut cursor)
 }
 
-fn table_names(cursor: &mut Cursor<'_>) -> Vec<String> {
+fn table_names(cursor: &mut Cursor<'_>) -> Vec<(Option<String>, String)> {
     let mut names = Vec::new();
     while let Some(name) = table_name(cursor) {
         names.push(name);
@@ -124,12 +124,12 @@ fn table_names(cursor: &mut Cursor<'_>) -> Vec<String> {
     names
 }
 
-fn table_name(cursor: &mut Cursor<'_>) -> Option<String> {
-    let first = cursor.lower_name()?;
+fn table_name(cursor: &mut Cursor<'_>) -> Option<(Option<String>, String)> {
+    let first = utf8(&cursor.name()?)?;
     if !cursor.eat_punct(b'.') {
-        return Some(first);
+        return Some((None, first));
     }
-    Some(format!("{first}.{}", cursor.lower_name()?))
+    Some((Some(first), utf8(&cursor.name()?)?))
 }
 
 /// The name in `PREPARE name`, `EXECUTE name`, `DEALLOCATE PREPARE name` and `DROP PREPARE name`, in

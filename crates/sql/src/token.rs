@@ -3,20 +3,25 @@
 //! It follows the lexical rules of MySQL and MariaDB (MySQL manual 11, "Language
 //! Structure") under the session's [`LexMode`]. The content of a version comment
 //! (`/*!40101 ... */`, `/*M! ... */`) is read as SQL, because a server runs it.
-//! Bytes from 0x80 up count as identifier characters. Every input gives tokens;
+//! Bytes from 0x80 up count as identifier characters, and all bytes of a character that has several. Every input gives tokens;
 //! an unfinished literal or comment reaches to the end of the text.
 //!
 //! INVARIANT: `Token::end > Token::start` except for [`TokenKind::End`], so a scan ends.
 
-use crate::bytes::{Class, class, comment_end, is_variable, line_end, name_end, number, quoted_end, version_comment};
+use crate::bytes::{Class, class, comment_end, is_variable, line_end, name_end, number, version_comment};
+use crate::multibyte::MultiByte;
 
-/// Lexer state that depends on the session's `sql_mode`.
+/// Lexer state that depends on the session's `sql_mode` and character set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LexMode {
     /// `ANSI_QUOTES`: a double quote delimits an identifier, not a string.
     pub ansi_quotes: bool,
     /// `NO_BACKSLASH_ESCAPES`: a backslash is an ordinary character.
     pub no_backslash_escapes: bool,
+    /// MariaDB's `ORACLE`: `BEGIN` begins a block.
+    pub oracle: bool,
+    /// Characters of several bytes, by `character_set_client`.
+    pub multi_byte: MultiByte,
 }
 
 /// What a token is.
@@ -100,6 +105,12 @@ impl<'a> Lexer<'a> {
         Lexer { sql, pos: 0, mode, version_depth: 0, after_dot: false, after_name: false, comment_met: false }
     }
 
+    /// How the text is read.
+    #[inline]
+    pub(crate) fn mode(&self) -> LexMode {
+        self.mode
+    }
+
     /// True when a plain comment was skipped so far.
     #[inline]
     pub fn comment_met(&self) -> bool {
@@ -147,8 +158,8 @@ impl<'a> Lexer<'a> {
         };
         match class(byte) {
             Class::Letter => self.word(start, byte),
-            Class::Digit if self.after_dot => (TokenKind::Word, name_end(self.sql, start)),
-            Class::Digit => number(self.sql, start),
+            Class::Digit if self.after_dot => (TokenKind::Word, self.mode.multi_byte.name_end(self.sql, start)),
+            Class::Digit => self.number(start),
             Class::Quote => (TokenKind::String, self.string_end(start, byte)),
             Class::DoubleQuote if self.mode.ansi_quotes => self.quoted_name(start, byte),
             Class::DoubleQuote => (TokenKind::String, self.string_end(start, byte)),
@@ -163,7 +174,10 @@ impl<'a> Lexer<'a> {
 
     #[inline(always)]
     fn word(&self, start: usize, first: u8) -> (TokenKind, usize) {
-        let end = name_end(self.sql, start + 1);
+        if self.mode.multi_byte != MultiByte::Plain && first >= 0x80 {
+            return (TokenKind::Word, self.mode.multi_byte.name_end(self.sql, start));
+        }
+        let end = self.mode.multi_byte.name_end(self.sql, start + 1);
         if end == start + 1 && self.byte(end) == Some(b'\'') && !self.after_dot {
             let prefixed = matches!(first, b'x' | b'X' | b'b' | b'B' | b'n' | b'N');
             if prefixed {
@@ -173,19 +187,30 @@ impl<'a> Lexer<'a> {
         (TokenKind::Word, end)
     }
 
+    /// A number, or a name that begins with digits.
+    #[inline]
+    fn number(&self, start: usize) -> (TokenKind, usize) {
+        match number(self.sql, start) {
+            (TokenKind::Word, _) if self.mode.multi_byte != MultiByte::Plain => {
+                (TokenKind::Word, self.mode.multi_byte.name_end(self.sql, start))
+            }
+            number => number,
+        }
+    }
+
     #[inline]
     fn string_end(&self, open: usize, quote: u8) -> usize {
-        quoted_end(self.sql, open, quote, !self.mode.no_backslash_escapes)
+        self.mode.multi_byte.quoted_end(self.sql, open, quote, !self.mode.no_backslash_escapes)
     }
 
     fn quoted_name(&self, open: usize, quote: u8) -> (TokenKind, usize) {
-        (TokenKind::QuotedName, quoted_end(self.sql, open, quote, false))
+        (TokenKind::QuotedName, self.mode.multi_byte.quoted_end(self.sql, open, quote, false))
     }
 
     fn dot(&self, start: usize, spaced: bool) -> (TokenKind, usize) {
         let joins = self.after_name && !spaced;
         if !joins && self.byte(start + 1).is_some_and(|next| next.is_ascii_digit()) {
-            return number(self.sql, start);
+            return self.number(start);
         }
         (TokenKind::Punct(b'.'), start + 1)
     }
@@ -193,7 +218,7 @@ impl<'a> Lexer<'a> {
     fn variable(&self, start: usize) -> (TokenKind, usize) {
         match self.byte(start + 1) {
             Some(b'@') => self.system_variable(start),
-            Some(b'`') => (TokenKind::UserVariable, quoted_end(self.sql, start + 1, b'`', false)),
+            Some(b'`') => (TokenKind::UserVariable, self.mode.multi_byte.quoted_end(self.sql, start + 1, b'`', false)),
             Some(quote @ (b'\'' | b'"')) => (TokenKind::UserVariable, self.string_end(start + 1, quote)),
             Some(byte) if is_variable(byte) => {
                 let mut end = start + 1;
@@ -229,7 +254,7 @@ impl<'a> Lexer<'a> {
 
     fn part_end(&self, at: usize) -> usize {
         match self.byte(at) {
-            Some(b'`') => quoted_end(self.sql, at, b'`', false),
+            Some(b'`') => self.mode.multi_byte.quoted_end(self.sql, at, b'`', false),
             _ => name_end(self.sql, at),
         }
     }

@@ -1,6 +1,6 @@
 //! Table-driven tests of statement kinds, facts and splitting.
 
-use sql::{Facts, Kind, LexMode, analyze, split};
+use sql::{Facts, Kind, LexMode, MultiByte, analyze, split};
 
 fn kind(sql: &str) -> Kind {
     analyze(sql.as_bytes(), LexMode::default()).kind
@@ -80,10 +80,13 @@ fn kinds() {
         ("LOCK TABLES t READ", Kind::LockTables),
         ("LOCK TABLE t WRITE", Kind::LockTables),
         ("UNLOCK TABLES", Kind::UnlockTables),
-        ("LOCK INSTANCE FOR BACKUP", Kind::FlushReadLock),
+        ("LOCK INSTANCE FOR BACKUP", Kind::BackupLock),
         ("FLUSH TABLES WITH READ LOCK", Kind::FlushReadLock),
         ("FLUSH TABLES a, b FOR EXPORT", Kind::FlushReadLock),
-        ("BACKUP STAGE START", Kind::FlushReadLock),
+        ("BACKUP STAGE START", Kind::BackupLock),
+        ("BACKUP LOCK a.b", Kind::BackupLock),
+        ("BACKUP STAGE END", Kind::Other),
+        ("BACKUP UNLOCK", Kind::Other),
         ("FLUSH STATUS", Kind::Flush),
         ("PREPARE s FROM 'select 1'", Kind::Prepare),
         ("EXECUTE s", Kind::Execute),
@@ -237,5 +240,38 @@ fn splits() {
     for (sql, want) in cases {
         let got: Vec<_> = split(sql.as_bytes(), LexMode::default()).map(|part| std::str::from_utf8(part).unwrap()).collect();
         assert_eq!(&got, want, "{sql}");
+    }
+}
+
+#[test]
+fn characters_that_end_in_a_backslash() {
+    let sets: [(&str, &[u8], &[u8]); 5] = [
+        ("sjis", b"\x95\x5c", b"\x83\x60"),
+        ("cp932", b"\x95\x5c", b"\x83\x60"),
+        ("gbk", b"\xbf\x5c", b"\x81\x60"),
+        ("big5", b"\xa5\x5c", b"\xa4\x60"),
+        ("gb18030", b"\x81\x5c", b"\x81\x60"),
+    ];
+    for (charset, backslash, backtick) in sets {
+        let mode = LexMode { multi_byte: MultiByte::of(charset.as_bytes()), ..LexMode::default() };
+        for (before, character, after) in [
+            ("SELECT '", backslash, "', GET_LOCK('a', 0)"),
+            ("SELECT \"", backslash, "\", GET_LOCK('a', 0)"),
+            ("SELECT `", backtick, "`, GET_LOCK('a', 0)"),
+            ("SELECT 1 AS x", backtick, ", GET_LOCK('a', 0), 2 AS `x`"),
+            ("SELECT 1 AS 2", backtick, ", GET_LOCK('a', 0), 2 AS `x`"),
+            ("SELECT a.", backtick, ", GET_LOCK('a', 0), 2 AS `x` FROM a"),
+        ] {
+            let sql = [before.as_bytes(), character, after.as_bytes()].concat();
+            assert!(analyze(&sql, mode).facts.contains(Facts::GET_LOCK), "{charset} {before}");
+            assert!(!analyze(&sql, LexMode::default()).facts.contains(Facts::GET_LOCK), "{charset} {before}");
+        }
+        let two = [b"SELECT '", backslash, b"'; SET @a = 1"].concat();
+        assert_eq!(split(&two, mode).count(), 2, "{charset}");
+        // What is escaped is a byte, not a character.
+        let escaped = [b"SELECT '\\", backslash, b"', GET_LOCK('a', 0) '"].concat();
+        assert_eq!(analyze(&escaped, mode).facts, Facts::NONE, "{charset}");
+        let lock = [b"SELECT GET_LOCK('", backslash, b"', 0)"].concat();
+        assert_eq!(sql::lock_names(&lock, mode).len(), 1, "{charset}");
     }
 }

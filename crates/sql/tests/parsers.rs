@@ -2,7 +2,7 @@
 
 use sql::*;
 
-const MODE: LexMode = LexMode { ansi_quotes: false, no_backslash_escapes: false };
+const MODE: LexMode = LexMode { ansi_quotes: false, no_backslash_escapes: false, oracle: false, multi_byte: MultiByte::Plain };
 
 fn session(name: &str, value: Value) -> Assignment {
     Assignment { target: Target::Session(name.into()), value }
@@ -160,11 +160,14 @@ fn transactions() {
 
 #[test]
 fn temporary() {
-    let parse = |text: &str| temporary_tables(text.as_bytes(), MODE);
-    assert_eq!(parse("CREATE TEMPORARY TABLE T (a int)"), ["t"]);
-    assert_eq!(parse("CREATE OR REPLACE TEMPORARY TABLE `D`.`T` AS SELECT 1"), ["d.t"]);
+    let parse = |text: &str| {
+        let tables = temporary_tables(text.as_bytes(), MODE).into_iter();
+        tables.map(|(schema, table)| schema.map_or(table.clone(), |schema| format!("{schema}.{table}"))).collect::<Vec<_>>()
+    };
+    assert_eq!(parse("CREATE TEMPORARY TABLE T (a int)"), ["T"]);
+    assert_eq!(parse("CREATE OR REPLACE TEMPORARY TABLE `D`.`T` AS SELECT 1"), ["D.T"]);
     assert_eq!(parse("create temporary table if not exists a.b like c"), ["a.b"]);
-    assert_eq!(parse("DROP TEMPORARY TABLE IF EXISTS a, B.c"), ["a", "b.c"]);
+    assert_eq!(parse("DROP TEMPORARY TABLE IF EXISTS a, B.c"), ["a", "B.c"]);
     assert_eq!(parse("DROP TABLES a RESTRICT"), ["a"]);
     assert!(parse("CREATE TABLE a (b int)").is_empty());
     assert!(parse("DROP VIEW a").is_empty());

@@ -38,7 +38,7 @@ fn is_about_session(kind: Kind) -> bool {
     match kind {
         Kind::Set | Kind::SetTransaction | Kind::SetRole | Kind::Use => true,
         Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Savepoint | Kind::RollbackTo | Kind::ReleaseSavepoint | Kind::Xa => true,
-        Kind::LockTables | Kind::UnlockTables | Kind::FlushReadLock | Kind::Handler => true,
+        Kind::LockTables | Kind::UnlockTables | Kind::FlushReadLock | Kind::BackupLock | Kind::Handler => true,
         Kind::Prepare | Kind::Execute | Kind::Deallocate | Kind::CreateTemporaryTable => true,
         Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors | Kind::GetDiagnostics => true,
         // The number names another connection there.

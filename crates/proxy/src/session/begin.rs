@@ -72,6 +72,7 @@ impl Session {
             self.state.variables.set("collation_connection", Some(collation.name.as_bytes()));
             self.state.variables.set(crate::state::RESULTS_COLLATION, Some(collation.name.as_bytes()));
         }
+        self.read_client_charset();
         if let Some(level) = self.user.attributes.default_transaction_isolation.as_deref() {
             let name = if flavor == Flavor::MariaDb { "tx_isolation" } else { "transaction_isolation" };
             let level = level.trim().to_ascii_uppercase().replace(' ', "-");

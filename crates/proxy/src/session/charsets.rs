@@ -11,7 +11,7 @@ use super::guard::guarded;
 use crate::memory::Change;
 use crate::reframe::ReplyFacts;
 use crate::state::{RESULTS_COLLATION, State, is_wide};
-use sql::{LexMode, Target};
+use sql::{LexMode, MultiByte, Target};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
 
@@ -72,6 +72,12 @@ impl Session {
             definition::all(&reply.raw).next().and_then(|first| charset::collation_in(flavor, first.collation)).filter(|_| results);
         self.set_variable(RESULTS_COLLATION, collation.map(|collation| collation.name.as_bytes()));
         true
+    }
+
+    /// Text is read from here on as the session's `character_set_client` has it.
+    pub(super) fn read_client_charset(&mut self) {
+        let charset = self.state.variables.get("character_set_client");
+        self.lex.multi_byte = charset.map_or(MultiByte::Plain, |charset| MultiByte::of(charset));
     }
 
     /// Are results in a character set in which ASCII is not itself?

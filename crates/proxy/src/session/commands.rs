@@ -189,8 +189,8 @@ impl Session {
         self.facts = super::facts::SessionFacts { found_rows, ..Default::default() };
         self.statements.clear();
         self.state = State { schema: self.state.schema.take(), ..State::default() };
-        self.set_initial_variables(self.collation_after_reset());
         self.lex = sql::LexMode::default();
+        self.set_initial_variables(self.collation_after_reset());
         self.tracking_wish = None;
         if self.filter.is_some() {
             self.filter = Some(Box::new(self.default_filter()));

@@ -13,7 +13,7 @@ use crate::reframe::{ReplyFacts, TrackFilter};
 use crate::safety::Safety;
 use crate::state::{RESULTS_COLLATION, Text};
 use model::snapshot::RuleMultiplex;
-use sql::{Analysis, Facts, Kind, LockCall, Target, Value};
+use sql::{Analysis, Facts, Kind, LockCall, MultiByte, Target, Value};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
 use wire::flags::StatusFlags;
@@ -26,6 +26,9 @@ pub const TRACK_GTIDS: &str = "session_track_gtids";
 
 /// Variables that servers tell of and nobody can set: what happened, not what the session wants.
 const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
+
+/// What in sql_mode decides how text is read.
+const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE"];
 
 /// Session variables that act once, or on the connection itself: they are not carried but pin.
 pub(super) const UNCARRIED: &[&str] = &[
@@ -67,6 +70,10 @@ impl Session {
 
     /// Notes what a statement with this text did (COM_QUERY and COM_STMT_EXECUTE alike).
     pub(super) fn note_all(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if analysis.facts.contains(Facts::MULTI) && self.is_read_anew(reply) {
+            // What followed was read in another way by the server than here.
+            self.pin(PinReason::SessionState, analysis);
+        }
         self.note_changes(sql, analysis, reply);
         if analysis.facts.contains(Facts::MULTI) {
             for one in sql::split(sql, self.lex) {
@@ -79,10 +86,23 @@ impl Session {
             }
         } else {
             self.note_statement(sql, analysis, reply);
+            self.note_dropped(sql, analysis, reply);
         }
         self.note_next_transaction(sql, analysis, reply);
         self.note_unexplained(sql, analysis, reply);
         self.note_counted_pins(analysis, reply);
+    }
+
+    /// Did one of several statements change how text is read? The session has the state from before them.
+    fn is_read_anew(&self, reply: &ReplyFacts) -> bool {
+        reply.variables.iter().any(|(name, value)| {
+            let before = self.state.variables.get(name).map_or(&b""[..], |value| value);
+            match &**name {
+                "sql_mode" => [before, value].into_iter().any(|mode| READS_TEXT.iter().any(|word| contains_word(mode, word))),
+                "character_set_client" => MultiByte::of(before) != MultiByte::of(value),
+                _ => false,
+            }
+        })
     }
 
     /// The transaction, as the server's status flags say.
@@ -166,6 +186,7 @@ impl Session {
             }
             "sql_mode" => {
                 self.lex.ansi_quotes = contains_word(value, b"ANSI_QUOTES");
+                self.lex.oracle = contains_word(value, b"ORACLE");
                 self.set_variable(name, Some(value));
             }
             _ => self.set_variable(name, Some(value)),
@@ -188,6 +209,7 @@ impl Session {
             "sql_mode" => {
                 self.lex.ansi_quotes = contains_word(value, b"ANSI_QUOTES");
                 self.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
+                self.lex.oracle = contains_word(value, b"ORACLE");
                 self.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
                 let mariadb = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MariaDb);
                 self.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
@@ -205,6 +227,9 @@ impl Session {
             self.entry.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
         }
         self.state.variables.set(name, value);
+        if name == "character_set_client" {
+            self.read_client_charset();
+        }
         if let Some(backend) = self.backend.as_mut() {
             if backend.core.state.variables == self.state.variables {
                 return;
@@ -297,10 +322,10 @@ impl Session {
             _ => {}
         }
         match analysis.kind {
-            Kind::DropTable => self.pins.tables_dropped(&sql::temporary_tables(sql, self.lex)),
+            Kind::Ddl if contains(sql, b"rename") => self.pins.tables_renamed(),
             Kind::Set if !failed => self.note_set(sql, analysis, reply),
             Kind::CreateTemporaryTable if !failed && !Safety::TemporaryTablePin.is_off() => {
-                let names = sql::temporary_tables(sql, self.lex);
+                let names = self.temporary_tables(sql);
                 if names.is_empty() {
                     self.pin(PinReason::SessionState, analysis);
                 }
@@ -309,6 +334,8 @@ impl Session {
                 }
             }
             Kind::LockTables | Kind::FlushReadLock if !failed => self.pins.begin(PinReason::LockTables, now, digest),
+            // What gives such a lock back is not looked for: they are rare, and a stage does not end with a lock.
+            Kind::BackupLock if !failed => self.pin(PinReason::SessionState, analysis),
             Kind::UnlockTables if !failed => self.pins.end(PinReason::LockTables),
             Kind::Prepare if !failed => match sql::prepared_name(sql, self.lex) {
                 Some(name) => self.pins.statement_prepared(name, self.trace_of(sql), now, digest),
@@ -348,6 +375,25 @@ impl Session {
             Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.pin_state(body, analysis),
             _ => self.note_kind(body, &inner, reply),
         }
+    }
+
+    /// DROP TABLE, alone: a warning may say that there was no such table, and of several statements only the last one's are told.
+    fn note_dropped(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if analysis.kind == Kind::DropTable
+            && reply.error.is_none()
+            && reply.warnings == 0
+            && self.pins.set().contains(PinReason::TemporaryTable)
+        {
+            let dropped = self.temporary_tables(sql);
+            self.pins.tables_dropped(&dropped);
+        }
+    }
+
+    /// The tables that are made or dropped, with their schemas.
+    fn temporary_tables(&self, sql: &[u8]) -> Vec<(Text, String)> {
+        let own = || self.state.schema.clone().unwrap_or_else(|| (*b"").into());
+        let tables = sql::temporary_tables(sql, self.lex).into_iter();
+        tables.map(|(schema, table)| (schema.map_or_else(own, |schema| schema.as_bytes().into()), table)).collect()
     }
 
     /// Is the backend at hand one of these?
@@ -499,7 +545,11 @@ impl Session {
 
 /// Whether a text may say SET ROLE.
 fn mentions_role(sql: &[u8]) -> bool {
-    sql.windows(4).any(|word| word.eq_ignore_ascii_case(b"role"))
+    contains(sql, b"role")
+}
+
+fn contains(sql: &[u8], word: &[u8]) -> bool {
+    sql.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
 /// What servers track when nobody changed it.

@@ -12,7 +12,7 @@ use crate::mailbox::{KillKind, Mail};
 use crate::memory::Place;
 use crate::shared::ServerInfo;
 use crate::worker::Worker;
-use sql::{Analysis, Facts, Kill, KillTarget, Kind};
+use sql::{Analysis, Facts, Kill, KillTarget, Kind, MultiByte};
 use wire::codec::{Reader, put_lenenc_bytes};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
@@ -90,6 +90,7 @@ impl Session {
     pub(super) fn state_is_ordinary(&self) -> bool {
         !self.lex.ansi_quotes
             && !self.lex.no_backslash_escapes
+            && self.lex.multi_byte == MultiByte::Plain
             && self.state.variables.get("default_collation_for_utf8mb4").is_none()
             && self.state.variables.get("character_set_collations").is_none()
     }

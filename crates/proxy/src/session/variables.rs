@@ -102,7 +102,7 @@ impl Session {
             let _ = write!(
                 question,
                 "{comma}IF({is_short},@`{name}`,NULL),@`{name}` IS NULL,CAST(CHARSET(@`{name}`) AS BINARY),\
-                 CAST(COLLATION(@`{name}`) AS BINARY),CAST(IF({is_short},HEX(@`{name}`),NULL) AS BINARY)"
+                 CAST(COLLATION(@`{name}`) AS BINARY),CAST(IF({is_short},HEX(CONCAT(@`{name}`)),NULL) AS BINARY)"
             );
         }
         count(&self.worker.counters.user_variables_asked);
@@ -148,7 +148,7 @@ struct Value {
     is_null: bool,
     charset: String,
     collation: String,
-    /// The bytes of a string, in hex.
+    /// The bytes of a string or of a number's text, in hex.
     digits: Option<String>,
 }
 
@@ -172,7 +172,9 @@ impl Value {
         if STRINGS.contains(&kind) {
             return self.string();
         }
-        let text = &*charsets::narrow(self.text.as_deref()?).filter(|text| is_number(text))?;
+        // MariaDB's IF() makes 38 decimals of a decimal number's own.
+        let exact = if DECIMAL.contains(&kind) { Some(unhex(self.digits.as_deref()?)?) } else { None };
+        let text = &*charsets::narrow(exact.as_deref().or(self.text.as_deref())?).filter(|text| is_number(text))?;
         match kind {
             // A number of 18 digits is a signed one.
             kind if INTEGERS.contains(&kind) && !is_unsigned && text.len() <= 18 => Some(text.to_owned()),
@@ -202,13 +204,16 @@ impl Value {
 
 /// Would a server take these bytes for text in this character set? What is not sure is not carried.
 fn is_well_formed(charset: &str, digits: &str) -> bool {
-    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect();
-    let Some(bytes) = bytes else { return false };
+    let Some(bytes) = unhex(digits) else { return false };
     match charset {
         "utf8mb4" => std::str::from_utf8(&bytes).is_ok(),
         "utf8" | "utf8mb3" => std::str::from_utf8(&bytes).is_ok_and(|text| text.chars().all(|character| character.len_utf8() <= 3)),
         charset => bytes.is_ascii() && !is_wide(charset.as_bytes()) || ONE_BYTE.contains(&charset),
     }
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect()
 }
 
 fn is_number(text: &str) -> bool {
