@@ -27,7 +27,7 @@ fn fill(name: &str) -> Vec<String> {
     let numbers = format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})");
     let mut statements: Vec<String> = TABLES.iter().map(|(table, _)| format!("DELETE FROM {table}")).collect();
     statements.extend([
-        format!("INSERT INTO mysql_servers (hostgroup_id, hostname, comment) {numbers} SELECT 1, 'host' || i, '{name}' FROM n"),
+        format!("INSERT INTO mysql_servers (hostgroup_id, hostname, comment) {numbers} SELECT 1, '127.9.9.' || i, '{name}' FROM n"),
         format!("INSERT INTO mysql_users (username, password, comment) {numbers} SELECT 'user' || i, '{name}', '{name}' FROM n"),
         format!("INSERT INTO mysql_query_rules (rule_id, active, match_digest, comment) {numbers} SELECT i, 1, 'x' || i, '{name}' FROM n"),
         format!("SET mysql-init_connect='{name}'"),
