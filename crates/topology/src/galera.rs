@@ -11,15 +11,12 @@ use model::ServerAddr;
 use model::fleet::UnderWay;
 
 use crate::facts::{Facts, Troubles};
-use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene, describe, outage, small, under_way};
+use crate::judgement::{Fitness, Judgement, Judgements, Outage, STALE_FOR_MS, Scene, describe, outage, small, under_way};
 use crate::seen::GaleraView;
 
 /// Two nodes must have disagreed about the cluster's size for this long before one of them counts as cut off: views change at
 /// slightly different times, and nodes are asked at different times, ms.
 const SPLIT_AFTER_MS: u64 = 1_000;
-/// A node that was frozen or cut off may tell of its old component for so long after it is back, and so may all who share its
-/// view: `evs.inactive_timeout`, ms.
-const STALE_FOR_MS: u64 = 15_000;
 /// Nodes that were there all along and see another cluster, each twice at least, before a node that missed a check or two is
 /// outdated.
 const EVICTED_BY: usize = 2;
@@ -135,7 +132,7 @@ fn component(facts: &Facts) -> Option<u32> {
 /// It answers again after it was out, not for long, and others who have more to say for themselves see another cluster: what it
 /// says may be what it saw before. It stays out; by its own words, it would do so.
 fn outdated(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView, max_timeouts: u32, may_write: bool) -> Option<Outage> {
-    let size = component(facts).filter(|_| !has_settled(scene, facts))?;
+    let size = component(facts).filter(|_| !scene.has_settled(&facts.galera))?;
     let own = Support::of(scene, size);
     if outage(facts, facts.galera.missed, max_timeouts, may_write).is_none() {
         return is_evicted(scene, addr, facts, own).then_some(Outage::Silent { may_write });
@@ -151,7 +148,7 @@ fn is_evicted(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, own: Support) 
     let galera = &facts.galera;
     let denies = |other: &Facts| {
         component(other).is_some_and(|size| component(facts).is_some_and(|own| size < own))
-            && has_settled(scene, other)
+            && scene.has_settled(&other.galera)
             && other.galera.repeats >= EVICTED_AFTER
             && (other.galera.at_ms >= galera.since_ms && galera.at_ms >= other.galera.since_ms)
     };
@@ -161,11 +158,6 @@ fn is_evicted(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, own: Support) 
         support.settled >= EVICTED_BY && support > own
     };
     !scene.writers.contains(addr) && others.filter_map(component).any(is_outvoted)
-}
-
-/// Its checks have not failed for so long that its view is of the present.
-fn has_settled(scene: Scene<'_>, facts: &Facts) -> bool {
-    facts.galera.resumed_ms == 0 || scene.now_ms >= facts.galera.resumed_ms + STALE_FOR_MS
 }
 
 /// The nodes that vouch for a component; the greater is the better.
@@ -180,7 +172,7 @@ impl Support {
     /// Of a component of this size.
     fn of(scene: Scene<'_>, size: u32) -> Self {
         let nodes = || scene.known().map(|(_, _, facts)| facts).filter(|facts| component(facts) == Some(size));
-        Self { settled: nodes().filter(|facts| has_settled(scene, facts)).count(), all: nodes().count() }
+        Self { settled: nodes().filter(|facts| scene.has_settled(&facts.galera)).count(), all: nodes().count() }
     }
 
     /// It is no weaker than that of a smaller component, and not all of it has just come back.

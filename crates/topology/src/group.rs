@@ -18,8 +18,6 @@ use crate::seen::GroupView;
 
 /// Answers in a row from the same view after which it is no passing one.
 const AGREED_AFTER: u32 = 2;
-/// A member that was frozen or cut off may tell of its old group for so long after it is back, ms.
-const STALE_FOR_MS: u64 = 15_000;
 
 /// Which members a limit on transactions behind is for: `monitor_groupreplication_max_transactions_behind_for_read_only`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +43,7 @@ pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
     for (addr, _, facts) in scene.known() {
         let (Some(judgement), outside) = (judgements.get_mut(addr), outside(scene, addr, facts)) else { continue };
         // One that has its own group may have it for ever.
-        judgement.is_confirming |= outside == Outside::Suspected || (outside == Outside::Yes && !has_settled(scene, facts));
+        judgement.is_confirming |= outside == Outside::Suspected || (outside == Outside::Yes && !scene.has_settled(&facts.group));
         if outside == Outside::Yes && !matches!(judgement.fitness, Fitness::Out(_)) {
             judgement.fitness = Fitness::Out(Outage::Stated);
             judgement.under_way = UnderWay::EndsAfterGrace;
@@ -119,7 +117,7 @@ fn outside(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Outside {
     let is_present = |other: &Facts| other.group.at_ms >= facts.group.since_ms && facts.group.at_ms >= other.group.since_ms;
     let is_repeated = |other: &Facts| other.group.repeats >= AGREED_AFTER && facts.group.repeats >= AGREED_AFTER;
     let is_certain = voices().filter(denies).any(|(_, other, _)| is_present(other) && is_repeated(other));
-    let was_out = !has_settled(scene, facts) && outage(facts, facts.group.missed, max_timeouts(scene), true).is_some();
+    let was_out = !scene.has_settled(&facts.group) && outage(facts, facts.group.missed, max_timeouts(scene), true).is_some();
     if is_certain || was_out { Outside::Yes } else { Outside::Suspected }
 }
 
@@ -131,11 +129,6 @@ fn voice<'a>(addr: &ServerAddr, facts: &'a Facts) -> Option<&'a GroupView> {
 
 fn is_in(view: &GroupView, addr: &ServerAddr) -> bool {
     view.members.iter().any(|(name, state)| name == addr && matches!(&**state, "ONLINE" | "RECOVERING"))
-}
-
-/// Its checks have not failed for so long that its view is of the present.
-fn has_settled(scene: Scene<'_>, facts: &Facts) -> bool {
-    facts.group.resumed_ms == 0 || scene.now_ms >= facts.group.resumed_ms + STALE_FOR_MS
 }
 
 fn max_timeouts(scene: Scene<'_>) -> u32 {
@@ -157,7 +150,7 @@ struct Support {
 impl Support {
     fn of<'a>(scene: Scene<'_>, voices: impl Iterator<Item = (&'a ServerAddr, &'a Facts, &'a GroupView)>) -> Self {
         voices.fold(Self::default(), |support, (addr, facts, view)| Self {
-            settled: support.settled + usize::from(has_settled(scene, facts)),
+            settled: support.settled + usize::from(scene.has_settled(&facts.group)),
             all: support.all + 1,
             size: support.size.max(view.members.len()),
             has_writer: support.has_writer || scene.writers.contains(addr),

@@ -7,7 +7,7 @@ use model::fleet::UnderWay;
 use model::settings::MysqlVariables;
 use model::snapshot::RoleGroup;
 
-use crate::facts::{Facts, Troubles};
+use crate::facts::{Facts, Track, Troubles};
 use crate::member::Member;
 
 /// What a server is fit for, by its own words and by what its cluster says of it.
@@ -108,6 +108,10 @@ impl Judgement {
 /// Judgements by server.
 pub(crate) type Judgements = BTreeMap<ServerAddr, Judgement>;
 
+/// A member that was frozen or cut off may tell of its old cluster for so long after it is back, and so may all who share its
+/// view: Galera's `evs.inactive_timeout`, ms.
+pub(crate) const STALE_FOR_MS: u64 = 15_000;
+
 /// What a kind looks at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scene<'a> {
@@ -129,6 +133,11 @@ impl<'a> Scene<'a> {
     /// The members with what is known of them.
     pub fn known(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member, &'a Facts)> {
         self.members.iter().filter_map(move |(addr, member)| Some((addr, member, self.facts.get(addr)?)))
+    }
+
+    /// Its checks have not failed for so long that what it says is of the present.
+    pub fn has_settled<T>(self, track: &Track<T>) -> bool {
+        track.resumed_ms == 0 || self.now_ms >= track.resumed_ms + STALE_FOR_MS
     }
 }
 
