@@ -25,7 +25,7 @@ fn digest(text: &[u8], options: &DigestOptions) -> Vec<u8> {
 
 fn every_option(text: &[u8], flags: u8) {
     let on = |bit: u8| flags & bit != 0;
-    let lex = LexMode { ansi_quotes: on(16), no_backslash_escapes: on(32) };
+    let lex = LexMode { ansi_quotes: on(16), no_backslash_escapes: on(32), ..LexMode::default() };
     let grouping = if on(64) { Grouping { values: 1, rows: 0 } } else { Grouping { values: 2, rows: 1 } };
     let max_query_length = if on(128) { 16 } else { 16 + text.len() / 2 };
     let options =

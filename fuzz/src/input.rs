@@ -51,7 +51,7 @@ impl<'a> Input<'a> {
 }
 
 /// Calls `each` with consecutive pieces of `bytes`, cut where `cuts` says: pseudo-random lengths of 1 to 40 bytes.
-pub fn pieces<'a>(bytes: &'a [u8], mut cuts: u64) -> impl Iterator<Item = &'a [u8]> {
+pub fn pieces(bytes: &[u8], mut cuts: u64) -> impl Iterator<Item = &[u8]> {
     let mut left = bytes;
     std::iter::from_fn(move || {
         if left.is_empty() {

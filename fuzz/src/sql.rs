@@ -2,13 +2,23 @@
 
 use std::cell::RefCell;
 
-use sql::{Fact, Facts, Kind, LexMode, Lexer, TokenKind};
+use sql::{Fact, Facts, Kind, LexMode, Lexer, MultiByte, TokenKind};
 
-/// The modes that change how text is read.
+/// Modes that change how text is read: each alone, and some together.
 #[must_use]
-pub fn modes() -> [LexMode; 4] {
-    [(false, false), (false, true), (true, false), (true, true)]
-        .map(|(ansi_quotes, no_backslash_escapes)| LexMode { ansi_quotes, no_backslash_escapes })
+pub fn modes() -> [LexMode; 8] {
+    let plain = LexMode::default();
+    let of = |multi_byte| LexMode { multi_byte, ..plain };
+    [
+        plain,
+        LexMode { no_backslash_escapes: true, ..plain },
+        LexMode { ansi_quotes: true, oracle: true, ..plain },
+        LexMode { ansi_quotes: true, no_backslash_escapes: true, ..of(MultiByte::Sjis) },
+        of(MultiByte::Sjis),
+        of(MultiByte::Gbk),
+        of(MultiByte::Big5),
+        of(MultiByte::Gb18030),
+    ]
 }
 
 /// Tokens, analysis and splitting. The input is the text.
