@@ -64,7 +64,8 @@ const NOT_A_READ: Facts = Facts::LOCKING_READ
     .union(Facts::SYSTEM_VARIABLE)
     .union(Facts::VARIABLES)
     .union(Facts::DIAGNOSTICS)
-    .union(Facts::MULTI);
+    .union(Facts::MULTI)
+    .union(Facts::TORN);
 
 /// Decides for a statement. `safe_functions` are names in lower case of stored functions and procedures without side
 /// effects, as `name` or `schema.name`.

@@ -74,8 +74,8 @@ impl<'a> Scan<'a> {
     }
 
     fn finish(self) -> Analysis {
-        let comment = if self.lexer.comment_met() { Facts::COMMENT } else { Facts::NONE };
-        Analysis { kind: self.first.unwrap_or(Kind::Empty), facts: self.facts | comment, digest: self.key.finish() }
+        let comments = self.lexer.comments_met();
+        Analysis { kind: self.first.unwrap_or(Kind::Empty), facts: self.facts | comments, digest: self.key.finish() }
     }
 
     /// Reads one token; false at the end.

@@ -162,6 +162,36 @@ pub(crate) fn version_comment(sql: &[u8], open: usize) -> Option<usize> {
     Some(if digits >= 5 { mark + digits } else { mark })
 }
 
+/// Where a server goes on that skips the version comment at `open`, which others run: for their version's sake, or because it is
+/// MariaDB's own (`/*M!`). None when every server runs it; two places when not all who skip it go on at the same.
+pub(crate) fn skipped_to(sql: &[u8], open: usize) -> Option<(usize, usize)> {
+    let is_mariadb = sql.get(open + 2) == Some(&b'M');
+    let content = version_comment(sql, open)?;
+    let digits = &sql[open + if is_mariadb { 4 } else { 3 }..content];
+    // Those of six digits are of versions from 10.0 up.
+    let always_runs = digits.len() < 6 && digits < b"50700".as_slice();
+    let nested = nested_comment_end(sql, open);
+    match is_mariadb {
+        // To MySQL it is any comment.
+        true => Some((nested, comment_end(sql, open))),
+        false => (!always_runs).then_some((nested, nested)),
+    }
+}
+
+/// Like [`comment_end`], of a comment in which comments may stand.
+fn nested_comment_end(sql: &[u8], open: usize) -> usize {
+    let mut at = open + 2;
+    while let Some(hit) = memchr2(b'*', b'/', sql.get(at..).unwrap_or_default()) {
+        at += hit;
+        match (sql[at], sql.get(at + 1)) {
+            (b'*', Some(b'/')) => return at + 2,
+            (b'/', Some(b'*')) => at = comment_end(sql, at),
+            _ => at += 1,
+        }
+    }
+    sql.len()
+}
+
 /// Offset of the end of the line that `from` is in.
 pub(crate) fn line_end(sql: &[u8], from: usize) -> usize {
     let rest = sql.get(from..).unwrap_or_default();

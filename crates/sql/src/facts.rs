@@ -58,6 +58,11 @@ impl Facts {
     pub const PLACEHOLDER: Facts = Facts(1 << 20);
     /// `INSERT ... RETURNING`, `REPLACE ... RETURNING` and `ANALYZE ...` (MariaDB): the reply has rows, and no insert id.
     pub const RETURNING: Facts = Facts(1 << 21);
+    /// A version comment that one server runs ends elsewhere for one that skips it (`/*!99999 ' */ f() /* ' */`): what that
+    /// one runs was not read.
+    pub const TORN: Facts = Facts(1 << 22);
+    /// Code may run that the text does not show.
+    pub const UNKNOWN_CODE: Facts = Facts::UNKNOWN_FUNCTION.union(Facts::TORN);
 
     /// True when every fact of `other` is in this set.
     #[inline]
@@ -119,6 +124,7 @@ const NAMES: &[(Facts, &str)] = &[
     (Facts::INTO_FILE, "INTO OUTFILE or DUMPFILE"),
     (Facts::PLACEHOLDER, "placeholder"),
     (Facts::RETURNING, "INSERT ... RETURNING or ANALYZE"),
+    (Facts::TORN, "version comment with two ends"),
 ];
 
 impl BitOr for Facts {

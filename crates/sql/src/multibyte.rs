@@ -1,5 +1,5 @@
 //! Character sets in which the second byte of a character may be a backslash or a backtick, so that text cannot be read byte by
-//! byte. What they take for a character is what servers do (`strings/ctype-sjis.cc` and its like).
+//! byte. What is taken for a character is what servers take for one.
 
 use crate::bytes;
 

@@ -8,7 +8,8 @@
 //!
 //! INVARIANT: `Token::end > Token::start` except for [`TokenKind::End`], so a scan ends.
 
-use crate::bytes::{Class, class, comment_end, is_variable, line_end, name_end, number, version_comment};
+use crate::bytes::{Class, class, comment_end, is_variable, line_end, name_end, number, skipped_to, version_comment};
+use crate::facts::Facts;
 use crate::multibyte::MultiByte;
 
 /// Lexer state that depends on the session's `sql_mode` and character set.
@@ -92,17 +93,20 @@ pub struct Lexer<'a> {
     mode: LexMode,
     /// Version comments that are open.
     version_depth: u32,
+    /// Where the outermost of them ends for servers that skip it; 0 when none does.
+    skipped_to: usize,
     /// A `.` that joins names was the last token: what follows is a name even if it starts with a digit.
     after_dot: bool,
     /// The last token was a name: a `.` that touches it joins names.
     after_name: bool,
-    comment_met: bool,
+    /// [`Facts::COMMENT`] and [`Facts::TORN`].
+    comments_met: Facts,
 }
 
 impl<'a> Lexer<'a> {
     /// A lexer at the start of `sql`.
     pub fn new(sql: &'a [u8], mode: LexMode) -> Self {
-        Lexer { sql, pos: 0, mode, version_depth: 0, after_dot: false, after_name: false, comment_met: false }
+        Lexer { sql, pos: 0, mode, version_depth: 0, skipped_to: 0, after_dot: false, after_name: false, comments_met: Facts::NONE }
     }
 
     /// How the text is read.
@@ -111,10 +115,15 @@ impl<'a> Lexer<'a> {
         self.mode
     }
 
-    /// True when a plain comment was skipped so far.
+    /// Of the comments so far: [`Facts::COMMENT`], [`Facts::TORN`].
     #[inline]
-    pub fn comment_met(&self) -> bool {
-        self.comment_met
+    pub(crate) fn comments_met(&self) -> Facts {
+        if self.version_depth == 0 { self.comments_met } else { self.comments_met | self.left_open() }
+    }
+
+    /// Of a version comment that is not closed: servers that skip it may go on within what is read as something else.
+    fn left_open(&self) -> Facts {
+        if self.skipped_to == 0 || self.skipped_to >= self.sql.len() { Facts::NONE } else { Facts::TORN }
     }
 
     /// The text that is read.
@@ -130,7 +139,10 @@ impl<'a> Lexer<'a> {
 
     /// A statement is over, and the next one is read by itself: servers forget a version comment that is open.
     pub(crate) fn end_statement(&mut self) {
-        self.version_depth = 0;
+        if self.version_depth > 0 {
+            self.comments_met |= self.left_open();
+            self.version_depth = 0;
+        }
     }
 
     /// The next token; for the hot loop, where it must stay in registers.
@@ -288,6 +300,9 @@ impl<'a> Lexer<'a> {
             (b'*', Some(b'/')) if self.version_depth > 0 => {
                 self.version_depth -= 1;
                 self.pos += 2;
+                if self.version_depth == 0 && self.skipped_to != 0 && self.skipped_to != self.pos {
+                    self.comments_met |= Facts::TORN;
+                }
             }
             _ => return false,
         }
@@ -300,11 +315,58 @@ impl<'a> Lexer<'a> {
 
     fn open_comment(&mut self) {
         if let Some(content) = version_comment(self.sql, self.pos) {
-            self.version_depth += 1;
+            self.enter_version_comment();
             self.pos = content;
         } else {
-            self.comment_met = true;
+            self.comments_met |= Facts::COMMENT;
             self.pos = comment_end(self.sql, self.pos);
+        }
+    }
+
+    fn enter_version_comment(&mut self) {
+        let ends = skipped_to(self.sql, self.pos);
+        self.skipped_to = ends.map_or(0, |(end, _)| end);
+        // Servers do not count how deep they are.
+        let is_nested = self.version_depth > 0;
+        if is_nested || ends.is_some_and(|(end, other)| end != other) {
+            self.comments_met |= Facts::TORN;
+        }
+        self.version_depth += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze::analyze;
+
+    #[test]
+    fn version_comments_with_two_ends() {
+        for (sql, expected) in [
+            ("SELECT 1 /*!99999 ' */ , f() /* ' */", true),
+            ("SELECT 1 /*!99999 ` */ , f() /* ` */", true),
+            ("SELECT 1 /*!99999 -- */ , f()\n */", true),
+            ("SELECT 1 /*!99999 ' */ , f(), '", true),
+            ("SELECT 1 /*!99999 ; ' */ , f() -- '", true),
+            ("SELECT 1 /*!999999 \"a */ b\" */", true),
+            ("SELECT 1 /*!50700 'a */ b' */", true),
+            ("SELECT 1 /*!100000 'a */ b' */", true),
+            ("SELECT 1 /*M! 'a */ b' */", true),
+            ("SELECT 1 /*M! /* a */ ' */ f() /* ' */", true),
+            ("SELECT 1 /*!40101 /*!99999 ' */ */ , f() /* ' */", true),
+            ("SELECT 1 /*!40101 'a */ b' */", false),
+            ("SELECT 1 /*! 'a */ b' */", false),
+            ("SELECT 1 /*!99999 , f() */", false),
+            ("SELECT 1 /*!99999 /* a */ , f() */", false),
+            ("SELECT 1 /*M!100100 , f() */", false),
+            ("SELECT 1 /*!99999 , f()", false),
+            (
+                "/*!50003 CREATE*/ /*!50017 DEFINER=`a`@`b`*/ /*!50003 TRIGGER t BEFORE INSERT ON u FOR EACH ROW BEGIN SET @a = 1; END */;",
+                false,
+            ),
+            ("/*!80000 SET SESSION information_schema_stats_expiry=0 */; SELECT '*/'", false),
+        ] {
+            assert_eq!(analyze(sql.as_bytes(), LexMode::default()).facts.contains(Facts::TORN), expected, "{sql}");
         }
     }
 }

@@ -110,6 +110,7 @@ const NEVER: Facts = Facts::LAST_INSERT_ID
     .union(Facts::CONNECTION_ID)
     .union(Facts::DIAGNOSTICS)
     .union(Facts::MULTI)
+    .union(Facts::TORN)
     .union(Facts::VARIABLES)
     .union(Facts::LOCKING_READ)
     .union(Facts::INTO_FILE);

@@ -56,7 +56,7 @@ pub fn leaves_nothing(analysis: &Analysis) -> bool {
         | Facts::GET_LOCK
         | Facts::RELEASE_LOCK
         | Facts::MULTI
-        | Facts::UNKNOWN_FUNCTION
+        | Facts::UNKNOWN_CODE
         | Facts::SESSION_TRACK
         | Facts::TEMPORARY;
     let plain =

@@ -127,7 +127,7 @@ pub fn moves(refusal: Refusal, analysis: &Analysis, place: Place, read_only_by: 
 const LEAVES_TRACES: Facts = Facts::GET_LOCK
     .union(Facts::RELEASE_LOCK)
     .union(Facts::USER_VARIABLE_ASSIGN)
-    .union(Facts::UNKNOWN_FUNCTION)
+    .union(Facts::UNKNOWN_CODE)
     .union(Facts::INTO_FILE)
     .union(Facts::LAST_INSERT_ID_SET);
 

@@ -74,6 +74,10 @@ impl Session {
             // What followed was read in another way by the server than here.
             self.pin(PinReason::SessionState, analysis);
         }
+        if analysis.facts.contains(Facts::TORN) {
+            self.pin(PinReason::SessionState, analysis);
+            self.pin(PinReason::Role, analysis);
+        }
         self.note_changes(sql, analysis, reply);
         if analysis.facts.contains(Facts::MULTI) {
             for one in sql::split(sql, self.lex) {
@@ -185,12 +189,17 @@ impl Session {
                 self.set_variable(name, (!is_default).then_some(value));
             }
             "sql_mode" => {
-                self.lex.ansi_quotes = contains_word(value, b"ANSI_QUOTES");
-                self.lex.oracle = contains_word(value, b"ORACLE");
+                self.read_text_by(value);
                 self.set_variable(name, Some(value));
             }
             _ => self.set_variable(name, Some(value)),
         }
+    }
+
+    /// What a `sql_mode` says of how text is read. Whether backslashes escape, the server's status tells too.
+    fn read_text_by(&mut self, sql_mode: &[u8]) {
+        self.lex.ansi_quotes = contains_word(sql_mode, b"ANSI_QUOTES");
+        self.lex.oracle = contains_word(sql_mode, b"ORACLE");
     }
 
     fn autocommit_default(&self) -> bool {
@@ -207,9 +216,8 @@ impl Session {
                 self.set_variable(name, (on != default).then_some(value));
             }
             "sql_mode" => {
-                self.lex.ansi_quotes = contains_word(value, b"ANSI_QUOTES");
+                self.read_text_by(value);
                 self.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
-                self.lex.oracle = contains_word(value, b"ORACLE");
                 self.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
                 let mariadb = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MariaDb);
                 self.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
@@ -459,7 +467,7 @@ impl Session {
             | Facts::LAST_INSERT_ID_SET
             | Facts::UNKNOWN_FUNCTION;
         match analysis.kind {
-            _ if mentions_role(&text) => Trace::Anything,
+            _ if mentions_role(&text) || analysis.facts.contains(Facts::TORN) => Trace::Anything,
             Kind::Call | Kind::Compound => Trace::Anything,
             kind if changes_data_at_most(kind) && !analysis.facts.intersects(tracing) => Trace::Nothing,
             _ => Trace::State,
@@ -576,12 +584,8 @@ pub(super) fn changes_data_at_most(kind: Kind) -> bool {
 
 /// A statement that changes nothing the session must note: the hot path ends here.
 fn is_plain(analysis: &Analysis, reply: &ReplyFacts) -> bool {
-    let loud = Facts::GET_LOCK
-        | Facts::RELEASE_LOCK
-        | Facts::USER_VARIABLE_ASSIGN
-        | Facts::CALC_FOUND_ROWS
-        | Facts::MULTI
-        | Facts::UNKNOWN_FUNCTION;
+    let loud =
+        Facts::GET_LOCK | Facts::RELEASE_LOCK | Facts::USER_VARIABLE_ASSIGN | Facts::CALC_FOUND_ROWS | Facts::MULTI | Facts::UNKNOWN_CODE;
     let quiet_kind = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Commit | Kind::Begin | Kind::Rollback);
     quiet_kind && !analysis.facts.intersects(loud) && reply.variables.is_empty() && reply.schema.is_none() && !reply.state_change
 }

@@ -242,7 +242,8 @@ impl Session {
 
     /// Notes FOUND_ROWS() and ROW_COUNT().
     fn remember_counts(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        let unclear = matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute) || analysis.facts.contains(Facts::MULTI);
+        let unclear =
+            matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute) || analysis.facts.intersects(Facts::MULTI | Facts::TORN);
         self.facts.row_count_with_backend = unclear && reply.error.is_none();
         self.facts.row_count = match (reply.error, reply.rows) {
             (None, None) => i64::try_from(reply.affected_rows).unwrap_or(i64::MAX),
@@ -368,7 +369,7 @@ impl Session {
 /// session's own before.
 pub fn decides_insert_id(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute | Kind::LoadData)
-        || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::RETURNING | Facts::MULTI | Facts::UNKNOWN_FUNCTION)
+        || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::RETURNING | Facts::MULTI | Facts::UNKNOWN_CODE)
 }
 
 /// Is FOUND_ROWS() another one after this reply? Statements without rows leave it alone, and so do those that show diagnostics.

@@ -122,7 +122,7 @@ impl Transcript {
 
 /// What cannot be said again in a transaction: it leaves the transaction, or leaves something behind.
 const UNREPEATABLE: Facts =
-    Facts::GET_LOCK.union(Facts::RELEASE_LOCK).union(Facts::INTO_FILE).union(Facts::MULTI).union(Facts::SESSION_TRACK);
+    Facts::GET_LOCK.union(Facts::RELEASE_LOCK).union(Facts::INTO_FILE).union(Facts::MULTI).union(Facts::SESSION_TRACK).union(Facts::TORN);
 
 /// A statement that is part of its transaction and of nothing else, so that it can be said again with it.
 pub fn is_repeatable(analysis: &Analysis) -> bool {
