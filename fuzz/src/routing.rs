@@ -27,12 +27,7 @@ pub fn rules(data: &[u8]) {
         apply: rule_id == 2,
         ..QueryRule::default()
     };
-    let mut rules = vec![rule(
-        1,
-        on(3).then(|| digest.clone()),
-        on(4).then(|| pattern.clone()),
-        on(5).then_some(replacement),
-    )];
+    let mut rules = vec![rule(1, on(3).then(|| digest.clone()), on(4).then(|| pattern.clone()), on(5).then_some(replacement))];
     if on(6) {
         rules.push(rule(2, Some(pattern), Some(digest), None));
     }

@@ -133,10 +133,10 @@ fn component(facts: &Facts) -> Option<u32> {
 /// says may be what it saw before. It stays out; by its own words, it would do so.
 fn outdated(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView, max_timeouts: u32, may_write: bool) -> Option<Outage> {
     let size = component(facts).filter(|_| !scene.has_settled(&facts.galera))?;
-    let own = Support::of(scene, size);
     if outage(facts, facts.galera.missed, max_timeouts, may_write).is_none() {
-        return is_evicted(scene, addr, facts, own).then_some(Outage::Silent { may_write });
+        return is_evicted(scene, addr, facts, size).then_some(Outage::Silent { may_write });
     }
+    let own = Support::of(scene, size);
     let others = scene.known().filter_map(|(_, _, other)| component(other)).filter(|other| *other != view.cluster_size);
     others.map(|other| Support::of(scene, other)).any(|other| other > own).then_some(Outage::Silent { may_write })
 }
@@ -144,10 +144,11 @@ fn outdated(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraVie
 /// It did not answer for a while, not for so long that it was out, and was frozen long enough for its cluster: two that were
 /// there all along say so, and have since before it answered last. A writer is not taken out for so little; what it commits
 /// fails until it has noticed.
-fn is_evicted(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, own: Support) -> bool {
+fn is_evicted(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, size: u32) -> bool {
     let galera = &facts.galera;
+    let own = Support::of(scene, size);
     let denies = |other: &Facts| {
-        component(other).is_some_and(|size| component(facts).is_some_and(|own| size < own))
+        component(other).is_some_and(|smaller| smaller < size)
             && scene.has_settled(&other.galera)
             && other.galera.repeats >= EVICTED_AFTER
             && (other.galera.at_ms >= galera.since_ms && galera.at_ms >= other.galera.since_ms)

@@ -183,11 +183,8 @@ impl Topology {
     pub fn put_back_preferred(&mut self, now_ms: u64, writer: HostgroupId, server: Option<ServerAddr>) {
         self.advance(now_ms);
         let Ok(index) = self.cluster(writer) else { return };
-        let cluster = &mut self.clusters[index];
-        let before = std::mem::replace(&mut cluster.preferred, server.filter(|addr| cluster.members.contains_key(addr)));
-        let name = |addr: Option<&ServerAddr>| addr.map_or("none".to_owned(), ToString::to_string);
-        let (from, to) = (name(before.as_ref()), name(cluster.preferred.as_ref()));
-        self.tell_of_cluster(index, (from, to), "a switchover was undone: preferred as before");
+        let server = server.filter(|addr| self.clusters[index].members.contains_key(addr));
+        self.set_preferred(index, server, "a switchover was undone: preferred as before");
         self.decide(index, Cause::Operator, cluster::Order::Other);
     }
 
@@ -291,19 +288,23 @@ impl Topology {
 
     fn prefer(&mut self, writer: HostgroupId, server: Option<&ServerAddr>) -> Result<(), String> {
         let index = self.cluster(writer)?;
-        let cluster = &mut self.clusters[index];
         if let Some(addr) = server {
+            let cluster = &mut self.clusters[index];
             if !cluster.members.contains_key(addr) {
                 return Err(format!("{addr} is no server of the cluster with writer hostgroup {writer}"));
             }
             cluster.pardon(addr);
         }
-        let name = |addr: Option<&ServerAddr>| addr.map_or("none".to_owned(), ToString::to_string);
-        let (from, to) = (name(cluster.preferred.as_ref()), name(server));
-        cluster.preferred = server.cloned();
-        self.tell_of_cluster(index, (from, to), "an operator prefers this writer");
+        self.set_preferred(index, server.cloned(), "an operator prefers this writer");
         self.decide(index, Cause::Operator, cluster::Order::Prefer);
         Ok(())
+    }
+
+    fn set_preferred(&mut self, index: usize, server: Option<ServerAddr>, why: &'static str) {
+        let name = |addr: Option<&ServerAddr>| addr.map_or("none".to_owned(), ToString::to_string);
+        let to = name(server.as_ref());
+        let before = std::mem::replace(&mut self.clusters[index].preferred, server);
+        self.tell_of_cluster(index, (name(before.as_ref()), to), why);
     }
 
     fn failback(&mut self, writer: HostgroupId) -> Result<(), String> {
