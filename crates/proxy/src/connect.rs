@@ -9,7 +9,9 @@ use crate::shared::{ServerInfo, ServerShared, ServerTracking, Slot, TrackDefault
 use crate::state::Text;
 use crate::stream::{Socket, Stream};
 use crate::worker::Worker;
+use model::MysqlVariables;
 use model::snapshot::{Address, Password};
+use socket2::TcpKeepalive;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -257,14 +259,24 @@ pub fn tune(stream: &TcpStream, worker: &Worker) -> io::Result<()> {
     let vars = &snapshot.vars;
     stream.set_nodelay(true)?;
     if vars.use_tcp_keepalive {
-        let socket = socket2::SockRef::from(stream);
-        let mut keepalive = socket2::TcpKeepalive::new();
-        if vars.tcp_keepalive_time > 0 {
-            keepalive = keepalive.with_time(Duration::from_secs(vars.tcp_keepalive_time));
-        }
-        socket.set_tcp_keepalive(&keepalive)?;
+        socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive(vars))?;
     }
     Ok(())
+}
+
+/// Without them, a peer whose host has vanished is noticed by Linux after eleven minutes more; until then it holds its locks.
+fn keepalive(vars: &MysqlVariables) -> TcpKeepalive {
+    let mut keepalive = TcpKeepalive::new();
+    if vars.tcp_keepalive_time > 0 {
+        keepalive = keepalive.with_time(Duration::from_secs(vars.tcp_keepalive_time));
+    }
+    if vars.tcp_keepalive_interval > 0 {
+        keepalive = keepalive.with_interval(Duration::from_secs(vars.tcp_keepalive_interval));
+    }
+    match u32::try_from(vars.tcp_keepalive_probes) {
+        Ok(probes @ 1..) => keepalive.with_retries(probes),
+        _ => keepalive,
+    }
 }
 
 fn backend_capabilities(worker: &Worker, server: &ServerShared, class: Capabilities, offered: Capabilities, own: bool) -> Capabilities {
@@ -574,4 +586,26 @@ async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io:
         collations = last.filter(|_| !is_mysql).map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default();
     }
     Ok((defaults, collations.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+
+    #[test]
+    fn keepalives() {
+        let seconds = Duration::from_secs;
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let system = (socket.tcp_keepalive_interval().expect("it is told"), socket.tcp_keepalive_retries().expect("it is told"));
+        let set = |vars: &MysqlVariables| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            socket.set_tcp_keepalive(&keepalive(vars)).expect("it can be set");
+            let told = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval(), socket.tcp_keepalive_retries());
+            (told.0.expect("it is told"), (told.1.expect("it is told"), told.2.expect("it is told")))
+        };
+        assert_eq!(set(&MysqlVariables::default()), (seconds(120), (seconds(15), 4)));
+        let own = MysqlVariables { tcp_keepalive_time: 7, tcp_keepalive_interval: 0, tcp_keepalive_probes: 0, ..Default::default() };
+        assert_eq!(set(&own), (seconds(7), system));
+    }
 }
