@@ -8,6 +8,7 @@
 
 use crate::bytes::{Class, class, comment_end, is_name, is_variable, line_end, number, version_comment};
 use crate::keywords::{Kw, lookup};
+use crate::split::has_body;
 use crate::token::{LexMode, TokenKind};
 
 /// How many values and rows a list keeps before the rest becomes `...`.
@@ -148,6 +149,9 @@ struct Writer<'a> {
     joining_dot: Option<usize>,
     sign: Option<Sign>,
     version_depth: usize,
+    /// Where the statement begins, and whether it has a body, so that no `;` ends it.
+    statement: usize,
+    has_body: Option<bool>,
     /// Where the backtick stands that closes the name being read.
     name_close: Option<usize>,
     depth: usize,
@@ -177,6 +181,8 @@ impl<'a> Writer<'a> {
             joining_dot: None,
             sign: None,
             version_depth: 0,
+            statement: 0,
+            has_body: None,
             name_close: None,
             depth: 0,
             run: 0,
@@ -215,9 +221,23 @@ impl<'a> Writer<'a> {
             Class::Comment if self.comment(byte) => {}
             Class::Dot if self.starts_number() => self.number(),
             Class::At if self.sql.get(at + 1).is_some_and(|&next| is_variable(next)) => self.user_variable(at + 1),
-            _ => self.punct(byte),
+            _ => {
+                if byte == b';' {
+                    self.semicolon();
+                }
+                self.punct(byte);
+            }
         }
         self.out.len() - self.base <= self.opts.max_query_length
+    }
+
+    /// The end of a statement is that of a version comment that is open.
+    fn semicolon(&mut self) {
+        let text = self.sql.get(self.statement..).unwrap_or_default();
+        if !*self.has_body.get_or_insert_with(|| has_body(text, self.opts.lex)) {
+            (self.statement, self.has_body) = (self.pos + 1, None);
+            self.version_depth = 0;
+        }
     }
 
     fn starts_number(&self) -> bool {

@@ -3,7 +3,7 @@
 use crate::analyze::is_opening;
 use crate::keywords::{Kw, lookup};
 use crate::kind::classify;
-use crate::token::{LexMode, Lexer, TokenKind};
+use crate::token::{LexMode, Lexer, Token, TokenKind};
 
 /// The non-empty top-level statements of `sql`, each without its `;`.
 ///
@@ -45,11 +45,29 @@ impl<'a> Iterator for Split<'a> {
                 }
                 kind if !begun && !is_opening(kind) => {
                     begun = true;
-                    let kw = if kind == TokenKind::Word { lookup(token.text(sql)) } else { Kw::None };
-                    whole_text = classify(kw, &self.lexer).whole_text;
+                    whole_text = is_whole_text(&token, &self.lexer);
                 }
                 _ => {}
             }
+        }
+    }
+}
+
+/// Whether the statement that begins with this token reaches to the end of the text.
+fn is_whole_text(first: &Token, rest: &Lexer<'_>) -> bool {
+    let kw = if first.kind == TokenKind::Word { lookup(first.text(rest.sql())) } else { Kw::None };
+    classify(kw, rest).whole_text
+}
+
+/// Whether the text's first statement reaches to its end, whatever `;` is in it.
+pub(crate) fn has_body(sql: &[u8], mode: LexMode) -> bool {
+    let mut lexer = Lexer::new(sql, mode);
+    loop {
+        let token = lexer.token();
+        match token.kind {
+            TokenKind::End | TokenKind::Punct(b';') => return false,
+            kind if !is_opening(kind) => return is_whole_text(&token, &lexer),
+            _ => {}
         }
     }
 }

@@ -41,6 +41,11 @@ fn default_options() {
         ("SELECT @a, @@b", "SELECT @a,@@b"),
         ("SELECT @a.1, @a. 1, @.5, @1", "SELECT @a.1,@a. ?,@.5,@1"),
         ("INSERT INTO t VALUES (NULL,NULL)", "INSERT INTO t VALUES (NULL,NULL)"),
+        ("/*! a; */ /* b */ c */ d", "a; */ c */ d"),
+        (
+            "/*! CREATE TRIGGER t BEFORE INSERT ON u FOR EACH ROW BEGIN a; b; END */ /* c */",
+            "CREATE TRIGGER t BEFORE INSERT ON u FOR EACH ROW BEGIN a; b; END",
+        ),
         ("", ""),
     ];
     for (sql, want) in cases {
