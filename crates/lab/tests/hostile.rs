@@ -8,8 +8,9 @@ mod common;
 use std::io::ErrorKind;
 
 use common::{LIMIT, proxy_with, server};
-use lab::client::Param;
+use lab::client::{Encoding, Param};
 use lab::{Client, ConnectOptions, Flavor, LabError, Tidegate, wait};
+use wire::Capabilities;
 use wire::command::Command;
 
 fn app(proxy: &Tidegate) -> ConnectOptions {
@@ -42,6 +43,42 @@ fn long_data_for_no_parameter_mariadb() {
 #[test]
 fn long_data_for_no_parameter_mysql() {
     long_data_for_no_parameter(Flavor::Mysql);
+}
+
+/// MySQL answers long data without the number of its parameter, though that command has no answer: who shares the server's
+/// connection is not to read it.
+#[test]
+fn long_data_without_a_parameter() {
+    let proxy = proxy_with(server(Flavor::Mysql), 1, |builder| builder);
+    let (mut a, mut b) = (connect(&proxy), connect(&proxy));
+    let statement = a.prepare("SELECT ?").unwrap();
+    for round in 0..20 {
+        a.send_long_data(&statement, 0, b"x").unwrap();
+        a.send_payload(&[&[Command::StmtSendLongData as u8][..], &statement.id.to_le_bytes()].concat(), false).unwrap();
+        a.command(Command::StmtReset, &statement.id.to_le_bytes()).unwrap().ok().unwrap();
+        assert_eq!(b.scalar(format!("SELECT {round}")).unwrap().unwrap(), round.to_string());
+        assert_eq!(a.scalar(format!("SELECT {round}")).unwrap().unwrap(), round.to_string());
+    }
+}
+
+/// Query attributes that the proxy reads in another way than the server would show it another text.
+#[test]
+fn attributes_that_cannot_be_read() {
+    let proxy = proxy_with(server(Flavor::Mysql), 1, |builder| builder);
+    let mut client = Client::connect(&app(&proxy).with(Capabilities::QUERY_ATTRIBUTES)).unwrap();
+    let lock = b"SELECT GET_LOCK('attributes', 0)";
+    // One attribute of this type, which is not NULL, with a value of five bytes, or of none.
+    for (types, kind) in [(1, 6), (1, 9), (1, 13), (1, 99), (1, 241), (1, 244), (2, 253)] {
+        for value in [&b"\x05 -- x"[..], b""] {
+            let attribute = [3, 1, 1, 0, types, kind, 0, 2, b'/', b'*'];
+            client.send_payload(&[&attribute, value, lock].concat(), true).unwrap();
+            let reply = client.recv_reply(Encoding::Text).unwrap();
+            assert_eq!(reply.err().map(|e| e.code), Some(1835), "type {kind}");
+        }
+    }
+    let mut other = connect(&proxy);
+    assert_eq!(other.scalar("SELECT IS_FREE_LOCK('attributes')").unwrap().as_deref(), Some("1"));
+    assert_eq!(client.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
 }
 
 /// A session is counted with the user that it has, whatever becomes of a COM_CHANGE_USER.

@@ -267,7 +267,15 @@ fn next_transaction_only(world: &World) {
     b.exec("INSERT INTO t VALUES(2)");
     a.exec("INSERT INTO t VALUES(3)");
     if world.encoding == Encoding::Text {
-        holds_until(world, &["SET TRANSACTION READ ONLY"], "SET @x = 1", &["BEGIN", "COMMIT"]);
+        let read_only = if world.is_mysql() { "transaction_read_only" } else { "tx_read_only" };
+        let without_scope = format!("SET @@{read_only} = 1");
+        for set in ["SET TRANSACTION READ ONLY", &without_scope] {
+            holds_until(world, &[set], "SET @x = 1", &["BEGIN", "COMMIT"]);
+        }
+        a.exec(&without_scope);
+        assert_eq!(a.fails("INSERT INTO t VALUES(1)"), 1792, "it is the session's");
+        a.exec_all(&["BEGIN", "COMMIT"]);
+        b.exec("INSERT INTO t VALUES(2)");
     }
 }
 
@@ -279,6 +287,12 @@ fn user_variables(world: &World) {
     each_keeps(&mut a, &mut b, "SELECT @v", "mine", "2.50");
     a.exec("SET @V = NULL");
     each_keeps(&mut a, &mut b, "SELECT @v", "NULL", "2.50");
+    // No server has such a version.
+    a.exec("SET @n = 1");
+    a.exec("/*!999999 SET @n = 2 */");
+    each_keeps(&mut a, &mut b, "SELECT @n", "1", "NULL");
+    a.exec("/*!50003 SET @n = 3 */");
+    each_keeps(&mut a, &mut b, "SELECT @n", "3", "NULL");
     a.exec("SET @`odd name` = x'4142'");
     each_keeps(&mut a, &mut b, "SELECT @`odd name`", "AB", "NULL");
 }

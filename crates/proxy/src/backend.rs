@@ -62,6 +62,8 @@ pub struct Core {
     pub tells_gtids: bool,
     /// Its `gtid_next` is, or may be, a GTID that the proxy chose (MySQL): it serves nobody else before that is AUTOMATIC again.
     pub is_labelled: bool,
+    /// An answer to a command of the proxy's own is outstanding: who would read it took it for another one's.
+    is_owed: bool,
     /// A statement that failed may have left what nobody knows of: it is reset before another session gets it.
     pub must_reset: bool,
     /// `@@server_uuid` of its server, when it was asked for: which member of a group that is.
@@ -163,6 +165,9 @@ pub struct ServerError {
     pub message: Vec<u8>,
 }
 
+/// What is said of a connection that is not [even](Backend::is_even).
+pub const OUTSTANDING: &str = "the answer to another command is outstanding";
+
 /// Largest reply to a statement of our own, bytes.
 const MAX_COLLECTED: usize = 4 << 20;
 
@@ -194,6 +199,7 @@ impl Backend {
             tracking: Tracking::None,
             tells_gtids: false,
             is_labelled: false,
+            is_owed: false,
             must_reset: false,
             member: None,
             last_insert_id: Some(0),
@@ -214,11 +220,34 @@ impl Backend {
         Ok(DetachedBackend { link: self.link.detach()?, core: self.core })
     }
 
+    /// Whether every answer was read: what comes next answers what is sent next.
+    pub fn is_even(&self) -> bool {
+        !self.core.is_owed && self.input.is_empty()
+    }
+
+    /// A command of our own begins, which has an answer: it is owed until [`Backend::collect`] or [`Backend::settled`].
+    ///
+    /// # Errors
+    /// Another answer is outstanding: the connection is of no use any more.
+    pub fn start_exchange(&mut self) -> io::Result<()> {
+        if !self.is_even() {
+            return Err(io::Error::other(OUTSTANDING));
+        }
+        self.core.is_owed = true;
+        self.link.start_command();
+        Ok(())
+    }
+
+    /// All of an answer was read by other means than [`Backend::collect`].
+    pub fn settled(&mut self) {
+        self.core.is_owed = false;
+    }
+
     /// Sends a command of our own.
     pub async fn send(&mut self, command: Command, body: &[u8]) -> io::Result<()> {
         let mut out = Vec::with_capacity(body.len() + 8);
         put_command(&mut out, command, body);
-        self.link.start_command();
+        self.start_exchange()?;
         self.link.write_all(&out).await
     }
 
@@ -226,7 +255,7 @@ impl Backend {
     pub async fn send_query(&mut self, sql: &str) -> io::Result<()> {
         let mut out = Vec::with_capacity(sql.len() + 8);
         put_query(&mut out, sql.as_bytes(), self.core.caps);
-        self.link.start_command();
+        self.start_exchange()?;
         self.link.write_all(&out).await
     }
 
@@ -242,7 +271,7 @@ impl Backend {
         for sql in statements {
             put_query(&mut out, sql.as_ref().as_bytes(), self.core.caps);
         }
-        self.link.start_command();
+        self.start_exchange()?;
         self.link.write_all(&out).await?;
         let mut replies = Vec::with_capacity(statements.len());
         for _ in statements {
@@ -266,6 +295,7 @@ impl Backend {
         let mut tracker = Tracker::new(kind, self.core.caps);
         let mut reply = Collected::default();
         let mut size = 0;
+        self.core.is_owed = true;
         while !tracker.is_done() {
             let (len, frame) = self.next_frame(&mut tracker, pool).await?;
             let bytes = self.input.filled();
@@ -288,6 +318,7 @@ impl Backend {
             }
             self.input.consume(packet::HEADER + len);
         }
+        self.core.is_owed = false;
         self.core.status = tracker.status();
         self.input.release(pool);
         Ok(reply)

@@ -95,6 +95,15 @@ impl Login {
     fn exchange(&mut self) -> Exchange<'_> {
         Exchange { link: &mut self.link, input: &mut self.input, seq: &mut self.seq }
     }
+
+    /// Nothing is there that was not read. What is there before TLS was not said under it, and what is there after the login
+    /// answers nothing: it would be taken for the answer to the first statement, and so on.
+    fn heard_all(&self) -> Result<(), ConnectError> {
+        match self.input.is_empty() {
+            true => Ok(()),
+            false => Err(ConnectError::Server("the server spoke out of turn in the login".into())),
+        }
+    }
 }
 
 /// The packets of a login.
@@ -308,6 +317,7 @@ async fn log_in(
     slot: Slot,
 ) -> Result<Backend, ConnectError> {
     let Greeted { mut login, greeting } = greeted;
+    login.heard_all()?;
     let info = info_of(&greeting);
     let collation = known_collation(&info, collation);
     let schema = schema.filter(|s| !s.is_empty());
@@ -347,6 +357,7 @@ async fn log_in(
     }
     let info = Arc::new(info);
     server.info.store(Some(Arc::clone(&info)));
+    login.heard_all()?;
     let Login { link, input, .. } = login;
     let mut backend =
         Backend::new(link, lane.clone(), Arc::clone(server), info, caps, greeting.connection_id, slot, worker.shared.clock.now_ms());

@@ -6,7 +6,7 @@
 //! there, a backticked name with other than name characters and blanks is copied as it
 //! is, so a quote inside it cannot shift what counts as a literal after it.
 
-use crate::bytes::{Class, class, comment_end, is_name, is_variable, line_end, number, version_comment};
+use crate::bytes::{Class, class, comment_end, is_dash_comment, is_name, is_variable, line_end, number, version_comment};
 use crate::keywords::{Kw, lookup};
 use crate::split::has_body;
 use crate::token::{LexMode, TokenKind};
@@ -93,10 +93,6 @@ fn comment_content(sql: &[u8], open: usize) -> Option<&[u8]> {
     let text = sql.get(open + 2..comment_end(sql, open))?;
     let content = text.strip_suffix(b"*/")?;
     Some(content.get(..LONGEST).unwrap_or(content).trim_ascii())
-}
-
-fn is_dash_comment(sql: &[u8], at: usize) -> bool {
-    sql.get(at + 1) == Some(&b'-') && sql.get(at + 2).is_none_or(|&third| third <= b' ')
 }
 
 /// What was written last.

@@ -61,6 +61,8 @@ impl Facts {
     /// A version comment that one server runs ends elsewhere for one that skips it (`/*!99999 ' */ f() /* ' */`): what that
     /// one runs was not read.
     pub const TORN: Facts = Facts(1 << 22);
+    /// A version comment that not every server runs: what the text says may not have happened.
+    pub const VERSIONED: Facts = Facts(1 << 23);
     /// Code may run that the text does not show.
     pub const UNKNOWN_CODE: Facts = Facts::UNKNOWN_FUNCTION.union(Facts::TORN);
 
@@ -125,6 +127,7 @@ const NAMES: &[(Facts, &str)] = &[
     (Facts::PLACEHOLDER, "placeholder"),
     (Facts::RETURNING, "INSERT ... RETURNING or ANALYZE"),
     (Facts::TORN, "version comment with two ends"),
+    (Facts::VERSIONED, "version comment"),
 ];
 
 impl BitOr for Facts {

@@ -21,6 +21,8 @@ pub struct Assignment {
 pub enum Target {
     /// A session variable: `x`, `SESSION x`, `LOCAL x`, `@@x`, `@@session.x`, `@@local.x`.
     Session(String),
+    /// `@@transaction_read_only`, `@@transaction_isolation` and their older names without a scope: of the next transaction only.
+    NextTransaction(String),
     /// A global variable: `GLOBAL x`, `@@global.x`; also what `SET GLOBAL TRANSACTION` stands for.
     Global(String),
     /// `PERSIST x`, `PERSIST_ONLY x` and their `@@` forms.
@@ -44,6 +46,9 @@ pub enum Target {
         read_only: Option<bool>,
     },
 }
+
+/// Variables that are the next transaction's when `@@` is all that stands before them (MySQL manual 15.3.7).
+const TRANSACTION: [&str; 4] = ["transaction_isolation", "transaction_read_only", "tx_isolation", "tx_read_only"];
 
 /// What a `SET` assigns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,6 +212,7 @@ impl Parser<'_> {
         let parts: Vec<&str> = text.split('.').map(|part| part.trim().trim_matches('`')).collect();
         let target = match parts.as_slice() {
             [name] if self.sticky_global || name.is_empty() => return None,
+            [name] if TRANSACTION.contains(name) => Target::NextTransaction((*name).to_owned()),
             [name] => Scope::Unsaid.target((*name).to_owned()),
             [scope, name] => Scope::of(crate::keywords::lookup(scope.as_bytes()))?.target((*name).to_owned()),
             _ => return None,

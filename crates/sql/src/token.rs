@@ -8,7 +8,7 @@
 //!
 //! INVARIANT: `Token::end > Token::start` except for [`TokenKind::End`], so a scan ends.
 
-use crate::bytes::{Class, class, comment_end, is_variable, line_end, name_end, number, skipped_to, version_comment};
+use crate::bytes::{Class, class, comment_end, is_dash_comment, is_variable, line_end, name_end, number, skipped_to, version_comment};
 use crate::facts::Facts;
 use crate::multibyte::MultiByte;
 
@@ -99,7 +99,7 @@ pub struct Lexer<'a> {
     after_dot: bool,
     /// The last token was a name: a `.` that touches it joins names.
     after_name: bool,
-    /// [`Facts::COMMENT`] and [`Facts::TORN`].
+    /// [`Facts::COMMENT`], [`Facts::TORN`] and [`Facts::VERSIONED`].
     comments_met: Facts,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Lexer<'a> {
         self.mode
     }
 
-    /// Of the comments so far: [`Facts::COMMENT`], [`Facts::TORN`].
+    /// Of the comments so far: [`Facts::COMMENT`], [`Facts::TORN`], [`Facts::VERSIONED`].
     #[inline]
     pub(crate) fn comments_met(&self) -> Facts {
         if self.version_depth == 0 { self.comments_met } else { self.comments_met | self.left_open() }
@@ -295,7 +295,7 @@ impl<'a> Lexer<'a> {
         let next = self.byte(self.pos + 1);
         match (byte, next) {
             (b'#', _) => self.skip_line(),
-            (b'-', Some(b'-')) if self.byte(self.pos + 2).is_none_or(|third| third <= b' ') => self.skip_line(),
+            (b'-', _) if is_dash_comment(self.sql, self.pos) => self.skip_line(),
             (b'/', Some(b'*')) => self.open_comment(),
             (b'*', Some(b'/')) if self.version_depth > 0 => {
                 self.version_depth -= 1;
@@ -326,6 +326,9 @@ impl<'a> Lexer<'a> {
     fn enter_version_comment(&mut self) {
         let ends = skipped_to(self.sql, self.pos);
         self.skipped_to = ends.map_or(0, |(end, _)| end);
+        if ends.is_some() {
+            self.comments_met |= Facts::VERSIONED;
+        }
         // Servers do not count how deep they are.
         let is_nested = self.version_depth > 0;
         if is_nested || ends.is_some_and(|(end, other)| end != other) {

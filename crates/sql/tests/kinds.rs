@@ -235,6 +235,7 @@ fn splits() {
         ("create procedure p() begin select 1; end; select 2", &["create procedure p() begin select 1; end; select 2"]),
         ("use a; begin not atomic select 1; end", &["use a", " begin not atomic select 1; end"]),
         ("a; -- ;\nb", &["a", " -- ;\nb"]),
+        ("a; --\x7f;\nb", &["a", " --\x7f;\nb"]),
         ("/*! ; */ a", &[" */ a"]),
     ];
     for (sql, want) in cases {

@@ -46,6 +46,13 @@ fn set_understood() {
             vec![session("x", Value::Expression), session("y", Value::Expression), session("z", Value::Expression)],
         ),
         ("SET `x` = `abc`", vec![session("x", word("abc"))]),
+        (
+            "SET @@tx_read_only=1, tx_read_only=1",
+            vec![
+                Assignment { target: Target::NextTransaction("tx_read_only".into()), value: literal("1") },
+                session("tx_read_only", literal("1")),
+            ],
+        ),
         ("SET GLOBAL x=1", vec![Assignment { target: Target::Global("x".into()), value: literal("1") }]),
         ("SET @@global.x=1", vec![Assignment { target: Target::Global("x".into()), value: literal("1") }]),
         ("SET PERSIST x=1", vec![Assignment { target: Target::Persist("x".into()), value: literal("1") }]),

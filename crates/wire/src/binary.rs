@@ -8,15 +8,13 @@ use crate::error::{Result, WireError};
 /// How a type's values are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// No bytes: NULL.
-    Nothing,
     /// An integer of so many bytes.
     Integer(usize),
     /// A float of 4 bytes.
     Float,
     /// A double of 8 bytes.
     Double,
-    /// A date or time: one byte of length, then the fields.
+    /// A date or time: a length, then the fields.
     Temporal,
     /// Text: a number as text, or a string.
     Text,
@@ -25,13 +23,14 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    /// The layout of a MYSQL_TYPE_* code; an unknown code is malformed, for nothing after it can be found.
+    /// The layout of a MYSQL_TYPE_* code; any other code is malformed, for nothing after it can be found. Those are left out that
+    /// clients do not send, and that servers do not read as they are written: INT24 and YEAR, and a NULL that is not marked as one
+    /// (to MySQL 9.7 all three are strings).
     pub(crate) fn of(type_code: u8) -> Result<Self> {
         Ok(match type_code {
-            6 => Self::Nothing,
-            1 | 244 => Self::Integer(1),
-            2 | 13 => Self::Integer(2),
-            3 | 9 => Self::Integer(4),
+            1 => Self::Integer(1),
+            2 => Self::Integer(2),
+            3 => Self::Integer(4),
             8 => Self::Integer(8),
             4 => Self::Float,
             5 => Self::Double,
@@ -45,15 +44,10 @@ impl Layout {
     /// The next value of this layout, less its length.
     pub(crate) fn read<'a>(self, reader: &mut Reader<'a>) -> Result<&'a [u8]> {
         match self {
-            Self::Nothing => Ok(&[]),
             Self::Integer(len) => reader.bytes(len),
             Self::Float => reader.bytes(4),
             Self::Double => reader.bytes(8),
-            Self::Temporal => {
-                let len = reader.u8()?;
-                reader.bytes(usize::from(len))
-            }
-            Self::Text | Self::Bytes => reader.lenenc_bytes(),
+            Self::Temporal | Self::Text | Self::Bytes => reader.lenenc_bytes(),
         }
     }
 }

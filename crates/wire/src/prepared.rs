@@ -236,7 +236,6 @@ pub fn binary_values_may_equal(types: &[u8], named: bool, values: &[u8], null_bi
 /// True unless the value is surely another than `id`.
 fn may_equal(layout: Layout, value: &[u8], id: u64) -> bool {
     match layout {
-        Layout::Nothing => false,
         Layout::Integer(len) => value == &id.to_le_bytes()[..len] && id.to_le_bytes()[len..].iter().all(|byte| *byte == 0),
         Layout::Float => value.first_chunk().is_none_or(|bytes| f32::from_le_bytes(*bytes) == id as f32),
         Layout::Double => value.first_chunk().is_none_or(|bytes| f64::from_le_bytes(*bytes) == id as f64),

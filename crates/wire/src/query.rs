@@ -106,6 +106,10 @@ mod tests {
             b"\x03",
             b"\x03\x01\x01\0\x01\xfe\0\x01a\x09hi",
             b"\x03\0\x02SELECT 1",
+            // Types that servers read in another way, or that no client sends.
+            b"\x03\x01\x01\0\x01\x06\0\x01aSELECT 1",
+            b"\x03\x01\x01\0\x01\x0d\0\x01a\x01\0SELECT 1",
+            b"\x03\x01\x01\0\x01\x63\0\x01a\x01xSELECT 1",
             b"\x03\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01",
         ] {
             assert!(split_query(payload, ATTRIBUTES).is_err(), "{payload:?}");

@@ -69,7 +69,7 @@ async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<
     let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
     let limit_ms = run_limit_ms(copy.timeout_ms, lane.settings().default_query_timeout);
     let exchange = async {
-        backend.link.start_command();
+        backend.start_exchange()?;
         backend.link.write_all(&packet(copy, backend.core.caps)).await?;
         discard(&mut backend, &worker.buffers).await
     };
@@ -78,6 +78,7 @@ async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<
     worker.meter.count_traffic((backend.core.server.key.hostgroup, backend.core.server.index), traffic);
     match outcome {
         Ok(Ok(reply)) => {
+            backend.settled();
             measure(worker, copy, &backend, &reply, began_us);
             clean(worker, pool, backend, copy, &reply).await;
             Ok(reply)

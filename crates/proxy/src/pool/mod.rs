@@ -517,7 +517,7 @@ impl HostgroupPool {
         let server = &backend.core.server;
         // After a LOAD there may be more than are allowed.
         let fits = server.connections() <= server.max_connections() && self.fits_its_user(backend);
-        server.is_online() && fits && !backend.core.killed && !too_old && !backend.core.is_astray() && backend.input.is_empty()
+        server.is_online() && fits && !backend.core.killed && !too_old && !backend.core.is_astray() && backend.is_even()
     }
 
     /// After a LOAD a user may have more than it is allowed.

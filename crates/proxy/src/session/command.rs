@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::end::End;
+use super::execute::MIN_LONG_DATA;
 use crate::buffer::{CHUNK, WINDOW};
 use crate::entry::{Activity, Entry, Signal};
 use sql::{Analysis, Facts, Kind};
@@ -167,7 +168,7 @@ impl Session {
         let Some(&byte) = bytes.get(HEADER) else { return Ok(None) };
         // Long data is passed on as it arrives, whatever its length.
         self.command_seq = 1;
-        if byte == Command::StmtSendLongData as u8 && len > WINDOW && bytes.len() >= HEADER + 7 {
+        if byte == Command::StmtSendLongData as u8 && len > WINDOW && bytes.len() >= HEADER + MIN_LONG_DATA {
             return Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false, rewritten: false }));
         }
         if len == MAX_PAYLOAD {

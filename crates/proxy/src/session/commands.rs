@@ -199,10 +199,15 @@ impl Session {
         self.entry.set_transaction(false, 0);
     }
 
+    /// ER_MALFORMED_PACKET.
+    pub(super) async fn malformed(&mut self) -> Result<(), End> {
+        self.send_error(1835, "HY000", "Malformed communication packet.").await
+    }
+
     /// COM_PROCESS_KILL, the binary form of KILL CONNECTION.
     async fn process_kill(&mut self, command: Incoming) -> Result<(), End> {
         let Some(id) = self.body(command).first_chunk::<4>().map(|b| u32::from_le_bytes(*b)) else {
-            return self.send_error(1835, "HY000", "Malformed communication packet.").await;
+            return self.malformed().await;
         };
         let id = u64::from(id);
         if self.worker.shared.user_of(id).is_some() {

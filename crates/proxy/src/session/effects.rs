@@ -310,6 +310,10 @@ impl Session {
 
     /// What the text of one statement means for the session.
     fn note_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if analysis.facts.contains(Facts::VERSIONED) && may_end_pins(analysis) {
+            // It may not have run.
+            return self.pin(PinReason::SessionState, analysis);
+        }
         self.note_locks(sql, analysis, reply.error.is_some());
         self.note_kind(sql, analysis, reply);
         let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
@@ -388,6 +392,7 @@ impl Session {
     /// DROP TABLE, alone: a warning may say that there was no such table, and of several statements only the last one's are told.
     fn note_dropped(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if analysis.kind == Kind::DropTable
+            && !analysis.facts.contains(Facts::VERSIONED)
             && reply.error.is_none()
             && reply.warnings == 0
             && self.pins.set().contains(PinReason::TemporaryTable)
@@ -588,6 +593,11 @@ fn is_plain(analysis: &Analysis, reply: &ReplyFacts) -> bool {
         Facts::GET_LOCK | Facts::RELEASE_LOCK | Facts::USER_VARIABLE_ASSIGN | Facts::CALC_FOUND_ROWS | Facts::MULTI | Facts::UNKNOWN_CODE;
     let quiet_kind = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Commit | Kind::Begin | Kind::Rollback);
     quiet_kind && !analysis.facts.intersects(loud) && reply.variables.is_empty() && reply.schema.is_none() && !reply.state_change
+}
+
+/// Statements that end pins by their text alone.
+fn may_end_pins(analysis: &Analysis) -> bool {
+    matches!(analysis.kind, Kind::UnlockTables | Kind::Deallocate | Kind::Handler) || analysis.facts.contains(Facts::RELEASE_LOCK)
 }
 
 enum HandlerVerb {

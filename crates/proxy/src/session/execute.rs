@@ -18,6 +18,9 @@ use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::prepared::{BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_stmt_id, rewrite_execute, stmt_id};
 use wire::reply::ReplyKind;
 
+/// The shortest COM_STMT_SEND_LONG_DATA: command, statement, parameter.
+pub(super) const MIN_LONG_DATA: usize = 7;
+
 impl Session {
     /// The statement a COM_STMT_ command names.
     fn named_statement(&self, command: Incoming) -> Option<u32> {
@@ -42,7 +45,7 @@ impl Session {
             return Ok(());
         }
         let Some(plan) = self.plan_execution(command, id) else {
-            return self.send_error(1835, "HY000", "Malformed communication packet.").await;
+            return self.malformed().await;
         };
         if let Some(why) = self.statements.get_mut(id).and_then(|s| s.failed.take()) {
             return self.send_error(2013, "HY000", &why).await;
@@ -357,10 +360,12 @@ impl Session {
     /// COM_STMT_SEND_LONG_DATA: passed on as it arrives, no answer; what goes wrong is said at the execution.
     pub(super) async fn long_data(&mut self, command: Incoming) -> Result<(), End> {
         let (len, _) = packet::header(self.input.filled()).unwrap_or_default();
+        // MySQL answers one without its parameter's number, though this command has no answer.
+        let is_whole = len >= MIN_LONG_DATA;
         self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
         self.streamed_input = true;
         let id = self.named_statement_streamed();
-        let result = match id {
+        let result = match id.filter(|_| is_whole) {
             Some(id) => self.pass_long_data(command, id).await,
             None => Ok(()),
         };

@@ -274,7 +274,7 @@ impl Session {
             if out.is_empty() {
                 put_query(&mut out, b"BEGIN", backend.core.caps);
             }
-            backend.link.start_command();
+            backend.start_exchange()?;
             backend.link.write_all(&out).await?;
             backend.collect(ReplyKind::Results, false, &self.worker.buffers).await
         };

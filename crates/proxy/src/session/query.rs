@@ -52,7 +52,11 @@ impl Session {
         let (start, analysis) = {
             let body = self.body(command);
             let start = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-                true => split_query(self.payload(command), self.caps).map_or(0, |parts| parts.sql.start - 1),
+                // What is no text to us may be one to the server.
+                true => match split_query(self.payload(command), self.caps) {
+                    Ok(parts) => parts.sql.start - 1,
+                    Err(_) => return self.malformed().await,
+                },
                 false => 0,
             };
             (start, sql::analyze_with(body.get(start..).unwrap_or_default(), self.lex, self.worker.meter.grouping()))

@@ -10,6 +10,7 @@ use super::guard::{guarded, unless_killed};
 use super::leave::Overdue;
 use super::query::Plan;
 use super::sync::Ahead;
+use crate::backend::OUTSTANDING;
 use crate::buffer::WINDOW;
 use crate::counters::add;
 use crate::entry::Signal;
@@ -34,6 +35,9 @@ impl Session {
         let Some(backend) = self.backend.as_mut() else {
             return Err(self.pinned_backend_lost("no backend"));
         };
+        if !backend.is_even() {
+            return Err(self.lost(&io::Error::other(OUTSTANDING), Certainty::NeverSent));
+        }
         backend.link.start_command();
         let statement = match what {
             Outgoing::AsItCame(len) => self.input.filled().get(..len).unwrap_or_default(),

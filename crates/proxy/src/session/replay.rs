@@ -526,7 +526,7 @@ async fn exchange(
     pool: &crate::buffer::BufferPool,
 ) -> io::Result<(Option<Testimony>, Option<ServerError>)> {
     let backend = backend.ok_or(io::ErrorKind::NotConnected)?;
-    backend.link.start_command();
+    backend.start_exchange()?;
     backend.link.write_all(command).await?;
     let mut witness = Witness::new(ReplyKind::Results, backend.core.caps, rows);
     let mut error = None;
@@ -546,6 +546,9 @@ async fn exchange(
         }
     }
     backend.input.release(pool);
+    if witness.is_done() {
+        backend.settled();
+    }
     Ok((witness.testimony(), error))
 }
 

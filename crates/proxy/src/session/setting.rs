@@ -31,9 +31,14 @@ impl Session {
         }
         for a in assignments {
             match (a.target, a.value) {
+                // It may not have run.
+                (Target::User(name), Value::Literal(_)) if analysis.facts.contains(Facts::VERSIONED) => {
+                    self.pin_variables(Some(vec![name]), analysis);
+                }
                 (Target::User(name), Value::Literal(literal)) => self.set_user_variable(name, &literal, analysis),
                 (Target::User(name), _) => self.pin_variables(Some(vec![name]), analysis),
                 (Target::Global(_) | Target::Persist(_), _) => {}
+                (Target::NextTransaction(_), _) => self.pin(PinReason::NextTransaction, analysis),
                 _ if tracked => {}
                 (Target::Session(name), Value::Literal(v) | Value::Word(v)) => {
                     let value = v.trim_matches(|c| c == '\'' || c == '"').to_owned();
@@ -116,6 +121,7 @@ impl Session {
         }
         let charsets_changed = charsets::changed_by(reply) || untold.iter().any(|(name, _)| charsets::is_one(name));
         if charsets_changed && !self.learn_charsets(reply).await {
+            self.pin(PinReason::SessionState, analysis);
             return None;
         }
         Some(untold)
@@ -198,7 +204,7 @@ impl Session {
                 !UNCARRIED.contains(&name.as_str()) && !matches!(name.as_str(), "timestamp" | "last_insert_id" | "identity")
             }
             Target::Names { .. } | Target::TransactionSession { .. } => true,
-            Target::CharacterSet(_) | Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
+            Target::NextTransaction(_) | Target::CharacterSet(_) | Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
         };
         if !all.iter().all(|a| known(&a.target) && constant(&a.value)) {
             return None;

@@ -308,7 +308,7 @@ impl Session {
         if asks {
             put_query(&mut out, b"SELECT LAST_INSERT_ID(),FOUND_ROWS()", backend.core.caps);
         }
-        backend.link.start_command();
+        backend.start_exchange()?;
         guarded(&self.worker, &self.entry, backend.link.write_all(&out)).await?;
         let mut status = backend.core.status;
         if unread.warnings {
