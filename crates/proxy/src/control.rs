@@ -134,8 +134,8 @@ impl DataPlane for Control {
         let old = &before.snapshot;
         self.configure_tls(&snapshot);
         self.shared.configure_hostgroups(&snapshot);
-        self.shared.configure_users(old, &snapshot);
         self.shared.in_force.store(in_force);
+        self.shared.configure_users(old, &snapshot);
         self.shared.logs.configure(&snapshot.vars);
         self.shared.cache.configure(CacheSettings::of(&snapshot.vars), self.shared.clock.now_ms());
         let taken = ask::ask_all(&self.shared, Worker::configure).len();

@@ -125,8 +125,8 @@ impl UserShared {
     }
 
     /// Keeps what a login proved.
-    pub fn learn(&self, update: impl FnOnce(&mut LearntSecrets)) {
-        update(&mut self.secrets.lock().unwrap_or_else(PoisonError::into_inner));
+    pub fn learn<T>(&self, update: impl FnOnce(&mut LearntSecrets) -> T) -> T {
+        update(&mut self.secrets.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -301,7 +301,8 @@ impl Shared {
         Arc::clone(users.entry(name.into()).or_default())
     }
 
-    /// Forgets users that are neither configured nor connected, and what was learnt of passwords that have changed.
+    /// Forgets users that are neither configured nor connected, and what was learnt of passwords that have changed. The new
+    /// configuration is in force by now: what is learnt from here on is of its passwords.
     pub(crate) fn configure_users(&self, old: &Snapshot, new: &Snapshot) {
         let password = |snapshot: &Snapshot, name: &str| snapshot.users.get(name).map(|u| u.password.clone());
         let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);

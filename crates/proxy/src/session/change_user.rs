@@ -2,8 +2,9 @@
 
 use super::Session;
 use super::end::End;
-use super::login::{MAX_LOGIN_PACKET, count_session, learn, malformed, scramble, stored, tls_is_required};
+use super::login::{MAX_LOGIN_PACKET, count_session, denied, learn, malformed, scramble, stored, tls_is_required};
 use crate::counters::count;
+use crate::shared::HostLogin;
 use model::snapshot::User;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     let mut auth = ServerAuth::new(session.scramble, default, channel);
     let seq = session.prove_again(&mut auth, user.as_deref(), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
-        let text = format!("Access denied for user '{}'@'{}'", String::from_utf8_lossy(change.user), session.host());
+        let text = denied(change.user, &session.host(), !change.auth_response.is_empty());
+        worker.shared.note_host(session.peer, HostLogin::Failed);
         return Err(session.refuse_change(1045, "28000", text).await);
     };
     session.login_seq = seq;
@@ -85,8 +87,8 @@ impl Session {
                     continue;
                 }
                 Step::Done(verified) => {
-                    if let Some(user) = user {
-                        learn(&worker.shared.user(&user.name), &verified);
+                    if !user.is_some_and(|user| learn(&worker.shared, user, &verified)) {
+                        return Ok(None);
                     }
                     if let Some(packet) = verified.before_ok {
                         self.send_login_packet(&packet, &mut seq).await?;

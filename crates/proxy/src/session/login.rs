@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::lane::LaneKey;
 use crate::link::Link;
 use crate::pins::Pins;
-use crate::shared::{HostLogin, UserShared};
+use crate::shared::{HostLogin, Shared};
 use crate::state::State;
 use crate::worker::Worker;
 use model::snapshot::{Password, User};
@@ -264,15 +264,18 @@ impl Login {
             let text = tls_is_required(&user, &self.host());
             return Err(self.refuse(1045, "28000", &text).await);
         }
+        if !learn(&worker.shared, &user, &verified) {
+            return Err(self.deny(&request.user, !request.response.is_empty()).await);
+        }
         worker.shared.note_host(self.peer, HostLogin::Succeeded);
-        learn(&worker.shared.user(&user.name), &verified);
         if let Some(packet) = verified.before_ok {
             self.send(&packet).await?;
         }
         Ok(user)
     }
 
-    /// Runs the exchange; None when the password is wrong. Unknown users go through the same motions.
+    /// Runs the exchange; None when the password is wrong. Unknown users go through the same motions as those whose password is
+    /// stored in clear.
     async fn prove(
         &mut self,
         auth: &mut ServerAuth,
@@ -323,8 +326,7 @@ impl Login {
     }
 
     async fn deny(&mut self, user: &[u8], with_password: bool) -> End {
-        let using = if with_password { "YES" } else { "NO" };
-        let text = format!("Access denied for user '{}'@'{}' (using password: {using})", String::from_utf8_lossy(user), self.host());
+        let text = denied(user, &self.host(), with_password);
         self.refuse(1045, "28000", &text).await
     }
 
@@ -473,13 +475,26 @@ pub(super) fn tls_is_required(user: &User, host: &str) -> String {
     format!("Access denied for user '{}'@'{host}' (SSL is required)", user.name)
 }
 
-/// Keeps what the login proved: later logins are faster, and backends can be logged in to.
-pub(super) fn learn(shared: &UserShared, verified: &Verified) {
-    shared.learn(|secrets| {
+/// What a client is told who has the wrong name or password.
+pub(super) fn denied(user: &[u8], host: &str, with_password: bool) -> String {
+    let using = if with_password { "YES" } else { "NO" };
+    format!("Access denied for user '{}'@'{host}' (using password: {using})", String::from_utf8_lossy(user))
+}
+
+/// Keeps what the login proved: later logins are faster, and backends can be logged in to. False when the user has another
+/// password by now, or is none any more: what was proved is worth nothing.
+pub(super) fn learn(shared: &Shared, user: &User, verified: &Verified) -> bool {
+    shared.user(&user.name).learn(|secrets| {
+        // What is in force is looked at under the lock under which a change of passwords forgets them.
+        let in_force = shared.in_force.load();
+        if in_force.snapshot.frontend_user(user.name.as_bytes()).is_none_or(|now| now.password != user.password) {
+            return false;
+        }
         if let Some(clear) = &verified.clear {
             secrets.clear = Some(clear.clone());
         }
         secrets.sha1 = verified.sha1.or(secrets.sha1);
         secrets.fast = verified.fast.or(secrets.fast);
-    });
+        true
+    })
 }
