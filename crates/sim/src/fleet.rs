@@ -176,7 +176,8 @@ impl Fleet {
         }
     }
 
-    /// A planned change of writers: the old one is read-only first, and has ended what it was doing.
+    /// A planned change of writers: the old one is read-only first, and has ended what it was doing. Who finds that there was a
+    /// promotion meanwhile gives up: both of its servers may lack what was acknowledged since.
     pub async fn switch_over(&self) {
         let Some(old) = self.primary.get().filter(|p| self.is_reachable(*p)) else { return };
         let fit: Vec<usize> = (0..self.servers.len()).filter(|id| *id != old && self.is_reachable(*id)).collect();
@@ -185,15 +186,21 @@ impl Fleet {
         }
         let new = *self.random.borrow_mut().pick(&fit);
         self.trace.note(|| format!("switchover from db{old} to db{new} begins"));
+        let term = self.term.get();
+        let is_overtaken = || self.term.get() != term;
         self.operator_is_away.set(true);
         self.servers[old].state().read_only = true;
         self.servers[old].tell();
         for _ in 0..100 {
             let caught_up = self.reach(old) == self.reach(new);
-            if caught_up || !self.is_reachable(old) || !self.is_reachable(new) {
+            if is_overtaken() || caught_up || !self.is_reachable(old) || !self.is_reachable(new) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if is_overtaken() {
+            self.trace.note(|| format!("switchover from db{old} to db{new} is overtaken"));
+            return;
         }
         let same = self.reach(old) == self.reach(new);
         let choice = if same && self.is_reachable(new) { Some(new) } else { Some(old).filter(|old| self.is_reachable(*old)) };
