@@ -215,9 +215,12 @@ impl Troubles {
 impl Facts {
     /// Takes what a check saw.
     pub fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
+        // That the table of RDS could not be read says nothing else of the server.
+        if let Seen::Rds(result @ Err(_)) = seen {
+            return self.rds.take(now_ms, result, |a, b| a == b);
+        }
         let is_good = seen.error().is_none();
-        // That the table of RDS could not be read is no sign of health.
-        if matches!(seen.error(), Some(ProbeError::Unreachable(_))) && !matches!(seen, Seen::Rds(_)) {
+        if matches!(seen.error(), Some(ProbeError::Unreachable(_))) {
             self.unreachable_ms = Some(now_ms);
         }
         match seen {

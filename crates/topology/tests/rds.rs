@@ -106,6 +106,21 @@ fn who_is_named_no_more_leaves_and_whom_the_operator_wrote_stays() {
     assert_eq!(layout(&fleet), "1: 1; 2: 1 2");
 }
 
+/// Nobody whom the operator wrote can say who is there.
+#[test]
+fn found_instances_tell_when_nobody_else_can() {
+    let mut fleet = found();
+    let lost = || Seen::Rds(Err(ProbeError::Denied("SELECT command denied (error 1142)".into())));
+    for _ in 0..5 {
+        fleet.pass(4_000).see(ONE, lost()).see(TWO, all()).see(THREE, all());
+    }
+    assert_eq!((layout(&fleet).as_str(), fleet.events()), ("1: 1; 2: 1 2 3", Vec::new()));
+    for _ in 0..3 {
+        fleet.pass(4_000).see(ONE, lost()).see(TWO, renamed()).see(THREE, renamed());
+    }
+    assert_eq!(layout(&fleet), "1: 1; 2: 1");
+}
+
 #[test]
 fn a_failed_look_changes_nothing() {
     let denied = || ProbeError::Denied("SELECT command denied (error 1142)".into());
