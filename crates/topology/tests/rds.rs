@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fleet, addr, read_only, snapshot, unreachable};
+use common::{Fleet, addr, aurora, read_only, snapshot, unreachable};
 use model::HostgroupId;
 use topology::{Order, ProbeError, RdsView, Seen};
 
@@ -104,6 +104,36 @@ fn who_is_named_no_more_leaves_and_whom_the_operator_wrote_stays() {
     }
     assert_eq!(events(&mut fleet), ["discovery 3 found>left"]);
     assert_eq!(layout(&fleet), "1: 1; 2: 1 2");
+}
+
+/// One that fails, or says nothing for long, vouches for nobody.
+#[test]
+fn views_that_are_not_fresh_do_not_count() {
+    for (is_failing, rounds) in [(true, 3), (false, 6)] {
+        let mut fleet = Fleet::new(&text(&format!(", {{ hostgroup=2, address=\"{TWO}\", port=3306 }}")));
+        fleet.see(ONE, read_only(false)).see(TWO, read_only(true)).see(ONE, all()).see(THREE, read_only(true));
+        for round in 0..rounds {
+            assert_eq!(layout(&fleet), "1: 1; 2: 1 2 3", "{is_failing} {round}");
+            fleet.pass(4_000);
+            if is_failing {
+                fleet.see(ONE, Seen::Rds(Err(ProbeError::Timeout)));
+            }
+            fleet.see(TWO, renamed());
+        }
+        assert_eq!(layout(&fleet), "1: 1; 2: 1 2", "{is_failing}");
+    }
+}
+
+#[test]
+fn what_other_tables_say_is_no_sample_of_this_one() {
+    let also = ", { hostgroup=5, address=\"c-instance-1.x.rds.amazonaws.com\", port=3306 }";
+    let aurora_row = "mysql_aws_aurora_hostgroups = ( { writer_hostgroup=5, reader_hostgroup=6, domain_name=\".x.rds.amazonaws.com\" } )";
+    let mut fleet = Fleet::new(&format!("{}\n{aurora_row}", text(also)));
+    fleet.see(ONE, read_only(false)).see(ONE, all()).see(TWO, read_only(true)).see(ONE, renamed());
+    for _ in 0..5 {
+        fleet.see(ONE, aurora(&[("c-instance-1", 0)], 50));
+    }
+    assert!(fleet.hostgroup(2).contains(TWO));
 }
 
 /// Nobody whom the operator wrote can say who is there.
