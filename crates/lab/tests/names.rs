@@ -151,3 +151,59 @@ fn a_name_that_is_moved_takes_its_connections_along() {
     assert_eq!(event.iter().filter(|row| is_told(row)).count(), 1, "{event:?}");
     assert!(proxy.log().contains("address: 127.0.0.11 -> 127.0.0.12"));
 }
+
+/// No cluster of RDS: servers whose table says that they are the three instances of one, under names of RDS's domain.
+#[test]
+fn instances_of_an_rds_cluster_are_found_by_what_one_of_them_says() {
+    let Some(names) = NameServer::start(Ipv4Addr::LOCALHOST, 0) else { return };
+    let servers = [0, 1, 2].map(|_| Mariadb::start(&Options::new()).unwrap());
+    let name = |n: usize| format!("c-instance-{}.x.eu-west-1.rds.amazonaws.com", n + 1);
+    let rows = [0, 1, 2].map(|n| format!("({n}, '{}', {})", name(n), servers[n].port())).join(", ");
+    for (n, server) in servers.iter().enumerate() {
+        server.sql("CREATE TABLE mysql.rds_topology (id INT PRIMARY KEY, endpoint VARCHAR(255), port INT)").unwrap();
+        server.sql(&format!("INSERT INTO mysql.rds_topology VALUES {rows}")).unwrap();
+        server.sql("GRANT SELECT ON mysql.rds_topology TO monitor@'%'").unwrap();
+        server.sql(&format!("SET GLOBAL read_only={}", u8::from(n > 0))).unwrap();
+    }
+    let builder = Tidegate::builder().server(0, &name(0), servers[0].port()).app_user().name_server(names.address);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let timing = [("monitor_read_only_interval", 100), ("monitor_aws_rds_topology_discovery_interval", 2)];
+    let proxy = timing.iter().fold(builder, |builder, (name, value)| builder.variable(name, *value)).start().unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let mut placed = || -> Vec<(String, String)> {
+        let sql = "SELECT hostgroup_id, port FROM runtime_mysql_servers WHERE status='ONLINE' ORDER BY hostgroup_id, hostname";
+        let table = admin.run(sql).unwrap().table().unwrap();
+        table.iter().map(|row| (row[0].clone().unwrap(), row[1].clone().unwrap())).collect()
+    };
+    let place = |hostgroup: &str, n: usize| (hostgroup.to_owned(), servers[n].port().to_string());
+    let readers = [0, 1, 2].map(|n| place("1", n));
+    let with_writer = |n: usize| [&[place("0", n)][..], &readers].concat();
+    wait::until("all three", LIMIT, || (placed() == with_writer(0)).then_some(())).unwrap();
+    let mut client = proxy.connect_app().unwrap();
+
+    // One that was found takes over, and stays when the configuration is put in force again.
+    servers[0].sql("SET GLOBAL read_only=1").unwrap();
+    servers[1].sql("SET GLOBAL read_only=0").unwrap();
+    wait::until("the new writer", LIMIT, || (placed() == with_writer(1)).then_some(())).unwrap();
+    assert_eq!(who(&mut client), servers[1].port().to_string());
+    proxy.admin().unwrap().run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+    assert_eq!(placed(), with_writer(1));
+
+    // A table that is gone changes nothing, and is said once for each server that is asked.
+    servers.iter().for_each(|server| drop(server.sql("DROP TABLE mysql.rds_topology").unwrap()));
+    let told = || proxy.log().matches("no instance of an RDS Multi-AZ DB cluster").count();
+    wait::until("to be told", LIMIT, || (told() == 3).then_some(())).unwrap();
+    let asked = || -> u64 {
+        let table = servers[0].sql("SHOW GLOBAL STATUS LIKE 'Com_select'").unwrap().table().unwrap();
+        table[0][1].clone().unwrap().parse().unwrap()
+    };
+    let before = asked();
+    wait::until("many checks", LIMIT, || (asked() > before + 40).then_some(())).unwrap();
+    assert_eq!((placed(), told()), (with_writer(1), 3));
+
+    // Off, it is as if nothing had been found.
+    let mut operator = proxy.admin().unwrap();
+    operator.run("SET mysql-monitor_aws_rds_topology_discovery_interval=0").unwrap();
+    operator.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    assert_eq!(placed(), [place("1", 0)]);
+}

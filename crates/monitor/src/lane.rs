@@ -38,7 +38,8 @@ impl Lane {
         match kind {
             CheckKind::Ping | CheckKind::ReadOnly(_) | CheckKind::Galera | CheckKind::Group => Self::Roles,
             CheckKind::Lag | CheckKind::Gtids | CheckKind::Aurora | CheckKind::BufferPool => Self::Background,
-            CheckKind::Connect => Self::Login,
+            // It is so rare that a server would end an idle connection before.
+            CheckKind::Connect | CheckKind::RdsTopology => Self::Login,
         }
     }
 }
@@ -156,9 +157,12 @@ impl Line {
     /// A connection that was idle may have been closed for that alone: then a fresh one decides.
     async fn attempt(&mut self, connector: &Connector, kind: CheckKind, plan: &LanePlan) -> Result<Found, Fault> {
         if Lane::of(kind) == Lane::Login {
-            let connection = client::open(connector, &plan.access).await?;
-            connection.quit().await;
-            return Ok(Found::Connect);
+            let mut connection = client::open(connector, &plan.access).await?;
+            let outcome = probe::look(kind, &mut connection, &plan.settings).await;
+            if !outcome.as_ref().is_err_and(Fault::breaks_connection) {
+                connection.quit().await;
+            }
+            return outcome;
         }
         let is_reused = self.open.as_ref().is_some_and(|open| open.is_for(&plan.access, connector));
         if !is_reused {

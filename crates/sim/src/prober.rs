@@ -147,7 +147,9 @@ impl Prober {
             CheckKind::ReadOnly(_) => Seen::ReadOnly(seen.map(|s| s.read_only)),
             CheckKind::Lag => Seen::Lag(seen.map(|s| s.lag)),
             CheckKind::BufferPool => Seen::BufferPool(seen.map(|s| (true, s.uptime_s))),
-            CheckKind::Connect | CheckKind::Gtids | CheckKind::Galera | CheckKind::Group | CheckKind::Aurora => return,
+            CheckKind::Connect | CheckKind::Gtids | CheckKind::Galera | CheckKind::Group | CheckKind::Aurora | CheckKind::RdsTopology => {
+                return;
+            }
         };
         self.keeper.topology().observe(self.keeper.now_ms(), &check.addr, seen);
         self.keeper.signalled.notify_one();

@@ -41,4 +41,6 @@ pub enum CheckKind {
     Aurora,
     /// Whether the buffer pool has been loaded.
     BufferPool,
+    /// The topology table of an RDS Multi-AZ DB cluster.
+    RdsTopology,
 }

@@ -10,7 +10,8 @@ use model::snapshot::{RoleKind, Server, Snapshot};
 use crate::check::{Check, CheckKind};
 use crate::cluster::Cluster;
 use crate::facts::Facts;
-use crate::member::is_checked;
+use crate::member::{Member, is_checked};
+use crate::rds;
 
 /// A cluster that has had no writer for so long is probed less hastily: it may be meant to have none, ms.
 pub(crate) const HASTE_MS: u64 = 60_000;
@@ -40,7 +41,8 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
         let known = all.entry((addr, kind)).or_insert_with(|| check.clone());
         known.interval_ms = known.interval_ms.min(check.interval_ms);
     };
-    for server in snapshot.hostgroups.values().flat_map(|h| &h.servers).filter(|server| is_checked(server)) {
+    let written = snapshot.hostgroups.values().flat_map(|h| &h.servers);
+    for server in written.chain(found_replicas(clusters)).filter(|server| is_checked(server)) {
         add(server, CheckKind::Connect, (vars.monitor_connect_interval, vars.monitor_connect_timeout));
         add(server, CheckKind::Ping, (vars.monitor_ping_interval, vars.monitor_ping_timeout));
         if server.max_replication_lag > 0 {
@@ -59,11 +61,23 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
                 add(server, CheckKind::Gtids, (vars.monitor_replication_lag_interval, vars.monitor_replication_lag_timeout));
             }
             add(server, CheckKind::Ping, (hasten(vars.monitor_ping_interval, urgency, vars), vars.monitor_ping_timeout));
+            if let (RoleKind::Replication(_), Some(interval_ms), true) =
+                (&cluster.group.kind, rds::interval_ms(vars), rds::is_rds(&server.key.host))
+            {
+                // It logs in each time.
+                add(server, CheckKind::RdsTopology, (interval_ms, vars.monitor_connect_timeout + vars.monitor_read_only_timeout));
+            }
         }
     }
     let mut checks: Vec<Check> = all.into_values().collect();
     prefer_tls(&mut checks);
     checks
+}
+
+/// Rows of servers that were found in replication: nobody else says how far behind they are, as other kinds of clusters do.
+fn found_replicas(clusters: &[Cluster]) -> impl Iterator<Item = &Arc<Server>> {
+    let replication = clusters.iter().filter(|cluster| matches!(cluster.group.kind, RoleKind::Replication(_)));
+    replication.flat_map(|cluster| cluster.members.values()).filter(|member| member.configured.is_empty()).flat_map(Member::rows)
 }
 
 /// A server that any row reaches with TLS is always checked with it.

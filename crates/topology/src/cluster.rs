@@ -24,7 +24,7 @@ use crate::health::{HostgroupPolicy, Lags, Vital, lags, missed_pings, place, vit
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
 use crate::member::{self, Member};
 use crate::roll::Roll;
-use crate::{aurora, galera, group, replication};
+use crate::{aurora, galera, group, rds, replication};
 
 /// What a decision is made from, beside the cluster's own memory.
 #[derive(Debug, Clone, Copy)]
@@ -126,8 +126,9 @@ impl Cluster {
             None => Default::default(),
         };
         let found_like = snapshot.hostgroup(group.reader).map(|h| h.attributes.servers_defaults.clone()).unwrap_or_default();
-        let like = members.values().next().and_then(Member::any_row).cloned();
-        for (addr, _) in found.into_iter().filter(|(_, member)| member.configured.is_empty()) {
+        let like = enrolment::like(group, &members).cloned();
+        let is_kept = |addr: &ServerAddr| !matches!(group.kind, RoleKind::Replication(_)) || rds::may_be_found(snapshot, addr);
+        for (addr, _) in found.into_iter().filter(|(addr, member)| member.configured.is_empty() && is_kept(addr)) {
             if let Some(like) = &like {
                 members.entry(addr.clone()).or_insert_with(|| Member::found(group, &addr, like, &found_like));
             }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use model::fleet::SignalKind;
 
 use crate::gtids::GtidSet;
-use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, Seen};
+use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen};
 
 /// Samples that are kept where several in a row decide; the largest count that a setting may ask for.
 const KEPT_SAMPLES: usize = 10;
@@ -167,6 +167,8 @@ pub(crate) struct Facts {
     pub giving_since_ms: Option<u64>,
     /// Aurora's topology; repeats count answers that name the same writer.
     pub aurora: Track<AuroraView>,
+    /// The cluster by RDS's table.
+    pub rds: Track<RdsView>,
     /// Replication lag.
     pub lag: Samples<Lag>,
     /// What it had executed, and when it said so (ms).
@@ -213,6 +215,10 @@ impl Troubles {
 impl Facts {
     /// Takes what a check saw.
     pub fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
+        // That the table of RDS could not be read says nothing else of the server.
+        if let Seen::Rds(result @ Err(_)) = seen {
+            return self.rds.take(now_ms, result, |a, b| a == b);
+        }
         let is_good = seen.error().is_none();
         if matches!(seen.error(), Some(ProbeError::Unreachable(_))) {
             self.unreachable_ms = Some(now_ms);
@@ -233,6 +239,7 @@ impl Facts {
             }
             Seen::Aurora(result) => self.aurora.take(now_ms, result, |a, b| a.writer() == b.writer()),
             Seen::BufferPool(result) => self.warm(result),
+            Seen::Rds(result) => self.rds.take(now_ms, result, |a, b| a == b),
         }
         match is_good {
             true => self.answered(now_ms),

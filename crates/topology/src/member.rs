@@ -58,6 +58,11 @@ impl Member {
         self.rows.get(&id)
     }
 
+    /// Its rows, one for each hostgroup of the cluster.
+    pub fn rows(&self) -> impl Iterator<Item = &Arc<Server>> {
+        self.rows.values()
+    }
+
     /// Some row that stands for it: one that is checked, if any is; of those, TLS wins over none.
     pub fn any_row(&self) -> Option<&Arc<Server>> {
         self.rows.values().min_by_key(|row| (!is_checked(row), !row.use_ssl))

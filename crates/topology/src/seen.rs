@@ -1,8 +1,11 @@
 //! What a probe saw of one server.
 
+use std::collections::BTreeSet;
+
 use model::ServerAddr;
 
 use crate::gtids::GtidSet;
+use crate::rds;
 
 /// Why a probe saw nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub enum Seen {
     Aurora(Result<AuroraView, ProbeError>),
     /// Whether the buffer pool has been loaded since the start, and the server's uptime in seconds.
     BufferPool(Result<(bool, u64), ProbeError>),
+    /// What an instance of RDS says of its Multi-AZ DB cluster.
+    Rds(Result<RdsView, ProbeError>),
 }
 
 impl Seen {
@@ -68,6 +73,7 @@ impl Seen {
             Self::Group(result) => result.as_ref().err(),
             Self::Aurora(result) => result.as_ref().err(),
             Self::BufferPool(result) => result.as_ref().err(),
+            Self::Rds(result) => result.as_ref().err(),
         }
     }
 }
@@ -179,4 +185,23 @@ pub struct AuroraInstance {
     pub age_ms: u64,
     /// `CPU`, percent.
     pub cpu: u32,
+}
+
+/// Who is in an RDS Multi-AZ DB cluster, by one of its instances: `mysql.rds_topology`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdsView {
+    instances: BTreeSet<ServerAddr>,
+}
+
+impl RdsView {
+    /// From endpoints and ports. None unless they are `NAME-instance-1` to `NAME-instance-3` of one cluster, as ProxySQL has it:
+    /// the same table lists both sides of a blue/green deployment, one of which must not serve.
+    pub fn of<'a>(rows: impl IntoIterator<Item = (&'a str, u64)>) -> Option<Self> {
+        Some(Self { instances: rds::instances(rows)? })
+    }
+
+    /// The instances, in lower case.
+    pub fn instances(&self) -> impl Iterator<Item = &ServerAddr> {
+        self.instances.iter()
+    }
 }

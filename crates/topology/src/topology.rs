@@ -7,7 +7,7 @@ use model::fleet::{Layout, Placement, Signal, SignalKind, UnderWay};
 use model::snapshot::{RoleGroup, Server, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
 
-use crate::check::Check;
+use crate::check::{Check, CheckKind};
 use crate::checks::{HASTE_MS, checks};
 use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
@@ -109,13 +109,20 @@ impl Topology {
         let Some(facts) = self.known.facts.get(server) else { return };
         let was_denied = facts.is_denied();
         let is_distance = matches!(seen, Seen::Lag(_) | Seen::Gtids(_));
+        // Neither says anything of its health.
+        let is_aside = is_distance || matches!(seen, Seen::Rds(_));
         let denied = match seen.error() {
-            Some(ProbeError::Denied(text)) if !is_distance => Some(text.clone()),
+            Some(ProbeError::Denied(text)) if !is_aside => Some(text.clone()),
             _ => None,
         };
         let error = seen.error().and_then(ProbeError::text).map(str::to_owned).filter(|_| is_distance);
         let was_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
-        let tells_members = seen.error().is_none() && matches!(seen, Seen::Group(_) | Seen::Aurora(_));
+        let tells_members = match seen {
+            Seen::Group(Ok(_)) => Some(CheckKind::Group),
+            Seen::Aurora(Ok(_)) => Some(CheckKind::Aurora),
+            Seen::Rds(Ok(_)) => Some(CheckKind::RdsTopology),
+            _ => None,
+        };
         let before = self.plain_seats(server);
         let mut is_forgotten = was_forgotten;
         if let Some(facts) = self.known.facts.get_mut(server) {
@@ -136,8 +143,8 @@ impl Topology {
                 "the monitor cannot log in or ask, so nothing is known of it",
             );
         }
-        if tells_members {
-            self.enrol(server);
+        if let Some(told) = tells_members {
+            self.enrol(server, told);
         }
         concerned.clusters.extend((0..self.clusters.len()).filter(|index| self.clusters[*index].members.contains_key(server)));
         // Most sightings change nothing there, and such a hostgroup may be large.
@@ -242,12 +249,12 @@ impl Topology {
     }
 
     /// Adds servers that a cluster names and nobody configured, and removes those that have left.
-    fn enrol(&mut self, reporter: &ServerAddr) {
+    fn enrol(&mut self, reporter: &ServerAddr, told: CheckKind) {
         for index in 0..self.clusters.len() {
             if !self.clusters[index].members.contains_key(reporter) {
                 continue;
             }
-            let changes = self.clusters[index].enrol(self.known.world(), reporter);
+            let changes = self.clusters[index].enrol(self.known.world(), reporter, told);
             for change in changes {
                 self.note_enrolment(index, &change);
             }

@@ -240,7 +240,7 @@ settings! {
     monitor_ping_interval: u64 = 8_000, ms(100, 604_800_000), Live, "Time between ping probes.";
     monitor_ping_max_failures: u64 = 3, count(1, 1_000_000), Live, "Missed pings in a row that shun a server.";
     monitor_ping_timeout: u64 = 1_000, ms(100, 600_000), Live, "Longest that a ping probe may take.";
-    monitor_aws_rds_topology_discovery_interval: u64 = 0, count(0, 100_000), NotYet, "RDS topology is read every so many read_only probes; 0 is off.";
+    monitor_aws_rds_topology_discovery_interval: u64 = 0, count(0, 100_000), Live, "Every so many read_only intervals, RDS servers of replication hostgroups are asked for the instances of their Multi-AZ DB cluster; 0 is off.";
     monitor_read_only_interval: u64 = 1_000, ms(100, 604_800_000), Live, "Time between read_only probes.";
     monitor_read_only_timeout: u64 = 800, ms(100, 600_000), Live, "Longest that a read_only probe may take.";
     monitor_read_only_max_timeout_count: u64 = 3, count(1, 1_000_000), Live, "Timeouts in a row after which a server counts as read-only.";

@@ -57,6 +57,7 @@ fn place(kind: CheckKind) -> u8 {
         CheckKind::Aurora => 6,
         CheckKind::BufferPool => 7,
         CheckKind::Gtids => 8,
+        CheckKind::RdsTopology => 9,
     }
 }
 
@@ -136,8 +137,19 @@ fn class(error: &ProbeError) -> u8 {
 
 /// As logs and metrics name it.
 pub(crate) fn kind_name(kind: CheckKind) -> &'static str {
-    ["connect", "ping", "read_only", "replication_lag", "galera", "group_replication", "aws_aurora", "buffer_pool", "gtids"]
-        [usize::from(place(kind))]
+    const NAMES: [&str; 10] = [
+        "connect",
+        "ping",
+        "read_only",
+        "replication_lag",
+        "galera",
+        "group_replication",
+        "aws_aurora",
+        "buffer_pool",
+        "gtids",
+        "aws_rds_topology",
+    ];
+    NAMES[usize::from(place(kind))]
 }
 
 #[cfg(test)]

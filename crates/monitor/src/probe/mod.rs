@@ -9,6 +9,7 @@ mod galera;
 mod group;
 mod gtids;
 mod lag;
+mod rds;
 mod read_only;
 #[cfg(test)]
 mod real_tests;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use model::settings::MysqlVariables;
-use topology::{CheckKind, GaleraView, GtidSet, Lag, ProbeError, Seen};
+use topology::{CheckKind, GaleraView, GtidSet, Lag, ProbeError, RdsView, Seen};
 
 use crate::client::{Connection, Fault};
 use crate::clock::whole;
@@ -61,6 +62,8 @@ pub(crate) enum Found {
     Aurora(Vec<AuroraRow>),
     /// Whether the buffer pool is loaded; uptime, s.
     BufferPool(bool, u64),
+    /// Who is in the cluster.
+    Rds(RdsView),
 }
 
 /// Looks once. A check of kind Connect is over when the connection is there.
@@ -75,6 +78,7 @@ pub(crate) async fn look(kind: CheckKind, connection: &mut Connection, settings:
         CheckKind::Group => group::look(connection).await.map(Found::Group),
         CheckKind::Aurora => aurora::look(connection).await.map(Found::Aurora),
         CheckKind::BufferPool => buffer_pool::look(connection).await.map(|(is_loaded, uptime_s)| Found::BufferPool(is_loaded, uptime_s)),
+        CheckKind::RdsTopology => rds::look(connection).await.map(Found::Rds),
     }
 }
 
@@ -101,6 +105,7 @@ pub(crate) fn seen(
         (_, Ok(Found::Group(group))) => Seen::Group(Ok(translate(group))),
         (_, Ok(Found::Aurora(rows))) => Seen::Aurora(Ok(aurora::view(rows))),
         (_, Ok(Found::BufferPool(is_loaded, uptime_s))) => Seen::BufferPool(Ok((*is_loaded, *uptime_s))),
+        (_, Ok(Found::Rds(view))) => Seen::Rds(Ok(view.clone())),
         (CheckKind::Ping, _) => Seen::Ping(Err(error())),
         (CheckKind::ReadOnly(_), _) => Seen::ReadOnly(Err(error())),
         (CheckKind::Lag, _) => Seen::Lag(Err(error())),
@@ -109,6 +114,7 @@ pub(crate) fn seen(
         (CheckKind::Group, _) => Seen::Group(Err(error())),
         (CheckKind::Aurora, _) => Seen::Aurora(Err(error())),
         (CheckKind::BufferPool, _) => Seen::BufferPool(Err(error())),
+        (CheckKind::RdsTopology, _) => Seen::Rds(Err(error())),
     };
     Some(seen)
 }

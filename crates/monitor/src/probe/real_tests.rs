@@ -73,11 +73,34 @@ fn heartbeats(server: &Server) {
     assert!(refused.contains("SELECT ON test.heartbeat"), "{refused}");
 }
 
+/// The table is a stand-in: what a Multi-AZ DB cluster of RDS would have there.
+fn instances_of_rds(server: &Server) {
+    let look = || ask(server, CheckKind::RdsTopology);
+    let missing = match look().map_err(Fault::into_probe_error) {
+        Err(ProbeError::Failed(text) | ProbeError::Denied(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    assert!(missing.contains("rds_topology"), "{missing}");
+    server.sql("CREATE TABLE mysql.rds_topology (id INT PRIMARY KEY, endpoint VARCHAR(255), port INT)").unwrap();
+    let refused = denied(look());
+    assert!(refused.contains("the monitor's user needs SELECT ON mysql.rds_topology"), "{refused}");
+    server.sql("GRANT SELECT ON mysql.rds_topology TO monitor@'%'").unwrap();
+    assert!(text(look()).contains("does not name the three instances"), "{}", text(look()));
+    let rows = [1, 2, 3].map(|n| format!("({n}, 'c-instance-{n}.x.eu-west-1.rds.amazonaws.com', 3306)")).join(", ");
+    server.sql(&format!("INSERT INTO mysql.rds_topology VALUES {rows}")).unwrap();
+    let Found::Rds(view) = look().unwrap() else { panic!() };
+    let names: Vec<String> = view.instances().map(ToString::to_string).collect();
+    assert_eq!(names, [1, 2, 3].map(|n| format!("c-instance-{n}.x.eu-west-1.rds.amazonaws.com:3306")));
+    server.sql("UPDATE mysql.rds_topology SET endpoint = NULL, port = NULL WHERE id = 2").unwrap();
+    assert!(text(look()).contains("c-instance-3"), "{}", text(look()));
+}
+
 #[test]
 fn mariadb() {
     let server = Mariadb::start(&Options::new()).unwrap();
     what_every_server_answers(&server);
     heartbeats(&server);
+    instances_of_rds(&server);
     assert!(text(ask(&server, CheckKind::ReadOnly(ReadOnlyCheck::SuperReadOnly))).contains("check_type wants @@global.super_read_only"));
     assert!(text(ask(&server, CheckKind::Group)).contains("no Group Replication"));
     let refused = denied(ask_with(&access(&server, "ed", "ed-pass"), CheckKind::Lag, &ProbeSettings::default()));
@@ -89,6 +112,7 @@ fn mysql() {
     let server = Mysql::start(&Options::new()).unwrap();
     what_every_server_answers(&server);
     heartbeats(&server);
+    instances_of_rds(&server);
     assert_eq!(ask(&server, CheckKind::ReadOnly(ReadOnlyCheck::SuperReadOnly)).unwrap(), Found::ReadOnly(false));
     assert!(text(ask(&server, CheckKind::Galera)).contains("no Galera node"));
     let refused = denied(ask_with(&access(&server, "app", "app-pass"), CheckKind::Lag, &ProbeSettings::default()));

@@ -2,12 +2,16 @@
 //!
 //! INVARIANT: a server that an operator wrote is never removed.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use model::ServerAddr;
-use model::snapshot::RoleKind;
+use model::snapshot::{RoleGroup, RoleKind, Server};
 
 use super::{Cluster, World};
+use crate::check::CheckKind;
 use crate::member::Member;
-use crate::{aurora, group};
+use crate::{aurora, group, rds};
 
 /// A server that came or left by the cluster's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +25,30 @@ pub(crate) enum Enrolment {
 /// Servers of one cluster beyond which none are found any more.
 const MAX_MEMBERS: usize = 128;
 
+/// The row that a server which is found is connected to like.
+pub(super) fn like<'a>(group: &RoleGroup, members: &'a BTreeMap<ServerAddr, Member>) -> Option<&'a Arc<Server>> {
+    let mut written = members.values().filter(|member| !member.configured.is_empty());
+    match group.kind {
+        // In replication a row has a limit of its own on lag, and not every server need be RDS's.
+        RoleKind::Replication(_) => {
+            let reads = |member: &Member| member.configured.contains(&group.reader);
+            let rank = |member: &&Member| (member.any_row().is_none_or(|row| !rds::is_rds(&row.key.host)), !reads(member));
+            let best = written.min_by_key(rank)?;
+            best.row(group.reader).filter(|_| reads(best)).or_else(|| best.any_row())
+        }
+        RoleKind::Galera | RoleKind::GroupReplication | RoleKind::Aurora(_) => written.next()?.any_row(),
+    }
+}
+
 impl Cluster {
-    /// Takes over whom the cluster's own views name, after `reporter` gave a new one; who came and who left.
-    pub fn enrol(&mut self, world: World<'_>, reporter: &ServerAddr) -> Vec<Enrolment> {
+    /// Takes over whom the cluster's own views name, after `reporter` gave a new one in a check of this kind; who came and who left.
+    pub fn enrol(&mut self, world: World<'_>, reporter: &ServerAddr, told: CheckKind) -> Vec<Enrolment> {
         let named = match &self.group.kind {
             RoleKind::GroupReplication => group::named(self.scene(world, &self.memory.writers)),
             RoleKind::Aurora(row) => Some(aurora::named(self.scene(world, &self.memory.writers), row, &self.memory.aurora)),
+            RoleKind::Replication(_) if told == CheckKind::RdsTopology => {
+                rds::named(self.scene(world, &self.memory.writers), world.snapshot, reporter)
+            }
             RoleKind::Replication(_) | RoleKind::Galera => None,
         };
         let Some(named) = named.filter(|named| !named.is_empty()) else { return Vec::new() };
@@ -39,7 +61,7 @@ impl Cluster {
 
     /// Adds a server that was found.
     fn find(&mut self, addr: ServerAddr) -> Option<Enrolment> {
-        let like = self.members.values().find(|member| !member.configured.is_empty())?.any_row()?;
+        let like = like(&self.group, &self.members)?;
         if self.members.contains_key(&addr) || self.members.len() >= MAX_MEMBERS {
             return None;
         }
