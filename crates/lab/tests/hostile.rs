@@ -185,6 +185,25 @@ fn a_command_without_end() {
     assert_eq!(connect(&proxy).scalar(&longest).unwrap().as_deref(), Some("19000000"));
 }
 
+/// What one client has prepared is bounded in bytes; a single statement may always be.
+#[test]
+fn prepared_statements_are_bounded_in_bytes() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("max_stmts_bytes_per_client", 100_000));
+    let mut client = connect(&proxy);
+    let text = |len: usize| format!("SELECT 7 /* {} */", "x".repeat(len));
+    let long = client.prepare(text(200_000)).unwrap();
+    assert_eq!(client.prepare("SELECT 8").unwrap_err().code(), Some(1461));
+    client.execute(&long, &[]).unwrap().rows().unwrap();
+    client.close_statement(&long).unwrap();
+    let held: Vec<_> = (0..9).map(|_| client.prepare(text(10_000)).unwrap()).collect();
+    assert_eq!(client.prepare(text(10_000)).unwrap_err().code(), Some(1461));
+    assert_eq!(client.prepare("SELECT 8").unwrap().params.len(), 0);
+    client.reset_connection().unwrap();
+    drop(held);
+    client.prepare(text(90_000)).unwrap();
+    assert_eq!(connect(&proxy).prepare(text(90_000)).unwrap().params.len(), 0, "each client has its own");
+}
+
 /// A greeting, an OK to whatever logs in, then rows without content for ever; answers how many bytes of them were taken.
 fn endless_rows(mut client: TcpStream) -> std::io::Result<usize> {
     const MOST: usize = 64 << 20;
