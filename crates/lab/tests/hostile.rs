@@ -5,7 +5,10 @@
 
 mod common;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
 
 use common::{LIMIT, proxy_with, server};
 use lab::client::{Encoding, Param};
@@ -199,4 +202,99 @@ fn row_counts_mariadb() {
 #[test]
 fn row_counts_mysql() {
     row_counts(Flavor::Mysql);
+}
+
+/// A command in many frames, none of which is its last, is refused as soon as it is longer than a command may be.
+#[test]
+fn a_command_without_end() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("max_allowed_packet", 20_000_000));
+    let mut client = connect(&proxy);
+    let frame = |seq: u8| [&[0xff, 0xff, 0xff, seq], &vec![b'x'; 0xff_ffff][..]].concat();
+    let mut first = frame(0);
+    first[4] = Command::Query as u8;
+    client.send_bytes(&first).unwrap();
+    // The next header is enough.
+    client.send_bytes(&frame(1)[..4]).unwrap();
+    let mut answer = Vec::new();
+    client.try_clone_tcp().unwrap().read_to_end(&mut answer).unwrap();
+    assert_eq!(answer.get(3..7), Some(&[2, 0xff, 0x81, 0x04][..]), "error 1153");
+    let longest = format!("SELECT LENGTH('{}')", "x".repeat(19_000_000));
+    assert_eq!(connect(&proxy).scalar(&longest).unwrap().as_deref(), Some("19000000"));
+}
+
+/// What one client has prepared is bounded in bytes; a single statement may always be.
+#[test]
+fn prepared_statements_are_bounded_in_bytes() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("max_stmts_bytes_per_client", 100_000));
+    let mut client = connect(&proxy);
+    let text = |len: usize| format!("SELECT 7 /* {} */", "x".repeat(len));
+    let long = client.prepare(text(200_000)).unwrap();
+    assert_eq!(client.prepare("SELECT 8").unwrap_err().code(), Some(1461));
+    client.execute(&long, &[]).unwrap().rows().unwrap();
+    client.close_statement(&long).unwrap();
+    let held: Vec<_> = (0..9).map(|_| client.prepare(text(10_000)).unwrap()).collect();
+    assert_eq!(client.prepare(text(10_000)).unwrap_err().code(), Some(1461));
+    assert_eq!(client.prepare("SELECT 8").unwrap().params.len(), 0);
+    client.reset_connection().unwrap();
+    drop(held);
+    client.prepare(text(90_000)).unwrap();
+    assert_eq!(connect(&proxy).prepare(text(90_000)).unwrap().params.len(), 0, "each client has its own");
+}
+
+/// A greeting, an OK to whatever logs in, then rows without content for ever; answers how many bytes of them were taken.
+fn endless_rows(mut client: TcpStream) -> std::io::Result<usize> {
+    const MOST: usize = 64 << 20;
+    let packet = |seq: u8, payload: &[u8]| [&u32::try_from(payload.len()).unwrap().to_le_bytes()[..3], &[seq], payload].concat();
+    let mut greeting = b"\x0a5.5.5-10.11.6-MariaDB\0\x07\0\0\0abcdefgh\0".to_vec();
+    // No TLS, no compression, CLIENT_PROTOCOL_41 and the like; utf8mb4; 21 bytes of scramble.
+    greeting.extend_from_slice(b"\xdf\xf7\x2d\x02\0\xff\x00\x15");
+    greeting.extend_from_slice(b"\0\0\0\0\0\0\0\0\0\0ijklmnopqrst\0mysql_native_password\0");
+    client.write_all(&packet(0, &greeting))?;
+    let mut heard = vec![0; 1 << 16];
+    if client.read(&mut heard)? == 0 {
+        return Ok(0);
+    }
+    client.write_all(&packet(2, b"\0\0\0\x02\0\0\0"))?;
+    if client.read(&mut heard)? == 0 {
+        return Ok(0);
+    }
+    let definition = b"\x03def\0\0\0\x01a\0\x0c\x2d\0\xff\0\0\0\xfd\0\0\0\0\0";
+    client.write_all(&[packet(1, b"\x01"), packet(2, definition), packet(3, b"\xfe\0\0\x02\0")].concat())?;
+    let rows = packet(4, b"").repeat(1 << 14);
+    let mut sent = 0;
+    while sent < MOST && client.write_all(&rows).is_ok() {
+        sent += rows.len();
+    }
+    assert!(sent < MOST, "the proxy reads on");
+    Ok(sent)
+}
+
+/// A server whose answers have no end costs no more memory than an answer may.
+#[test]
+fn endless_rows_without_content() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let taken = thread::spawn(|| endless_rows(client.unwrap())).join();
+            let _ = tell.send(taken);
+        }
+    });
+    let proxy = Tidegate::builder()
+        .server_with(0, "127.0.0.1", port, &[])
+        .variable("monitor_enabled", false)
+        .variable("connect_timeout_server_max", 2_000)
+        .app_user()
+        .start()
+        .unwrap();
+    let asked = app(&proxy);
+    let client = thread::spawn(move || Client::connect(&asked).and_then(|mut client| client.run("SELECT 1").map(drop)));
+    let sent = wait::until("rows that were not read", LIMIT, || match told.try_recv().ok()? {
+        Ok(Ok(sent)) => (sent > 0).then_some(sent),
+        Ok(Err(_)) => None,
+        Err(_) => panic!("the proxy reads on"),
+    });
+    sent.unwrap();
+    assert!(client.join().unwrap().is_err());
 }

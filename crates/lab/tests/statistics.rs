@@ -148,10 +148,20 @@ fn what_clients_do_is_counted_where_it_happens() {
     clients[0].query("SELECT SLEEP(0.3)").unwrap();
     assert_eq!(proxy.global("Slow_queries"), 1);
 
+    // Statements with several results: all of them count.
+    let both = "UPDATE t SET id = id + 100; SELECT id FROM t; SELECT id FROM t WHERE id < 102; UPDATE t SET id = id - 100";
+    clients[0].set_option(0).unwrap();
+    clients[0].query(both).unwrap();
+    clients[0].set_option(1).unwrap();
+    let several = proxy.row("stats_mysql_query_digest", |row| row["digest_text"].starts_with("UPDATE"));
+    assert_eq!((&*several["sum_rows_affected"], &*several["sum_rows_sent"]), ("12", "8"));
+    let names: Vec<_> = proxy.rows("stats_mysql_global", Reading::Keep).into_iter().map(|mut row| row.remove("Variable_Name")).collect();
+    assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), names.len(), "a name is there twice: {names:?}");
+
     // Servers.
     let pool = proxy.row("stats_mysql_connection_pool", |_| true);
     let number = |name: &str| pool[name].parse::<u64>().unwrap();
-    assert_eq!((number("Queries"), number("ConnERR"), &*pool["status"]), (10, 0, "ONLINE"));
+    assert_eq!((number("Queries"), number("ConnERR"), &*pool["status"]), (11, 0, "ONLINE"));
     assert!(number("ConnOK") >= 1 && number("ConnFree") >= 1 && number("ConnUsed") == 0 && number("MaxConnUsed") >= 1);
     assert!(number("Bytes_data_sent") > 300 && number("Bytes_data_recv") > 100);
     assert_eq!(proxy.rows("stats_mysql_free_connections", Reading::Keep).len() as u64, number("ConnFree"));
@@ -192,7 +202,8 @@ fn what_clients_do_is_counted_where_it_happens() {
     proxy.control.flush(Flush::Logs).unwrap();
     let queries: Vec<serde_json::Value> = proxy.log("queries.").iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let logged = |event: &str| queries.iter().filter(|q| q["event"] == event).count();
-    assert_eq!((logged("COM_QUERY"), logged("COM_STMT_PREPARE"), logged("COM_STMT_EXECUTE")), (11, 2, 2));
+    assert_eq!((logged("COM_QUERY"), logged("COM_STMT_PREPARE"), logged("COM_STMT_EXECUTE")), (12, 2, 2));
+    assert!(queries.iter().any(|q| q["query"] == both && q["rows_affected"] == 12 && q["rows_sent"] == 8));
     assert!(queries.iter().any(|q| q["digest"] == *insert["digest"] && q["rows_affected"] == 1 && q["hostgroup_id"] == 0));
     let audit: Vec<serde_json::Value> = proxy.log("audit.").iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let events = |event: &str| audit.iter().filter(|a| a["event"] == event).count();

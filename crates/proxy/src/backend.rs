@@ -170,6 +170,9 @@ pub const OUTSTANDING: &str = "the answer to another command is outstanding";
 
 /// Largest reply to a statement of our own, bytes.
 const MAX_COLLECTED: usize = 4 << 20;
+/// Most packets of such a reply: an empty row costs memory too. SHOW WARNINGS may answer 65,535 rows, and a prepared
+/// statement may have as many parameters.
+const MAX_PACKETS: usize = 1 << 17;
 
 impl Backend {
     /// Puts the parts together; called once the login is done.
@@ -294,7 +297,7 @@ impl Backend {
     pub async fn collect(&mut self, kind: ReplyKind, keep_raw: bool, pool: &BufferPool) -> io::Result<Collected> {
         let mut tracker = Tracker::new(kind, self.core.caps);
         let mut reply = Collected::default();
-        let mut size = 0;
+        let (mut size, mut packets) = (0, 0);
         self.core.is_owed = true;
         while !tracker.is_done() {
             let (len, frame) = self.next_frame(&mut tracker, pool).await?;
@@ -313,7 +316,8 @@ impl Backend {
                 reply.raw.extend_from_slice(bytes.get(..packet::HEADER + len).unwrap_or_default());
             }
             size += len;
-            if size > MAX_COLLECTED {
+            packets += 1;
+            if size > MAX_COLLECTED || packets > MAX_PACKETS {
                 return Err(io::Error::other("reply to an internal statement is too long"));
             }
             self.input.consume(packet::HEADER + len);

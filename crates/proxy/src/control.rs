@@ -109,11 +109,7 @@ impl StatsSource for Control {
     }
 
     fn rows(&self, table: &'static StatsTable, reading: Reading) -> Vec<Vec<Value>> {
-        let mut rows = self.stats.rows(table, reading);
-        if table.name == "stats_mysql_global" {
-            rows.push(vec!["mysql_listener_paused".into(), (if self.is_open() { "false" } else { "true" }).into()]);
-        }
-        rows
+        self.stats.rows(table, reading)
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -66,6 +66,7 @@ pub struct Memory {
     prepared_bytes: usize,
     schemas: Map<(Box<str>, Box<[u8]>), u64>,
     accepted: Map<Box<[u8]>, u64>,
+    accepted_bytes: usize,
     interned: Vec<Variables>,
     interned_texts: Vec<Text>,
     proxy_addrs: Vec<(Option<SocketAddr>, ProxyAddr)>,
@@ -87,6 +88,10 @@ const MAX_SCHEMAS: usize = 10_000;
 const SCHEMA_AGE_MS: u64 = 10_000;
 /// Synchronising SETs remembered as accepted.
 const MAX_ACCEPTED: usize = 4096;
+/// Longest synchronising SET remembered, bytes: those that carry long user variables are rarely said twice.
+const MAX_ACCEPTED_LEN: usize = 4096;
+/// Bytes of synchronising SETs remembered by a worker.
+const MAX_ACCEPTED_BYTES: usize = 4 << 20;
 /// How long a server's word on a synchronising SET counts, ms: privileges and time zones come and go.
 const ACCEPTED_AGE_MS: u64 = 30_000;
 
@@ -119,15 +124,24 @@ impl Memory {
 
     /// Has this server accepted this synchronising SET of this user a moment ago?
     pub fn is_accepted(&self, place: &Place<'_>, sql: &str, now_ms: u64) -> bool {
-        self.accepted.get(&place.with(sql.as_bytes())).is_some_and(|at| now_ms.saturating_sub(*at) <= ACCEPTED_AGE_MS)
+        sql.len() <= MAX_ACCEPTED_LEN
+            && self.accepted.get(&place.with(sql.as_bytes())).is_some_and(|at| now_ms.saturating_sub(*at) <= ACCEPTED_AGE_MS)
     }
 
     /// A server accepted this synchronising SET.
     pub fn accept(&mut self, place: &Place<'_>, sql: &str, now_ms: u64) {
-        if self.accepted.len() >= MAX_ACCEPTED {
-            self.accepted.clear();
+        if sql.len() > MAX_ACCEPTED_LEN {
+            return;
         }
-        self.accepted.insert(place.with(sql.as_bytes()), now_ms);
+        let key = place.with(sql.as_bytes());
+        if self.accepted.len() >= MAX_ACCEPTED || self.accepted_bytes + key.len() > MAX_ACCEPTED_BYTES {
+            self.accepted.clear();
+            self.accepted_bytes = 0;
+        }
+        let size = key.len();
+        if self.accepted.insert(key, now_ms).is_none() {
+            self.accepted_bytes += size;
+        }
     }
 
     /// The servers' answer to the same COM_STMT_PREPARE, when it is fresh.
@@ -146,6 +160,9 @@ impl Memory {
     /// Remembers an answer to COM_STMT_PREPARE; at most `max` of them.
     pub fn learn_prepared(&mut self, place: &Place<'_>, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
         let size = reply.packets.len() + key.text.len();
+        if size > MAX_PREPARED_BYTES {
+            return;
+        }
         if self.prepared.len() >= max || self.prepared_bytes + size > MAX_PREPARED_BYTES {
             self.prepared.clear();
             self.prepared_bytes = 0;
@@ -217,5 +234,32 @@ impl Memory {
         let address = Rc::new((text.into(), local.map_or(0, |local| local.port())));
         self.proxy_addrs.push((local, Rc::clone(&address)));
         address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place<'static> {
+        Place { hostgroup: HostgroupId(0), server: Some(0), version: "8.0", user: "anna" }
+    }
+
+    #[test]
+    fn accepted_sets_are_bounded_in_bytes() {
+        let mut memory = Memory::default();
+        memory.accept(&place(), "SET a=1", 0);
+        memory.accept(&place(), "SET a=1", 5);
+        assert!(memory.is_accepted(&place(), "SET a=1", ACCEPTED_AGE_MS + 5));
+        let long = format!("SET @a='{}'", "x".repeat(MAX_ACCEPTED_LEN));
+        memory.accept(&place(), &long, 0);
+        assert!(!memory.is_accepted(&place(), &long, 0), "too long");
+        assert_eq!(memory.accepted_bytes, place().with(b"SET a=1").len(), "counted once");
+        for n in 0..2 * MAX_ACCEPTED {
+            memory.accept(&place(), &format!("SET @a='{n:04000}'"), 0);
+        }
+        let kept: usize = memory.accepted.keys().map(|key| key.len()).sum();
+        assert_eq!(kept, memory.accepted_bytes);
+        assert!(kept <= MAX_ACCEPTED_BYTES, "{kept}");
     }
 }

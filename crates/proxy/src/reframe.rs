@@ -85,6 +85,10 @@ pub struct ReplyFacts {
     pub message: Box<[u8]>,
     /// Rows of the last result set; None when the last result was an OK.
     pub rows: Option<u64>,
+    /// Rows changed, of all results together.
+    pub all_affected: u64,
+    /// Rows of all result sets together.
+    pub all_rows: u64,
     /// Session variables that changed.
     pub variables: Vec<(Box<str>, Box<[u8]>)>,
     /// The schema, when it changed; empty is none.
@@ -463,6 +467,7 @@ impl<'f> Reframe<'f> {
         }
         let ok = OkPacket::parse(body, self.from).ok()?;
         facts.affected_rows = ok.affected_rows;
+        facts.all_affected = facts.all_affected.saturating_add(ok.affected_rows);
         if ok.last_insert_id != 0 {
             facts.last_insert_id = ok.last_insert_id;
         }
@@ -471,6 +476,7 @@ impl<'f> Reframe<'f> {
 
     fn result_end(&mut self, body: &[u8], facts: &mut ReplyFacts) -> Option<Instead> {
         facts.rows = Some(self.tracker.rows());
+        facts.all_rows = facts.all_rows.saturating_add(self.tracker.rows());
         self.note_end(facts);
         if !self.from.contains(Capabilities::DEPRECATE_EOF) {
             if !self.drops_eof() {

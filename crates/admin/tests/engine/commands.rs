@@ -185,8 +185,14 @@ fn what_was_applied_does_not_differ() {
     let bed = Bed::new();
     bed.ok("INSERT INTO mysql_query_rules (rule_id, active, match_digest, re_modifiers) VALUES (1, 1, 'x', NULL), (2, 0, 'y', 'CASELESS')");
     bed.ok("INSERT INTO restapi_routes (timeout_ms, method, uri, script) VALUES (200, 'get', 'u', '/bin/true')");
+    for (name, value) in [("mysql-have_ssl", "True"), ("mysql-threads", " 02"), ("mysql-default_session_track_gtids", "own_gtid")] {
+        bed.ok(&format!("UPDATE global_variables SET variable_value='{value}' WHERE variable_name='{name}'"));
+    }
     bed.ok("CONFIG APPLY");
     assert_eq!(bed.rows("CONFIG DIFF"), Vec::<String>::new());
+    bed.ok("UPDATE global_variables SET variable_value='False' WHERE variable_name='mysql-have_ssl'");
+    assert_eq!(bed.rows("CONFIG DIFF"), ["global_variables|variable_name=mysql-have_ssl|variable_value|false|true"]);
+    bed.ok("UPDATE global_variables SET variable_value='TRUE' WHERE variable_name='mysql-have_ssl'");
     bed.ok("UPDATE mysql_query_rules SET re_modifiers='GLOBAL' WHERE rule_id=1");
     assert_eq!(bed.rows("CONFIG DIFF"), ["mysql_query_rules|rule_id=1|re_modifiers|GLOBAL|"]);
 }

@@ -72,10 +72,13 @@ impl Sheet {
         self.tables.entry(table.name).or_default().insert(table.row_key(fields), values);
     }
 
-    /// Adds a variable by its full name.
+    /// Adds a variable by its full name; its value as loading it leaves it.
     pub fn variable(&mut self, name: &str, value: &[u8]) {
         let key = format!("variable_name={name}");
-        self.tables.entry(VARIABLES).or_default().insert(key, vec![Some(value.to_vec())]);
+        let text = Setting::by_full_name(name).zip(std::str::from_utf8(value).ok());
+        let kept = text.and_then(|(setting, text)| setting.as_kept(text));
+        let value = kept.map_or_else(|| value.to_vec(), String::into_bytes);
+        self.tables.entry(VARIABLES).or_default().insert(key, vec![Some(value)]);
     }
 }
 

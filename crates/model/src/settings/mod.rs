@@ -58,6 +58,18 @@ impl Setting {
         }
     }
 
+    /// A value as it is shown once it was taken: booleans, numbers and words have one spelling. None where it would be refused,
+    /// and for secrets.
+    pub fn as_kept(&self, text: &str) -> Option<String> {
+        match self.kind {
+            Kind::Boolean => bool::parse(text, &self.kind).ok().map(|value| value.show()),
+            Kind::Integer { .. } => u64::parse(text, &self.kind).ok().map(|value| value.show()),
+            Kind::Text(_) => String::parse(text, &self.kind).ok(),
+            Kind::Words(words) => words.iter().find(|word| text.trim().eq_ignore_ascii_case(word)).map(|word| (*word).to_owned()),
+            Kind::Secret(_) => None,
+        }
+    }
+
     /// Whether its value must not be logged.
     pub fn is_secret(&self) -> bool {
         matches!(self.kind, Kind::Secret(_))

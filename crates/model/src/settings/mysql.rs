@@ -298,6 +298,7 @@ settings! {
     connection_growth_delay_us: u64 = 10_000, us(0, 10_000_000), Live, "When a hostgroup has connections but none is free, a query waits this long before one more is opened; at once where half as many wait as there are connections.";
     drain_timeout: u64 = 10_000, ms(0, 3_600_000), Live, "After SIGTERM sessions may finish for this long.";
     prepared_metadata_max_age: u64 = 5_000, ms(0, 3_600_000), Live, "Remembered metadata of a prepared statement answers a PREPARE for this long; 0 always asks a backend.";
+    max_stmts_bytes_per_client: u64 = 67_108_864, bytes(65_536, 1_099_511_627_776), Live, "Bytes of text that the prepared statements of one client may have together, where it has more than one; beyond it a PREPARE gets error 1461.";
     frontend_window: u64 = 65_536, bytes(4_096, 16_777_216), Live, "Result bytes that may wait for a slow client before reading from its backend pauses.";
     query_digests_max_entries: u64 = 100_000, count(0, 10_000_000), Live, "Rows that statistics by digest may have; beyond it those used longest ago go, and are counted.";
     query_digests_memory_max_mb: u64 = 256, mebibytes(1, 1_048_576), Live, "Memory that statistics by digest may take, in all.";

@@ -190,12 +190,12 @@ impl Session {
             self.command_seq = seq.wrapping_add(1);
             at += HEADER + len;
             total += len;
+            // Frame by frame: a command need not have an end.
+            self.check_size(total)?;
             if len < MAX_PAYLOAD {
                 break;
             }
         }
-        self.check_size(total)?;
-        let bytes = self.input.filled();
         if bytes.len() < at {
             return Ok(None);
         }

@@ -146,7 +146,7 @@ impl Session {
     fn statement_ended(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<&Result<ReplyFacts, Fault>>) {
         let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
         let reply = result.and_then(|r| r.as_ref().ok());
-        let (affected, sent) = reply.map_or((0, 0), |r| (r.affected_rows, r.rows.unwrap_or(0)));
+        let (affected, sent) = reply.map_or((0, 0), |r| (r.all_affected, r.all_rows));
         let sums = Sums::one(time_us, affected, sent, self.now_ms());
         let held = self.backend.as_ref().map(Held::of).or(self.entry.view.held.get());
         self.worker.meter.count(&Ended {
@@ -274,7 +274,7 @@ impl Session {
             server: result.and_then(|_| self.server()).map(|server| server.key.clone()),
             ended_us: crate::logs::unix_us(),
             duration_us: sums.sum_us,
-            rows_affected: reply.filter(|r| r.rows.is_none() && r.error.is_none()).map(|r| r.affected_rows),
+            rows_affected: reply.filter(|r| r.error.is_none() && (r.rows.is_none() || r.all_affected > 0)).map(|r| r.all_affected),
             last_insert_id: reply.map_or(0, |r| r.last_insert_id),
             rows_sent: sums.rows_sent,
             digest: self.worker.meter.digest(analysis, statement.text(), self.lex).hash,

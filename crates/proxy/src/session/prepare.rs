@@ -42,6 +42,11 @@ impl Session {
             let text = format!("Can't create more than max_prepared_stmt_count statements (current value: {MAX_STATEMENTS})");
             return self.send_error(1461, "42000", &text).await;
         }
+        let (held, longest) = (self.statements.bytes(), self.worker.snapshot().vars.max_stmts_bytes_per_client);
+        if held > 0 && (held + self.body(command).len()) as u64 > longest {
+            let text = format!("Can't create prepared statements of more than {longest} bytes together (mysql-max_stmts_bytes_per_client)");
+            return self.send_error(1461, "42000", &text).await;
+        }
         let analysis = sql::analyze_with(self.body(command), self.lex, self.worker.meter.grouping());
         let (command, analysis) = match self.needs_no_direction() {
             true => (command, analysis),

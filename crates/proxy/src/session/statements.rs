@@ -44,6 +44,8 @@ impl ClientStatement {
 #[derive(Default)]
 pub struct Statements {
     by_id: HashMap<u32, ClientStatement, foldhash::fast::FixedState>,
+    /// Bytes of their texts.
+    bytes: usize,
     last: u32,
 }
 
@@ -54,7 +56,10 @@ impl Statements {
     /// Adds a statement; answers the client's id.
     pub fn insert(&mut self, statement: ClientStatement) -> u32 {
         self.last = self.last.wrapping_add(1).max(1);
-        self.by_id.insert(self.last, statement);
+        self.bytes += statement.key.text.len();
+        if let Some(old) = self.by_id.insert(self.last, statement) {
+            self.bytes -= old.key.text.len();
+        }
         self.last
     }
 
@@ -76,6 +81,7 @@ impl Statements {
     /// Forgets a statement.
     pub fn remove(&mut self, id: u32) -> Option<ClientStatement> {
         let gone = self.by_id.remove(&id);
+        self.bytes -= gone.as_ref().map_or(0, |gone| gone.key.text.len());
         if self.by_id.is_empty() {
             self.clear();
         }
@@ -85,11 +91,17 @@ impl Statements {
     /// Forgets all.
     pub fn clear(&mut self) {
         self.by_id = HashMap::default();
+        self.bytes = 0;
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// Bytes of their texts.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Is a cursor open?

@@ -1,13 +1,14 @@
 //! Which prepared statements there are, and how many clients and server connections have each.
 //!
 //! A worker lists the statements that its sessions prepared; what holds one keeps a [`Holder`]. Connections change
-//! workers, so the counts are shared; the list is the worker's own.
+//! workers, so the counts are shared; the list is the worker's own. INVARIANT: it keeps no text alive that nobody holds.
 
 use super::digest::Digest;
 use crate::stmt_cache::StatementKey;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Who holds a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +90,9 @@ pub fn last_id() -> u64 {
 /// See the module.
 #[derive(Default)]
 pub struct PreparedList {
-    by_key: HashMap<(Box<str>, Arc<StatementKey>), Arc<Listed>, foldhash::fast::RandomState>,
-    /// Statements from which on the list is looked through for those that nobody holds.
+    /// By the hash of user and key; of two with one hash the later one is listed.
+    by_hash: HashMap<u64, Weak<Listed>, foldhash::fast::RandomState>,
+    /// Statements from which on the list is looked through for those that are gone.
     look_at: usize,
 }
 
@@ -100,28 +102,29 @@ const LOOK_AT: usize = 1024;
 impl PreparedList {
     /// The entry of a statement, made when there is none.
     pub fn list(&mut self, user: &str, key: &Arc<StatementKey>, digest: impl FnOnce() -> Arc<Digest>, shape: (u16, u16)) -> Arc<Listed> {
-        let place = (user.into(), Arc::clone(key));
-        if let Some(listed) = self.by_key.get(&place) {
-            return Arc::clone(listed);
+        let hash = self.by_hash.hasher().hash_one((user, key));
+        let known = self.by_hash.get(&hash).and_then(Weak::upgrade);
+        if let Some(listed) = known.filter(|listed| *listed.user == *user && listed.key == *key) {
+            return listed;
         }
-        if self.by_key.len() >= self.look_at.max(LOOK_AT) {
-            self.by_key.retain(|_, listed| listed.is_held());
-            self.look_at = self.by_key.len() * 2;
+        if self.by_hash.len() >= self.look_at.max(LOOK_AT) {
+            self.by_hash.retain(|_, listed| listed.strong_count() > 0);
+            self.look_at = self.by_hash.len() * 2;
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let (clients, servers) = (AtomicU32::new(0), AtomicU32::new(0));
         let listed = Listed { id, user: user.into(), key: Arc::clone(key), digest: digest(), shape, clients, servers };
         let listed = Arc::new(listed);
-        self.by_key.insert(place, Arc::clone(&listed));
+        self.by_hash.insert(hash, Arc::downgrade(&listed));
         listed
     }
 
     /// Those that someone holds, of the `n` from place `from` on, and where to go on. What is prepared between two
     /// slices may change places.
     pub fn held(&self, from: usize, n: usize) -> (Vec<Arc<Listed>>, Option<usize>) {
-        let slice = self.by_key.values().skip(from).take(n);
+        let slice = self.by_hash.values().skip(from).take(n).filter_map(Weak::upgrade);
         let end = from.saturating_add(n);
-        (slice.filter(|listed| listed.is_held()).cloned().collect(), (end < self.by_key.len()).then_some(end))
+        (slice.filter(|listed| listed.is_held()).collect(), (end < self.by_hash.len()).then_some(end))
     }
 }
 
@@ -140,7 +143,8 @@ mod tests {
     #[test]
     fn holders_are_counted_while_they_live() {
         let mut list = PreparedList::default();
-        let listed = list.list("anna", &key("SELECT ?"), digest, (1, 1));
+        let text = key("SELECT ?");
+        let listed = list.list("anna", &text, digest, (1, 1));
         let same = list.list("anna", &key("SELECT ?"), || unreachable!("it is listed"), (1, 1));
         assert_eq!(listed.id, same.id);
         assert_ne!(listed.id, list.list("ben", &key("SELECT ?"), digest, (1, 1)).id);
@@ -150,6 +154,8 @@ mod tests {
         assert_eq!(list.held(0, usize::MAX).0.len(), 1);
         drop((client, second, server));
         assert!(list.held(0, usize::MAX).0.is_empty());
+        drop((listed, same));
+        assert_eq!(Arc::strong_count(&text), 1, "the list does not keep the text");
     }
 
     #[test]
@@ -159,7 +165,7 @@ mod tests {
         for n in 0..LOOK_AT * 10 {
             list.list("ben", &key(&n.to_string()), digest, (0, 0));
         }
-        assert!(list.by_key.len() <= LOOK_AT + 1);
+        assert!(list.by_hash.len() <= LOOK_AT + 1);
         assert_eq!(list.held(0, usize::MAX).0.len(), kept.len());
     }
 }

@@ -103,7 +103,7 @@ pub const TABLES: &[Table] = &[
             ],
             primary_key: &[],
             has_reset: false,
-            help: "Prepared statements that a client or a connection holds; each worker lists its own",
+            help: "Prepared statements that a client or a connection holds, texts up to mysql-query_digests_max_query_length bytes; each worker lists its own",
         },
         rows: prepared,
     },
@@ -169,6 +169,8 @@ fn errors(stats: &ProxyStats, reading: Reading) -> Rows {
 
 fn prepared(stats: &ProxyStats, _: Reading) -> Rows {
     let listed = collect::prepared(&stats.shared);
+    let longest = stats.shared.in_force.load().snapshot.vars.query_digests_max_query_length;
+    let longest = usize::try_from(longest).unwrap_or(usize::MAX);
     let rows = listed.iter().map(|statement| {
         let (columns, params) = statement.shape;
         vec![
@@ -180,7 +182,7 @@ fn prepared(stats: &ProxyStats, _: Reading) -> Rows {
             statement.holders(Side::Server).into(),
             columns.into(),
             params.into(),
-            text(&statement.key.text),
+            text(statement.key.text.get(..longest).unwrap_or(&statement.key.text)),
         ]
     });
     rows.collect()
