@@ -274,7 +274,7 @@ impl Session {
                     // The server then answers the statement with its own error.
                     super::settle::kill_statement(&self.worker, &self.pool, backend);
                 }
-                self.entry.give_up_at(self.now_ms() + GIVE_UP_AFTER_MS);
+                self.entry.give_up_at(self.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
                 Ok(())
             }
             Signal::GiveUp => {
