@@ -7,6 +7,8 @@
 mod bed;
 #[path = "faults/clients.rs"]
 mod clients;
+#[path = "faults/files.rs"]
+mod files;
 #[path = "faults/limits.rs"]
 mod limits;
 #[path = "faults/network.rs"]

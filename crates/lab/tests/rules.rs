@@ -125,6 +125,20 @@ fn time_limits_and_delays() {
     }
 }
 
+/// However short the limit is, and whenever the statement begins.
+#[test]
+fn no_statement_is_ended_before_its_time() {
+    const LIMIT_MS: i64 = 130;
+    let proxy = proxy(&[&[("match_digest", "SLEEP".into()), ("timeout", LIMIT_MS.into()), ("apply", 1.into())]]).start().unwrap();
+    for mut peer in sessions(&proxy) {
+        for round in 0..12 {
+            let began = Instant::now();
+            assert_eq!(peer.fails("SELECT SLEEP(20)"), 1907);
+            assert!(began.elapsed() >= Duration::from_millis(LIMIT_MS as u64), "{:?} in round {round}", began.elapsed());
+        }
+    }
+}
+
 #[test]
 fn multiplexing_off_and_on_again() {
     let proxy = proxy(&[

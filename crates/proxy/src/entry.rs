@@ -68,8 +68,12 @@ pub struct Entry {
     pub user: RefCell<Option<std::sync::Arc<model::snapshot::User>>>,
     activity: Cell<Activity>,
     since_ms: Cell<u64>,
+    /// Idleness began by the coarse clock, which is late: it counts from the next sweep.
+    idle_is_new: Cell<bool>,
     /// When the open transaction began; 0 when there is none.
     transaction_since_ms: Cell<u64>,
+    /// The same for the open transaction.
+    transaction_is_new: Cell<bool>,
     limits: Cell<Limits>,
     /// `wait_timeout`, as the client set it, ms; 0 for never.
     own_idle_ms: Cell<u64>,
@@ -131,7 +135,9 @@ impl Entry {
             user: RefCell::default(),
             activity: Cell::new(Activity::Login),
             since_ms: Cell::new(now_ms),
+            idle_is_new: Cell::new(false),
             transaction_since_ms: Cell::new(0),
+            transaction_is_new: Cell::new(false),
             limits: Cell::default(),
             own_idle_ms: Cell::new(0),
             statement_ms: Cell::new(0),
@@ -148,12 +154,22 @@ impl Entry {
         }
     }
 
-    /// The session does something else now.
+    /// The session does something else now. Where that has a time limit, `now_ms` is the process clock's; for [`Activity::Idle`]
+    /// the coarse clock will do.
     pub fn set_activity(&self, activity: Activity, now_ms: u64) {
         self.activity.set(activity);
         self.since_ms.set(now_ms);
+        self.idle_is_new.set(activity == Activity::Idle);
         self.timed_out.set(false);
         self.give_up_at_ms.set(0);
+    }
+
+    /// A command begins: what was to end the one before is not for it.
+    pub fn begin_command(&self, now_ms: u64) {
+        self.set_activity(Activity::Running, now_ms);
+        if matches!(self.signal.get(), Some(Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp)) {
+            self.signal.set(None);
+        }
     }
 
     /// The statement that runs is held up, or not any more. Its time limit counts from its beginning.
@@ -197,10 +213,13 @@ impl Entry {
         self.view.park();
     }
 
-    /// A transaction began or ended.
+    /// A transaction began or ended, by the coarse clock.
     pub fn set_transaction(&self, open: bool, now_ms: u64) {
         match (open, self.transaction_since_ms.get()) {
-            (true, 0) => self.transaction_since_ms.set(now_ms.max(1)),
+            (true, 0) => {
+                self.transaction_since_ms.set(now_ms.max(1));
+                self.transaction_is_new.set(true);
+            }
             (false, _) => self.transaction_since_ms.set(0),
             _ => {}
         }
@@ -270,8 +289,14 @@ impl Entry {
         self.signal.get()
     }
 
-    /// Called by the sweep.
+    /// Called by the sweep, with the process clock. No limit ends anything before its time; it may be two sweeps late.
     pub fn check_deadlines(&self, now_ms: u64) {
+        if self.idle_is_new.take() {
+            self.since_ms.set(now_ms);
+        }
+        if self.transaction_is_new.take() && self.is_in_transaction() {
+            self.transaction_since_ms.set(now_ms.max(1));
+        }
         let held_until = self.held_until_ms.get();
         if held_until > 0 && held_until <= now_ms && matches!(self.activity.get(), Activity::Idle | Activity::Parked) {
             self.held_until_ms.set(0);
@@ -318,7 +343,8 @@ mod tests {
         e.set_limits(Limits { idle_ms: 100, transaction_idle_ms: 50, transaction_ms: 1000, query_ms: 10 });
         e.check_deadlines(5000);
         assert_eq!(e.pending(), None, "login has its own limit");
-        e.set_activity(Activity::Idle, 5000);
+        e.set_activity(Activity::Idle, 4950);
+        e.check_deadlines(5000);
         e.check_deadlines(5100);
         assert_eq!(e.pending(), None);
         e.check_deadlines(5101);
@@ -334,10 +360,45 @@ mod tests {
         e.check_deadlines(6211);
         assert_eq!(e.pending(), Some(Signal::GiveUp));
         e.clear_signal();
-        e.set_transaction(true, 6000);
-        e.set_activity(Activity::Idle, 6020);
+        e.set_transaction(true, 5950);
+        e.set_activity(Activity::Idle, 5950);
+        e.check_deadlines(6020);
+        e.check_deadlines(6070);
+        assert_eq!(e.pending(), None);
         e.check_deadlines(6071);
         assert_eq!(e.pending(), Some(Signal::TransactionTimeout));
+    }
+
+    /// The coarse clock is as late as the last sweep: what began since then has not lasted so long.
+    #[test]
+    fn what_began_since_the_last_sweep_is_not_older_than_it_is() {
+        let e = Entry::new(1, 0);
+        e.set_limits(Limits { idle_ms: 50, transaction_idle_ms: 50, transaction_ms: 50, query_ms: 50 });
+        let coarse_ms = 1000;
+        e.set_transaction(true, coarse_ms);
+        e.begin_command(1099);
+        e.check_deadlines(1100);
+        assert_eq!(e.pending(), None);
+        e.set_transaction(false, coarse_ms);
+        e.set_activity(Activity::Idle, coarse_ms);
+        e.check_deadlines(1200);
+        assert_eq!(e.pending(), None);
+        e.set_parked();
+        e.check_deadlines(1251);
+        assert_eq!(e.pending(), Some(Signal::IdleTimeout));
+    }
+
+    #[test]
+    fn what_was_to_end_a_statement_does_not_end_the_next_one() {
+        let e = Entry::new(1, 0);
+        for signal in [Signal::KillQuery, Signal::QueryTimeout, Signal::GiveUp] {
+            e.signal(signal);
+            e.begin_command(1);
+            assert_eq!(e.pending(), None, "{signal:?}");
+        }
+        e.signal(Signal::Cut);
+        e.begin_command(2);
+        assert_eq!(e.pending(), Some(Signal::Cut));
     }
 
     #[test]

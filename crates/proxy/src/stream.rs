@@ -8,9 +8,9 @@ use rustls::{ClientConnection, ServerConnection};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 /// The plain socket under a stream.
@@ -77,6 +77,18 @@ impl Socket {
             Self::Memory(s) => s.poll_read(cx, &mut buf),
         })?;
         Poll::Ready(Ok(buf.filled().len()))
+    }
+
+    /// The peer has sent its last byte, though there may be some that were not read yet.
+    fn is_read_closed(&self) -> bool {
+        let is_closed = |ready: Poll<io::Result<Ready>>| matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed());
+        let mut cx = Context::from_waker(Waker::noop());
+        match self {
+            Self::Tcp(s) => is_closed(pin!(s.ready(Interest::READABLE)).poll(&mut cx)),
+            Self::Unix(s) => is_closed(pin!(s.ready(Interest::READABLE)).poll(&mut cx)),
+            #[cfg(feature = "sim")]
+            Self::Memory(_) => false,
+        }
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -206,6 +218,11 @@ impl Stream {
         if let Err(e) = done {
             tracing::debug!("a connection was closed already: {e}");
         }
+    }
+
+    /// Whether the peer has sent its last byte, though some may wait to be read. Where bytes wait, reading does not tell.
+    pub fn is_read_closed(&self) -> bool {
+        self.socket.is_read_closed()
     }
 
     /// The TLS session, if any.

@@ -223,3 +223,54 @@ fn killed_by_its_user_mariadb() {
 fn killed_by_its_user_mysql() {
     killed_by_its_user(Flavor::Mysql);
 }
+
+/// As any other session; a statement that runs for longer is not idleness.
+#[test]
+fn wait_timeout_ends_it() {
+    let bed = Bed::mariadb(5, |b| with_passage(b).variable("wait_timeout", 1500));
+    let mut idle = passenger(&bed);
+    idle.run("SELECT 1").unwrap();
+    let silent = passenger(&bed);
+    let mut busy = passenger(&bed);
+    assert_eq!(attempt(&mut busy, "SELECT SLEEP(4)"), Seen::Done);
+    assert!(matches!(attempt(&mut idle, "SELECT 1"), Seen::Error(4031) | Seen::Closed));
+    drop((silent, idle));
+    assert_eq!(attempt(&mut busy, "SELECT 1"), Seen::Done);
+}
+
+#[test]
+fn is_shown_as_what_it_is() {
+    let bed = Bed::mariadb(5, with_passage);
+    let mut admin = bed.proxy.admin().unwrap();
+    let client = passenger(&bed);
+    let mut wait = |sql: &str, wanted: &str| {
+        let mut last = None;
+        let waited = wait::until(sql, LIMIT, || {
+            last = admin.scalar(sql).unwrap();
+            (last.as_deref() == Some(wanted)).then_some(())
+        });
+        waited.unwrap_or_else(|e| panic!("{e}: {last:?}"));
+    };
+    wait("SELECT command FROM stats_mysql_processlist WHERE user='empty'", "Fast forward");
+    wait("SELECT reason FROM stats_tidegate_pins WHERE user='empty'", "replication");
+    let summary = "SELECT sessions || ' ' || began_total FROM stats_tidegate_pins_summary WHERE reason='replication'";
+    wait(summary, "1 1");
+    client.quit().unwrap();
+    wait(summary, "0 1");
+}
+
+/// Its server is gone, not the proxy.
+#[test]
+fn is_told_that_its_server_was_taken_out() {
+    let bed = Bed::mariadb(5, with_passage);
+    let mut client = passenger(&bed);
+    client.run("SELECT 1").unwrap();
+    let mut admin = bed.proxy.admin().unwrap();
+    admin.run("UPDATE mysql_servers SET status='OFFLINE_HARD'").unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+    let mut told = Vec::new();
+    client.try_clone_tcp().unwrap().read_to_end(&mut told).unwrap();
+    let text = String::from_utf8_lossy(&told);
+    assert_eq!(told.get(5..7), Some(&2013_u16.to_le_bytes()[..]), "{text}");
+    assert!(text.contains("the server was taken out of service (OFFLINE_HARD)"), "{text}");
+}

@@ -168,7 +168,7 @@ impl Session {
         let wish = Wish { needs: self.directions.needs, collation, raw: None };
         self.entry.set_activity(Activity::Waiting, self.now_ms());
         let result = self.wait_for(wish, since_us, (asked_us, deadline_us)).await;
-        self.entry.set_activity(Activity::Running, self.now_ms());
+        self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         result
     }
 
@@ -230,7 +230,7 @@ impl Session {
             _ = self.wait(|cx| waited.as_mut().poll(cx)).await?;
         }
         if !is_first {
-            self.entry.set_activity(Activity::Running, self.now_ms());
+            self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         }
         Ok(())
     }

@@ -35,7 +35,6 @@ impl Session {
     pub(super) async fn next_command(&mut self) -> Result<Option<Incoming>, End> {
         loop {
             if let Some(command) = self.framed()? {
-                self.entry.set_activity(Activity::Running, self.now_ms());
                 return Ok(Some(command));
             }
             if self.input.is_empty() {

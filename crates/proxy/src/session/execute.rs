@@ -6,6 +6,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
 use super::sync::Ahead;
+use crate::entry::Activity;
 use crate::pins::PinReason;
 use crate::reframe::{Patch, ReplyFacts};
 use sql::{Analysis, Facts, Kind};
@@ -404,20 +405,21 @@ impl Session {
         if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
             let _ = put_stmt_id(payload, server_id);
         }
-        let mut first = true;
+        if let Some(backend) = self.backend.as_mut() {
+            backend.link.start_command();
+        }
         let mut frame = HEADER + packet::header(self.input.filled()).map_or(0, |(len, _)| len);
         loop {
             let full = frame == HEADER + MAX_PAYLOAD;
             while frame > 0 {
                 let n = frame.min(self.input.len());
                 if n > 0 {
-                    self.write_long_data(n, first).await?;
-                    first = false;
+                    self.send_data(n).await?;
                     self.input.consume(n);
                     frame -= n;
                     self.streamed.left = frame;
                 } else {
-                    self.read_more(1).await?;
+                    self.read_data(1).await?;
                 }
             }
             self.streamed.full = full;
@@ -439,20 +441,16 @@ impl Session {
                 self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq };
                 return Ok(HEADER + len);
             }
-            self.read_more(HEADER).await?;
+            self.read_data(HEADER).await?;
         }
     }
 
-    async fn write_long_data(&mut self, n: usize, first: bool) -> Result<usize, Fault> {
-        let bytes = self.input.filled().get(..n).unwrap_or_default();
-        let Some(backend) = self.backend.as_mut() else { return Ok(0) };
-        if first {
-            backend.link.start_command();
-        }
-        match backend.link.write_all(bytes).await {
-            Ok(()) => Ok(n),
-            Err(e) => Err(self.lost_before(&e)),
-        }
+    /// Waits for more of the client's data. Meanwhile it is as idle as one that has sent a part of any other command.
+    async fn read_data(&mut self, wanted: usize) -> Result<(), End> {
+        self.entry.set_activity(Activity::Idle, self.now_ms());
+        let read = self.read_more(wanted).await;
+        self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
+        read
     }
 
     /// Reads past what is left of the command: all of it, when it could not be passed on.
@@ -464,7 +462,7 @@ impl Session {
                     self.input.consume(n);
                     self.streamed.left -= n;
                 } else {
-                    self.read_more(1).await?;
+                    self.read_data(1).await?;
                 }
             }
             if !self.streamed.full {

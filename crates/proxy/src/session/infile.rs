@@ -1,9 +1,29 @@
-//! LOAD DATA LOCAL INFILE: the client's file, streamed to the server.
+//! LOAD DATA LOCAL INFILE: the client's file, streamed to the server. Whatever ends a statement ends the wait for either of them.
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
+use super::end::End;
+use super::relay::LOOK_AGAIN;
+use crate::backend::Backend;
+use crate::buffer::CHUNK;
+use crate::entry::Signal;
 use crate::reframe::Reframe;
+use crate::worker::Worker;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
+
+/// What ended a wait while a client's data goes to its server.
+enum Event {
+    /// All was sent.
+    Sent,
+    /// The client sent so many bytes, or could not be read.
+    Read(io::Result<usize>),
+    Signal(Signal),
+    /// It is time to look whether the client is still there.
+    Waits,
+}
 
 impl Session {
     /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
@@ -18,17 +38,19 @@ impl Session {
             let (n, ended) = self.pass_frames(&mut server_seq, &mut skip, &mut next_seq);
             last |= ended;
             if n > 0 {
-                self.write_infile(n).await?;
+                self.send_data(n).await.map_err(answering)?;
                 self.input.consume(n);
                 continue;
             }
             if last && skip == 0 {
                 break;
             }
-            // A server that answers early is dealt with when the client has sent its file.
-            self.read_more(self.input.len() + HEADER).await?;
+            self.read_file().await.map_err(answering)?;
         }
         reframe.infile_sent(self.front.frame_seq().unwrap_or(next_seq));
+        if self.entry.is_timed_out() {
+            reframe.set_timed_out();
+        }
         Ok(())
     }
 
@@ -76,21 +98,87 @@ impl Session {
         }
     }
 
-    async fn write_infile(&mut self, n: usize) -> Result<(), Fault> {
-        let bytes = self.input.filled().get(..n).unwrap_or_default();
-        let Some(backend) = self.backend.as_mut() else {
-            return Err(self.pinned_backend_lost("no backend"));
-        };
-        match backend.link.write_all(bytes).await {
-            Ok(()) => Ok(()),
-            Err(e) => Err(self.lost_answering(&e)),
+    /// Sends the first `n` bytes of the input to the server.
+    pub(super) async fn send_data(&mut self, n: usize) -> Result<(), Fault> {
+        let mut sent = 0;
+        loop {
+            match self.next_sent(&mut sent, n).await {
+                Ok(Event::Sent) => return Ok(()),
+                Ok(Event::Signal(signal)) => self.interrupt(signal)?,
+                // What it sent may wait to be read, and its end behind that.
+                Ok(_) if self.front.stream().is_read_closed() => return Err(End::ClientGone.into()),
+                Ok(_) => {}
+                Err(e) => return Err(self.lost_before(&e)),
+            }
         }
     }
 
-    fn lost_answering(&mut self, e: &std::io::Error) -> Fault {
-        match self.lost_before(e) {
-            Fault::Lost { text, pins, .. } => Fault::Lost { certainty: Certainty::Answering, text, pins },
-            other => other,
+    async fn next_sent(&mut self, sent: &mut usize, n: usize) -> io::Result<Event> {
+        let Self { input, backend, entry, .. } = self;
+        let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let bytes = input.filled().get(..n).unwrap_or_default();
+        let sending = poll_fn(|cx| {
+            while let Some(rest) = bytes.get(*sent..).filter(|rest| !rest.is_empty()) {
+                match backend.link.poll_send(cx, rest)? {
+                    Poll::Ready(taken) => *sent += taken,
+                    Poll::Pending => break,
+                }
+            }
+            if *sent >= bytes.len() && backend.link.poll_flush(cx)?.is_ready() {
+                return Poll::Ready(Ok(Event::Sent));
+            }
+            entry.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
+        });
+        tokio::time::timeout(LOOK_AGAIN, sending).await.unwrap_or(Ok(Event::Waits))
+    }
+
+    /// Waits for more of the file. A server that answers early is dealt with when the client has sent all of it, and one that is
+    /// gone at once.
+    async fn read_file(&mut self) -> Result<(), Fault> {
+        self.input.reserve(self.input.len() + HEADER, &self.worker.buffers);
+        loop {
+            match self.next_read().await {
+                Ok(Event::Read(Ok(0))) => return Err(End::ClientGone.into()),
+                Ok(Event::Read(Ok(_))) => return Ok(()),
+                Ok(Event::Read(Err(e))) => return Err(End::ClientError(e).into()),
+                Ok(Event::Signal(signal)) => self.interrupt(signal)?,
+                Ok(_) => {}
+                Err(e) => return Err(self.lost_before(&e)),
+            }
         }
+    }
+
+    async fn next_read(&mut self) -> io::Result<Event> {
+        let Self { front, input, backend, worker, entry, .. } = self;
+        let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        poll_fn(|cx| {
+            if let Poll::Ready(read) = front.poll_read(cx, input, &worker.buffers) {
+                return Poll::Ready(Ok(Event::Read(read)));
+            }
+            hear(backend, worker, cx)?;
+            entry.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
+        })
+        .await
+    }
+}
+
+/// Keeps what the server says while it is not its turn; an error when it is gone.
+fn hear(backend: &mut Backend, worker: &Worker, cx: &mut Context<'_>) -> io::Result<()> {
+    while backend.input.len() < CHUNK && backend.link.poll_readable(cx).is_ready() {
+        match backend.link.poll_read(cx, &mut backend.input, &worker.buffers)? {
+            Poll::Ready(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Poll::Ready(_) => {}
+            Poll::Pending => break,
+        }
+    }
+    backend.input.release(&worker.buffers);
+    Ok(())
+}
+
+/// The client was asked for its file: no other answer to its statement can begin.
+fn answering(fault: Fault) -> Fault {
+    match fault {
+        Fault::Lost { text, pins, .. } => Fault::Lost { certainty: Certainty::Answering, text, pins },
+        other => other,
     }
 }

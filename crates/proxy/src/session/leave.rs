@@ -154,7 +154,7 @@ impl Session {
         }
         backend.core.killed = true;
         super::settle::kill_statement(&self.worker, &self.pool, backend);
-        self.entry.give_up_at(self.now_ms() + GIVE_UP_AFTER_MS);
+        self.entry.give_up_at(now_ms + GIVE_UP_AFTER_MS);
     }
 
     /// The time to finish on the server of the backend at hand is over.

@@ -58,6 +58,7 @@ impl Session {
         let counters = &self.worker.counters;
         count(&counters.questions);
         self.began_us = self.worker.shared.clock.now_us();
+        self.entry.begin_command(self.began_us / 1000);
         let shown: &[u8] = match Command::from_u8(command.byte) {
             Some(Command::Query) => self.body(command),
             Some(Command::StmtPrepare) => {

@@ -3,13 +3,13 @@
 //! Bytes pass unread, each way by itself and with a bounded buffer of its own: neither side can hold the other up. Only the
 //! first packet after an answer is looked at, for a KILL of a session's id and for what has no answer.
 
-use super::acquire::Fault;
+use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
 use super::{Session, settle};
 use crate::buffer::{Buffer, WINDOW};
-use crate::entry::Signal;
+use crate::entry::{Activity, Signal};
 use crate::link::Link;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
@@ -52,8 +52,10 @@ struct Passage {
 }
 
 enum Event {
-    /// Bytes went on, a signal came, or it is time to look again.
+    /// Bytes went on.
     Moved,
+    /// A signal came, or it is time to look again.
+    Disturbed,
     /// The client speaks after an answer.
     Command,
 }
@@ -79,6 +81,7 @@ impl Session {
         self.backend = Some(backend);
         let now = self.now_ms();
         self.pins.begin(PinReason::Replication, now, 0);
+        self.publish();
         if let Err(end) = self.welcome().await {
             return end;
         }
@@ -111,13 +114,15 @@ impl Session {
 
     /// Passes bytes both ways until a side closes or the session is told to end.
     async fn pump(&mut self, mut passage: Passage) -> End {
+        self.note_activity(&passage);
         loop {
             match self.next_passed(&mut passage).await {
-                Ok(Event::Moved) => {}
+                Ok(Event::Moved) => self.note_activity(&passage),
                 Ok(Event::Command) => match self.hear(&mut passage).await {
-                    Ok(()) => {}
+                    Ok(()) => self.note_activity(&passage),
                     Err(end) => return end,
                 },
+                Ok(Event::Disturbed) => {}
                 Err(_) => return End::StreamEnded,
             }
             self.note_traffic();
@@ -125,6 +130,14 @@ impl Session {
             if let Some(end) = disturbed.or_else(|| self.ended(&passage)) {
                 return end;
             }
+        }
+    }
+
+    /// Bytes have moved. A connection at rest is idle, as far as can be told from outside; a dump of the binlog never is.
+    fn note_activity(&self, passage: &Passage) {
+        if self.user.fast_forward {
+            let is_idle = self.is_at_rest(passage) && !passage.is_endless;
+            self.entry.set_activity(if is_idle { Activity::Idle } else { Activity::Running }, self.now_ms());
         }
     }
 
@@ -164,7 +177,10 @@ impl Session {
         self.entry.clear_signal();
         match signal {
             Signal::KillConnection => return Some(self.told_at_rest(passage, End::Killed)),
-            Signal::Stop | Signal::Cut | Signal::Demoted => return Some(self.told_at_rest(passage, End::Shutdown)),
+            Signal::Stop => return Some(self.told_at_rest(passage, End::Shutdown)),
+            Signal::Cut | Signal::Demoted => return Some(self.told_at_rest(passage, self.server_taken())),
+            Signal::IdleTimeout if self.is_at_rest(passage) => return Some(self.told_at_rest(passage, End::Idle)),
+            Signal::Park if self.entry.is_idle() => self.entry.set_parked(),
             Signal::Drain => passage.drains = true,
             Signal::KillQuery if !self.is_answered(passage) => {
                 if let Some(backend) = self.backend.as_ref() {
@@ -174,6 +190,16 @@ impl Session {
             _ => {}
         }
         None
+    }
+
+    /// The server of this connection is not to be used any more.
+    fn server_taken(&self) -> End {
+        let why = match &self.backend {
+            Some(backend) if backend.core.server.is_severed() => "the server is taken for dead",
+            Some(backend) if backend.core.server.is_cut() => "the server was taken out of service (OFFLINE_HARD)",
+            _ => "the server is not used any more",
+        };
+        end_of_pinned(why, self.pins.set())
     }
 
     /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
@@ -283,7 +309,7 @@ impl Session {
             input.release(&worker.buffers);
             backend.input.release(&worker.buffers);
             if entry.poll_signal(cx).is_some() || at_us.is_some() && timer.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(Event::Moved));
+                return Poll::Ready(Ok(Event::Disturbed));
             }
             Poll::Pending
         })

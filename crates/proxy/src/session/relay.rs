@@ -18,15 +18,21 @@ use crate::reframe::{Reframe, ReplyFacts, TrackFilter};
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
+use std::time::Duration;
 use wire::reply::ReplyKind;
 
 /// How long a server may take to answer a statement that was killed, ms.
 const GIVE_UP_AFTER_MS: u64 = 5000;
 
+/// How long nothing is heard of a client of which no more can be read, until it is looked at whether it is still there.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 enum Event {
     Backend(usize),
     Signal(Signal),
     ClientGone,
+    /// No more of what the client pipelines can be read.
+    ClientIsAhead,
 }
 
 impl Session {
@@ -235,6 +241,7 @@ impl Session {
                     return Ok(());
                 }
                 Ok(Event::ClientGone) => return Err(End::ClientGone.into()),
+                Ok(Event::ClientIsAhead) => {}
                 Ok(Event::Signal(Signal::Demoted)) if self.gives_up(overdue) => {
                     self.entry.clear_signal();
                     return Err(self.lost_overdue());
@@ -246,6 +253,18 @@ impl Session {
     }
 
     async fn next_event(&mut self) -> io::Result<Event> {
+        if !self.input.is_full() {
+            return self.next_event_of_all().await;
+        }
+        // What waits behind a full buffer hides the client's end.
+        match Box::pin(tokio::time::timeout(LOOK_AGAIN, self.next_event_of_all())).await {
+            Ok(event) => event,
+            Err(_) if self.front.stream().is_read_closed() => Ok(Event::ClientGone),
+            Err(_) => Ok(Event::ClientIsAhead),
+        }
+    }
+
+    async fn next_event_of_all(&mut self) -> io::Result<Event> {
         let Self { front, input, backend, worker, entry, .. } = self;
         let Some(backend) = backend.as_mut() else { return Ok(Event::Backend(0)) };
         poll_fn(|cx| {
@@ -259,6 +278,7 @@ impl Session {
             while !input.is_full() && front.poll_readable(cx).is_ready() {
                 match front.poll_read(cx, input, &worker.buffers) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(Event::ClientGone)),
+                    Poll::Ready(Ok(_)) if input.is_full() => return Poll::Ready(Ok(Event::ClientIsAhead)),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Pending => break,
                 }
@@ -269,7 +289,7 @@ impl Session {
     }
 
     /// A signal while the statement runs.
-    fn interrupt(&mut self, signal: Signal) -> Result<(), Fault> {
+    pub(super) fn interrupt(&mut self, signal: Signal) -> Result<(), Fault> {
         self.entry.clear_signal();
         match signal {
             Signal::KillQuery | Signal::QueryTimeout => {
@@ -278,7 +298,7 @@ impl Session {
                     // The server then answers the statement with its own error.
                     super::settle::kill_statement(&self.worker, &self.pool, backend);
                 }
-                self.entry.give_up_at(self.now_ms() + GIVE_UP_AFTER_MS);
+                self.entry.give_up_at(self.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
                 Ok(())
             }
             Signal::GiveUp => {

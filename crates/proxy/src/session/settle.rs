@@ -133,7 +133,7 @@ impl Session {
         }
         let delay_ms = self.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.pins.set().is_empty() {
-            self.entry.hold_backend_until(self.now_ms() + delay_ms);
+            self.entry.hold_backend_until(self.worker.shared.clock.now_ms() + delay_ms);
         } else {
             self.give_back();
         }
