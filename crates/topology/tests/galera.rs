@@ -599,3 +599,41 @@ fn a_reader_that_was_evicted_while_it_missed_one_check_is_out() {
         assert_eq!(fleet.hostgroup(100), "22");
     }
 }
+
+/// While the monitor is off: who was switched to writes on, who is out stays out, and nobody comes back.
+#[test]
+fn a_monitor_that_is_switched_off_freezes_roles() {
+    let off = |text: &str| format!("mysql_variables = {{ monitor_enabled=false }}\n{text}");
+    let mut fleet = settled(0);
+    order(&mut fleet, &Order::Prefer { writer: HostgroupId(100), server: Some(addr("23")) }).unwrap();
+    fleet.pass(1_000).see("233", galera(|view| view.primary_partition = false)).see("22", galera(|view| view.reject_queries = true));
+    let frozen = "100: 23; 9101: 22(SHUNNED) 233(SHUNNED,cut off)";
+    assert_eq!(fleet.layout(), frozen);
+    fleet.configure(&off(&issue(0)));
+    for node in ["22", "233"] {
+        fleet.pass(3_600_000).see(node, galera(|_| {})).signal("23", 100, SignalKind::NotReady);
+    }
+    assert_eq!(fleet.layout(), frozen);
+    fleet.configure(&issue(0));
+    assert_eq!(fleet.layout(), frozen);
+    for node in ["22", "233"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    assert_eq!(fleet.layout(), "100: 23; 101: 22 233; 102: 22 233");
+    // The heaviest was well for a moment only, and an hour that nobody saw does not count; nor does weight.
+    let mut fleet = settled(0);
+    fleet.see("22", galera(|view| view.read_only = true)).pass(1_000).see("22", galera(|_| {}));
+    assert_eq!(fleet.hostgroup(100), "233");
+    fleet.configure(&off(&issue(0)));
+    fleet.pass(3_600_000);
+    fleet.configure(&off(
+        &issue(0).replace("weight=10000, max_connections=2000, comment=\"DC1\" } )", "weight=9, max_connections=2000 } )")
+    ));
+    assert_eq!(fleet.hostgroup(100), "233");
+    fleet.configure(&issue(0));
+    assert_eq!(fleet.hostgroup(100), "233");
+    let due = fleet.topology.next_tick().unwrap();
+    assert!(due > fleet.now_ms && due <= fleet.now_ms + 300_000, "{due} after {}", fleet.now_ms);
+    fleet.pass(3_600_000);
+    assert_eq!(fleet.hostgroup(100), "22", "fail-back");
+}
