@@ -173,7 +173,8 @@ impl Topology {
         let Some(facts) = self.known.facts.get_mut(&signal.server) else { return };
         let was_suspected = facts.suspected_until_ms > now_ms;
         facts.signal(signal.kind, now_ms + longest_ms);
-        if !was_suspected && facts.suspected_until_ms > now_ms {
+        let is_new = facts.report(signal.kind, now_ms, was_suspected);
+        if is_new && facts.suspected_until_ms > now_ms {
             let why = "traffic reported it, so it is probed at once";
             self.tell(&signal.server, EventKind::Suspicion, ("", signal.kind.as_str()), signal.kind.as_str(), Cause::Traffic, why);
         }
@@ -455,7 +456,7 @@ impl Topology {
         }
         seat.slow = (vital == Vital::Slow).then_some(UnderWay::Severed);
         seat.is_warming = facts.warming_since_ms.is_some();
-        seat.behind = excessive_lag(facts, row, self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
+        seat.behind = excessive_lag(facts, row, None, self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
         seat
     }
 
@@ -475,6 +476,11 @@ impl Topology {
         for event in &mut events {
             if let Some(pings) = self.pings_now(event) {
                 event.seen = format!("{} {pings}", event.seen).trim_start().to_owned();
+            }
+        }
+        for addr in events.iter().filter_map(|event| event.server.as_ref()) {
+            if let Some(facts) = self.known.facts.get_mut(addr) {
+                facts.reports.clear();
             }
         }
         self.remember(events);

@@ -485,6 +485,15 @@ fn events_say_why_a_node_was_chosen_and_why_another_was_left() {
             "23 backup_writer,reader>writer: an operator prefers it",
         ]
     );
+    let mut several = fleet.clone();
+    several.configure(&issue(0).replace("max_writers=1", "max_writers=3"));
+    assert_eq!(several.whys().len(), 2);
+    several.configure(&issue(0));
+    several.whys();
+    several.configure(&issue(0).replace("max_writers=1", "max_writers=3"));
+    for why in several.whys() {
+        assert!(why.ends_with("backup_writer,reader>writer: there is a place for all that may write: synced"), "{why}");
+    }
     fleet.see("22", away()).see("233", away()).see("23", galera(|view| view.desync = true)).pass(1_000).see("22", galera(|_| {}));
     assert_eq!(fleet.whys()[2..], ["22 offline>writer: the only one that may write: synced", "23 ONLINE>OFFLINE_SOFT: wsrep_desync is on"]);
 }
