@@ -120,14 +120,14 @@ impl CheckLog {
         let (addr, kind) = (&checked.addr, kind_name(checked.kind));
         let place = (addr.clone(), place(checked.kind));
         let now = checked.outcome.as_ref().err().map(|error| (class(error), error_text(error, checked.timeout_ms)));
-        match now {
-            Some((class, text)) => {
-                if self.failing.entry(place).or_default().is_news(class, &text) {
-                    tracing::warn!("{kind} check of {addr}: {text}");
-                }
+        let Some((class, text)) = now else {
+            if self.failing.remove(&place).is_some() {
+                tracing::info!("{kind} check of {addr} works again");
             }
-            None if self.failing.remove(&place).is_some() => tracing::info!("{kind} check of {addr} works again"),
-            None => {}
+            return;
+        };
+        if self.failing.entry(place).or_default().is_news(class, &text) {
+            tracing::warn!("{kind} check of {addr}: {text}");
         }
     }
 
