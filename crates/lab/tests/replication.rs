@@ -1,9 +1,11 @@
-//! Replicas that follow, refuse writes, and can take over.
+//! Replicas that follow, refuse writes, and can take over; and a proxy before them whose monitor is switched off.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
+use std::time::Duration;
+
 use lab::replication::{fail_over, follow, promote, switch_over, wait_for};
-use lab::{Flavor, Options, Replication, Server};
+use lab::{Flavor, Options, Replication, Server, Tidegate, wait};
 
 fn follows_and_fails_over(flavor: Flavor) {
     let topology = Replication::start(flavor, 1, &Options::new()).unwrap();
@@ -55,4 +57,39 @@ fn mariadb_changes_roles() {
 #[test]
 fn mysql_changes_roles() {
     changes_roles(Flavor::Mysql);
+}
+
+/// The old primary came back writable after a failover, and is kept out: it gets no write when the monitor is switched off.
+#[test]
+fn roles_are_frozen_while_the_monitor_is_off() {
+    let cluster = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
+    let (old, new) = (&cluster.primary, &cluster.replicas[0]);
+    old.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let builder = Tidegate::builder().app_user().backend(0, old).backend(1, new);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.start().unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let mut shows = |what: &str, sql: &str| {
+        let is_so = || (admin.run(sql).ok()?.scalar().ok()?? != "0").then_some(());
+        wait::until(what, Duration::from_secs(30), is_so).unwrap();
+    };
+    let writes = |server: &Server| {
+        format!("SELECT COUNT(*) FROM runtime_mysql_servers WHERE hostgroup_id=0 AND status='ONLINE' AND port={}", server.port())
+    };
+    shows("the writer", &writes(old));
+    old.kill9();
+    promote(new).unwrap();
+    shows("the new writer", &writes(new));
+    old.restart().unwrap();
+    assert_eq!(old.scalar("SELECT @@read_only").unwrap().as_deref(), Some("0"));
+    shows("it is kept out", "SELECT COUNT(*) FROM stats_tidegate_events WHERE to_state='kept out' OR why LIKE 'it came back writable%'");
+    let mut order = proxy.admin().unwrap();
+    order.run("SET mysql-monitor_enabled='false'").unwrap();
+    order.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    proxy.connect_app().unwrap().run("INSERT INTO test.t VALUES(1)").unwrap();
+    let rows = |server: &Server| server.scalar("SELECT COUNT(*) FROM test.t").unwrap();
+    assert_eq!((rows(new).as_deref(), rows(old).as_deref()), (Some("1"), Some("0")));
+    shows("an event", "SELECT COUNT(*) FROM stats_tidegate_events WHERE to_state='frozen'");
+    shows("the writer stays", &writes(new));
 }

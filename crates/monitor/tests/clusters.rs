@@ -206,6 +206,55 @@ fn group_replication() {
     });
 }
 
+/// Two proxies are told to make another member the primary, at once: what one of them answers is so, and the other undoes nothing.
+#[test]
+fn of_two_switchovers_of_a_group_that_meet_one_holds() {
+    let group = Group::start(3, &Options::new()).unwrap();
+    let mut primary = group.wait_primary_among(&[0, 1, 2]).unwrap();
+    group.members[primary].sql("GRANT GROUP_REPLICATION_ADMIN ON *.* TO monitor@'%'").unwrap();
+    let grants = "SELECT COUNT(*) FROM mysql.global_grants WHERE USER='monitor' AND PRIV='GROUP_REPLICATION_ADMIN'";
+    let is_granted = |server: &Server| server.scalar(grants).ok().flatten().as_deref() == Some("1");
+    wait::until("the grant", common::LIMIT, || group.members.iter().all(is_granted).then_some(())).unwrap();
+    let variables = "monitor_groupreplication_healthcheck_interval=200, switchover_timeout_ms=10000";
+    let proxies = [(); 2].map(|()| Running::start(&cluster("mysql_group_replication_hostgroups", &group.members, variables)));
+    for round in 0..8 {
+        for proxy in &proxies {
+            proxy.wait_writer(&group.members[primary]);
+        }
+        let targets = [(primary + 1) % 3, (primary + 2) % 3];
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let ask = |(proxy, target): (&Running, usize)| {
+                let (monitor, to) = (Arc::clone(&proxy.monitor), addr(&group.members[target]));
+                scope.spawn(move || monitor.switchover(WRITERS, &to, None).map(|told| told.text))
+            };
+            let asked: Vec<_> = proxies.iter().zip(targets).map(ask).collect();
+            asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        println!("{round}: {answers:#?}");
+        let now = group.wait_primary_among(&[0, 1, 2]).unwrap();
+        let made: Vec<usize> = targets.into_iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).map(|(target, _)| target).collect();
+        assert!(made.is_empty() || made.contains(&now), "the primary is {now}, and was {primary}: {answers:#?}");
+        primary = now;
+    }
+}
+
+/// Every member writes, and the proxy chooses one of them: so it does with the one that it is told to.
+#[test]
+fn switchover_of_a_group_in_multi_primary_mode() {
+    let group = Group::start(3, &Options::new()).unwrap();
+    group.members[0].sql("SELECT group_replication_switch_to_multi_primary_mode()").unwrap();
+    let variables = "monitor_groupreplication_healthcheck_interval=200, failback=\"never\"";
+    let running = Running::start(&cluster("mysql_group_replication_hostgroups", &group.members, variables));
+    running.wait_writer(&group.members[0]);
+    running.plane.wait("readers", |told| online(&told.layout, READERS).len() == 2);
+    let told = running.monitor.switchover(WRITERS, &addr(&group.members[2]), None).unwrap();
+    println!("{}", told.text);
+    running.wait_writer(&group.members[2]);
+    running.plane.look(|told| assert!(told.held.is_empty()));
+    running.monitor.failback(WRITERS).unwrap();
+    running.wait_writer(&group.members[0]);
+}
+
 #[test]
 fn aurora() {
     let aurora = AuroraStandIn::start(2, &Options::new()).unwrap();

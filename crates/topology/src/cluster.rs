@@ -117,7 +117,8 @@ pub(crate) enum Order {
 }
 
 impl Cluster {
-    /// From a row of the configuration; `old` is the same cluster under the configuration before.
+    /// From a row of the configuration; `old` is the same cluster under the configuration before. While the monitor is off nobody
+    /// comes back: whether a server is well is not known.
     pub fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
@@ -134,6 +135,7 @@ impl Cluster {
             }
         }
         memory.places.retain(|addr, _| members.contains_key(addr));
+        let policy = if snapshot.vars.monitor_enabled { settings.failback } else { Failback::Never };
         Self {
             group: Arc::clone(group),
             suspicion_ms: settings.suspicion_ms,
@@ -143,7 +145,7 @@ impl Cluster {
             choice: None,
             preferred: preferred.filter(|addr| members.contains_key(addr)),
             roll,
-            comeback: Return { policy: settings.failback, delay_ms: settings.failback_delay_ms },
+            comeback: Return { policy, delay_ms: settings.failback_delay_ms },
             before: memory.clone(),
             memory,
             at_ms: 0,

@@ -17,6 +17,8 @@ const KEPT_SAMPLES: usize = 10;
 const FORGOTTEN_AFTER: u32 = 3;
 /// Answers in a row that fail before a server counts as down, for its clusters.
 const DOWN_AFTER: u32 = 2;
+/// What traffic has not reported for so long is told again when it does, ms.
+const QUIET_AFTER_MS: u64 = 60_000;
 /// A server whose uptime is longer was not restarted a moment ago, so its buffer pool is not waited for, s.
 const YOUNG_UPTIME_S: u64 = 600;
 
@@ -169,14 +171,16 @@ pub(crate) struct Facts {
     pub aurora: Track<AuroraView>,
     /// The cluster by RDS's table.
     pub rds: Track<RdsView>,
-    /// Replication lag.
-    pub lag: Samples<Lag>,
+    /// Replication lag, and when it was told (ms).
+    pub lag: Samples<(u64, Lag)>,
     /// What it had executed, and when it said so (ms).
     pub gtids: Samples<(u64, GtidSet)>,
     /// Transactions behind (Galera, Group Replication), the latest last.
     pub behind: VecDeque<u64>,
     /// Until when traffic's report makes it suspected, ms.
     pub suspected_until_ms: u64,
+    /// What traffic reported, each with when it did so last, ms, since the server was last given another role or status.
+    pub reports: Vec<(SignalKind, u64)>,
     /// Traffic saw a connection break or fail since the last good answer.
     pub is_broken: bool,
     /// When a check last found its port closed or its connection broken, ms.
@@ -226,7 +230,7 @@ impl Facts {
         match seen {
             Seen::Ping(result) => self.ping.take(now_ms, result, |_, _| true),
             Seen::ReadOnly(result) => self.read_only.take(now_ms, result, |a, b| a == b),
-            Seen::Lag(result) => self.lag.take(result),
+            Seen::Lag(result) => self.lag.take(result.map(|lag| (now_ms, lag))),
             Seen::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
             Seen::Galera(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.recv_queue));
@@ -256,6 +260,18 @@ impl Facts {
             SignalKind::Certification => return,
         }
         self.suspected_until_ms = self.suspected_until_ms.max(until_ms);
+    }
+
+    /// Takes a report of traffic's; whether it is told: once, until it has not come for a while. One that `is_expected` is not.
+    pub fn report(&mut self, kind: SignalKind, now_ms: u64, is_expected: bool) -> bool {
+        match self.reports.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, last_ms)) => std::mem::replace(last_ms, now_ms) + QUIET_AFTER_MS <= now_ms && !is_expected,
+            None if is_expected => false,
+            None => {
+                self.reports.push((kind, now_ms));
+                true
+            }
+        }
     }
 
     /// Whether connections are refused or break, so often that its clusters take it for down.

@@ -65,21 +65,31 @@ pub(crate) struct Behind {
 /// What is said of servers that are too far behind.
 pub(crate) type Lags = BTreeMap<ServerAddr, String>;
 
-/// How far a replica is behind, ms, if that is beyond the limit of `row` in as many samples as the settings ask for.
-pub(crate) fn excessive_lag(facts: &Facts, row: &Server, policy: HostgroupPolicy, vars: &MysqlVariables) -> Option<Behind> {
+/// How far a replica is behind, ms, if that is beyond the limit of `row` in as many samples as the settings ask for. One that
+/// replicates from nobody, and is `to_follow_since_ms`, does not know how far.
+pub(crate) fn excessive_lag(
+    facts: &Facts,
+    row: &Server,
+    to_follow_since_ms: Option<u64>,
+    policy: HostgroupPolicy,
+    vars: &MysqlVariables,
+) -> Option<Behind> {
     let limit_s = row.max_replication_lag;
     let limit_ms = u64::from(limit_s) * 1_000;
     let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
-    let behind = |lag: &Lag| match lag {
-        Lag::NotReplica => 0,
+    let behind = |(at_ms, lag): &(u64, Lag)| match lag {
+        Lag::NotReplica if to_follow_since_ms.is_some_and(|since_ms| *at_ms >= since_ms) => policy.lag_when_unknown_ms,
+        Lag::NotReplica | Lag::Member => 0,
         Lag::Unknown => policy.lag_when_unknown_ms,
         Lag::Behind(ms) => *ms,
     };
     let mut latest = facts.lag.iter().rev().take(count).map(behind);
     let is_excessive = limit_ms > 0 && facts.lag.len() >= count && latest.clone().all(|ms| ms > limit_ms);
     let by = latest.next().filter(|_| is_excessive)?;
+    let unknown = || format!("counted as {} s; max_replication_lag={limit_s}", by / 1_000);
     let words = match facts.lag.back() {
-        Some(Lag::Unknown) => format!("lag unknown, counted as {} s; max_replication_lag={limit_s}", by / 1_000),
+        Some((_, Lag::Unknown)) => format!("lag unknown, {}", unknown()),
+        Some((_, Lag::NotReplica)) => format!("it replicates from nobody, lag unknown, {}", unknown()),
         _ => lag_in_words(by, limit_s),
     };
     Some(Behind { by, words })
@@ -87,9 +97,10 @@ pub(crate) fn excessive_lag(facts: &Facts, row: &Server, policy: HostgroupPolicy
 
 /// How far behind it is now, and its limit, in words; None where there is no limit, or nothing is known.
 pub(crate) fn present_lag(facts: &Facts, limit_s: u32) -> Option<String> {
-    match facts.lag.back().filter(|_| limit_s > 0)? {
+    match facts.lag.back().map(|(_, lag)| lag).filter(|_| limit_s > 0)? {
         Lag::Unknown => None,
-        Lag::NotReplica => Some(lag_in_words(0, limit_s)),
+        Lag::NotReplica => Some(format!("it replicates from nobody; max_replication_lag={limit_s}")),
+        Lag::Member => Some(lag_in_words(0, limit_s)),
         Lag::Behind(ms) => Some(lag_in_words(*ms, limit_s)),
     }
 }

@@ -81,8 +81,10 @@ impl Seen {
 /// Replication lag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lag {
-    /// It is no replica.
+    /// It replicates from nobody.
     NotReplica,
+    /// It replicates from nobody and gets what is written in another way: a member of Galera, Group Replication or Aurora.
+    Member,
     /// It is one, and does not know: replication is stopped or broken.
     Unknown,
     /// So far behind, ms.

@@ -27,12 +27,12 @@ const MAX_EVENTS: usize = 10_000;
 pub struct Topology {
     known: Known,
     clusters: Vec<Cluster>,
-    /// The clusters as they were when the monitor was switched off: who took over from whom is not forgotten.
-    dormant: Vec<Cluster>,
     /// Hostgroups in no cluster.
     plain: BTreeSet<HostgroupId>,
     layout: Layout,
     events: Vec<Event>,
+    /// The present, ms.
+    now_ms: u64,
 }
 
 /// What decisions are made from.
@@ -42,6 +42,7 @@ struct Known {
     policies: BTreeMap<HostgroupId, HostgroupPolicy>,
     facts: BTreeMap<ServerAddr, Facts>,
     drained: BTreeSet<ServerAddr>,
+    /// The present of what is known, ms: while the monitor is off, this clock stands still.
     now_ms: u64,
 }
 
@@ -66,22 +67,30 @@ impl Topology {
         Self::default()
     }
 
-    /// Takes over a configuration. What was seen of servers that stay is kept.
+    /// Takes over a configuration. What was seen of servers that stay is kept. One that switches the monitor off freezes what is
+    /// known: clusters are decided by it alone from then on. Those that are new by then are not known, and are as configured.
     pub fn configure(&mut self, snapshot: &Arc<Snapshot>, now_ms: u64) {
         self.advance(now_ms);
-        self.known.snapshot = Arc::clone(snapshot);
-        let (awake, dormant) = (std::mem::take(&mut self.clusters), std::mem::take(&mut self.dormant));
-        let mut old: BTreeMap<_, _> = dormant.into_iter().chain(awake).map(|c| (key(&c), c)).collect();
-        if snapshot.vars.monitor_enabled {
-            let taken = |old: &mut BTreeMap<_, _>, group| Cluster::new(group, snapshot, old.remove(&group_key(group)));
-            self.clusters = snapshot.roles.iter().map(|group| taken(&mut old, group)).collect();
-        } else {
-            self.dormant = old.into_values().collect();
+        let was_watching = std::mem::replace(&mut self.known.snapshot, Arc::clone(snapshot)).vars.monitor_enabled;
+        let is_watching = self.is_watching();
+        let mut old: BTreeMap<_, _> = std::mem::take(&mut self.clusters).into_iter().map(|cluster| (key(&cluster), cluster)).collect();
+        let mut lasting = Vec::new();
+        for group in &snapshot.roles {
+            let known = old.remove(&group_key(group));
+            if known.is_some() {
+                lasting.push(self.clusters.len());
+            }
+            if known.is_some() || is_watching {
+                self.clusters.push(Cluster::new(group, snapshot, known));
+            }
         }
         let claimed: BTreeSet<HostgroupId> = self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).collect();
         self.plain = snapshot.hostgroups.keys().copied().filter(|id| !claimed.contains(id)).collect();
         self.known.policies = self.plain.iter().chain(&claimed).map(|id| (*id, HostgroupPolicy::of(snapshot, *id))).collect();
         self.forget_strangers();
+        if is_watching != was_watching {
+            lasting.into_iter().for_each(|index| self.tell_of_watch(index));
+        }
         self.decide_all(Cause::Configuration);
     }
 
@@ -94,6 +103,9 @@ impl Topology {
     /// that [`Topology::observe`] would have left, had it been told of one after the other in this instant.
     pub fn observe_all(&mut self, now_ms: u64, sightings: impl IntoIterator<Item = (ServerAddr, Seen)>) {
         self.advance(now_ms);
+        if !self.is_watching() {
+            return;
+        }
         let mut concerned = Concerned::default();
         for (server, seen) in sightings {
             self.take(&server, seen, &mut concerned);
@@ -156,6 +168,10 @@ impl Topology {
     /// Traffic saw something.
     pub fn signal(&mut self, now_ms: u64, signal: &Signal) {
         self.advance(now_ms);
+        if !self.is_watching() {
+            return;
+        }
+        let now_ms = self.known.now_ms;
         // In other hostgroups it is the client who is wrong.
         let refuses_writes = signal.kind == SignalKind::ReadOnly;
         let concerns = |cluster: &Cluster| !refuses_writes || cluster.group.writer == signal.hostgroup;
@@ -164,7 +180,8 @@ impl Topology {
         let Some(facts) = self.known.facts.get_mut(&signal.server) else { return };
         let was_suspected = facts.suspected_until_ms > now_ms;
         facts.signal(signal.kind, now_ms + longest_ms);
-        if !was_suspected && facts.suspected_until_ms > now_ms {
+        let is_new = facts.report(signal.kind, now_ms, was_suspected);
+        if is_new && facts.suspected_until_ms > now_ms {
             let why = "traffic reported it, so it is probed at once";
             self.tell(&signal.server, EventKind::Suspicion, ("", signal.kind.as_str()), signal.kind.as_str(), Cause::Traffic, why);
         }
@@ -177,6 +194,9 @@ impl Topology {
         match order {
             Order::Drain { server, is_drained } => self.drain(server, *is_drained),
             Order::Prefer { writer, server } => self.prefer(*writer, server.as_ref()),
+            Order::Failback { .. } if !self.is_watching() => {
+                Err("mysql-monitor_enabled is false: nobody knows who could write, and nothing was changed".to_owned())
+            }
             Order::Failback { writer } => self.failback(*writer),
         }
     }
@@ -198,6 +218,10 @@ impl Topology {
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64) {
         self.advance(now_ms);
+        if !self.is_watching() {
+            return;
+        }
+        let now_ms = self.known.now_ms;
         for facts in self.known.facts.values_mut() {
             if facts.warming_since_ms.is_some_and(|since_ms| now_ms >= since_ms + WARMING_LIMIT_MS) {
                 facts.warming_since_ms = None;
@@ -208,11 +232,15 @@ impl Topology {
 
     /// When [`Topology::tick`] would next change something: the layout, or how often is checked.
     pub fn next_tick(&self) -> Option<u64> {
+        if !self.is_watching() {
+            return None;
+        }
         let clusters = self.clusters.iter().filter_map(Cluster::next_ms);
         let haste = self.clusters.iter().filter_map(|cluster| Some(cluster.writerless_since_ms()? + HASTE_MS));
         let warming = self.known.facts.values().filter_map(|facts| Some(facts.warming_since_ms? + WARMING_LIMIT_MS));
         let suspicion = self.known.facts.values().map(|facts| facts.suspected_until_ms);
-        clusters.chain(haste).chain(warming).chain(suspicion).filter(|at_ms| *at_ms > self.known.now_ms).min()
+        let next_ms = clusters.chain(haste).chain(warming).chain(suspicion).filter(|at_ms| *at_ms > self.known.now_ms).min()?;
+        Some(next_ms + (self.now_ms - self.known.now_ms))
     }
 
     /// Who serves what. Its revision grows whenever it changes.
@@ -222,7 +250,7 @@ impl Topology {
 
     /// The checks that should be made now. They change with the configuration, with what is found, and with urgency.
     pub fn checks(&self) -> Vec<Check> {
-        match self.known.snapshot.vars.monitor_enabled {
+        match self.is_watching() {
             true => checks(&self.known.snapshot, &self.clusters, &self.known.facts, self.known.now_ms),
             false => Vec::new(),
         }
@@ -234,7 +262,16 @@ impl Topology {
     }
 
     fn advance(&mut self, now_ms: u64) {
-        self.known.now_ms = self.known.now_ms.max(now_ms);
+        let passed_ms = now_ms.saturating_sub(self.now_ms);
+        self.now_ms += passed_ms;
+        if self.is_watching() {
+            self.known.now_ms += passed_ms;
+        }
+    }
+
+    /// The monitor is on.
+    fn is_watching(&self) -> bool {
+        self.known.snapshot.vars.monitor_enabled
     }
 
     /// Keeps facts of the servers that are configured or were found, and no others.
@@ -269,8 +306,7 @@ impl Topology {
         };
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
-        let teller =
-            Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Probe, at_ms: self.known.now_ms };
+        let teller = Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Probe, at_ms: self.now_ms };
         self.remember(vec![teller.event(EventKind::Discovery, Some(addr), (from.to_owned(), to.to_owned()), why)]);
         // Its checks begin, and what they see must have a place.
         self.known.facts.entry(addr.clone()).or_default();
@@ -311,7 +347,7 @@ impl Topology {
         let name = |addr: Option<&ServerAddr>| addr.map_or("none".to_owned(), ToString::to_string);
         let to = name(server.as_ref());
         let before = std::mem::replace(&mut self.clusters[index].preferred, server);
-        self.tell_of_cluster(index, (name(before.as_ref()), to), why);
+        self.tell_of_cluster(index, (EventKind::Order, Cause::Operator), (name(before.as_ref()), to), why);
     }
 
     fn failback(&mut self, writer: HostgroupId) -> Result<(), String> {
@@ -336,7 +372,8 @@ impl Topology {
             self.clusters[index].preferred = preferred;
             return Err(format!("no better server can write in hostgroup {writer}: nothing was changed"));
         }
-        self.tell_of_cluster(index, (String::new(), "failback".to_owned()), "an operator let the heaviest server write again");
+        let change = (String::new(), "failback".to_owned());
+        self.tell_of_cluster(index, (EventKind::Order, Cause::Operator), change, "an operator let the heaviest server write again");
         Ok(())
     }
 
@@ -393,7 +430,7 @@ impl Topology {
         let group = Arc::clone(&cluster.group);
         let (judgements, lags) = (std::mem::take(&mut cluster.judgements), std::mem::take(&mut cluster.lags));
         let choice = cluster.choice.take();
-        let at_ms = self.known.now_ms;
+        let at_ms = self.now_ms;
         let teller = Teller { group: Some(&group), judgements: &judgements, choice: choice.as_ref(), lags: &lags, cause, at_ms };
         let told = self.events.len();
         self.publish(part, teller);
@@ -410,7 +447,7 @@ impl Topology {
         let seats: Vec<Seat> = rows.iter().map(|row| self.plain_seat(row)).collect();
         let (none, lags) = (Judgements::new(), lags(seats.iter()));
         let placements: Vec<Placement> = place(seats, self.known.world().policy(id));
-        let at_ms = self.known.now_ms;
+        let at_ms = self.now_ms;
         let teller = Teller { group: None, judgements: &none, choice: None, lags: &lags, cause, at_ms };
         self.publish(Part::from([(id, placements)]), teller);
     }
@@ -419,14 +456,14 @@ impl Topology {
         let mut seat = Seat::new(row);
         let addr = row.key.addr();
         seat.is_drained = self.known.drained.contains(&addr);
-        let Some(facts) = self.known.facts.get(&addr).filter(|_| self.known.snapshot.vars.monitor_enabled) else { return seat };
+        let Some(facts) = self.known.facts.get(&addr).filter(|_| self.is_watching()) else { return seat };
         let vital = vital(facts, &self.known.snapshot.vars);
         if vital == Vital::Dead {
             seat.shun(UnderWay::Severed, missed_pings(facts));
         }
         seat.slow = (vital == Vital::Slow).then_some(UnderWay::Severed);
         seat.is_warming = facts.warming_since_ms.is_some();
-        seat.behind = excessive_lag(facts, row, self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
+        seat.behind = excessive_lag(facts, row, None, self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
         seat
     }
 
@@ -446,6 +483,11 @@ impl Topology {
         for event in &mut events {
             if let Some(pings) = self.pings_now(event) {
                 event.seen = format!("{} {pings}", event.seen).trim_start().to_owned();
+            }
+        }
+        for addr in events.iter().filter_map(|event| event.server.as_ref()) {
+            if let Some(facts) = self.known.facts.get_mut(addr) {
+                facts.reports.clear();
             }
         }
         self.remember(events);
@@ -471,15 +513,23 @@ impl Topology {
         let cluster = self.clusters.iter().find(|cluster| cluster.members.contains_key(server)).map(|cluster| cluster.group.writer);
         let (from, to, seen, why) = (from.to_owned(), to.to_owned(), seen.to_owned(), why.to_owned());
         let server = Some(server.clone());
-        self.remember(vec![Event { at_ms: self.known.now_ms, cluster, server, kind, from, to, seen, by: by.as_str(), why }]);
+        self.remember(vec![Event { at_ms: self.now_ms, cluster, server, kind, from, to, seen, by: by.as_str(), why }]);
     }
 
-    fn tell_of_cluster(&mut self, index: usize, change: (String, String), why: &str) {
+    fn tell_of_cluster(&mut self, index: usize, (kind, cause): (EventKind, Cause), change: (String, String), why: &str) {
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
-        let teller =
-            Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Operator, at_ms: self.known.now_ms };
-        self.remember(vec![teller.event(EventKind::Order, None, change, why)]);
+        let teller = Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause, at_ms: self.now_ms };
+        self.remember(vec![teller.event(kind, None, change, why)]);
+    }
+
+    /// The monitor was switched off or on.
+    fn tell_of_watch(&mut self, index: usize) {
+        let ((from, to), why) = match self.is_watching() {
+            false => (("watched", "frozen"), "mysql-monitor_enabled is false: roles stay as they are, whatever becomes of the servers"),
+            true => (("frozen", "watched"), "mysql-monitor_enabled is true: roles follow what is seen of the servers again"),
+        };
+        self.tell_of_cluster(index, (EventKind::Status, Cause::Configuration), (from.to_owned(), to.to_owned()), why);
     }
 
     fn remember(&mut self, events: Vec<Event>) {

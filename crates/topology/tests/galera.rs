@@ -485,6 +485,15 @@ fn events_say_why_a_node_was_chosen_and_why_another_was_left() {
             "23 backup_writer,reader>writer: an operator prefers it",
         ]
     );
+    let mut several = fleet.clone();
+    several.configure(&issue(0).replace("max_writers=1", "max_writers=3"));
+    assert_eq!(several.whys().len(), 2);
+    several.configure(&issue(0));
+    several.whys();
+    several.configure(&issue(0).replace("max_writers=1", "max_writers=3"));
+    for why in several.whys() {
+        assert!(why.ends_with("backup_writer,reader>writer: there is a place for all that may write: synced"), "{why}");
+    }
     fleet.see("22", away()).see("233", away()).see("23", galera(|view| view.desync = true)).pass(1_000).see("22", galera(|_| {}));
     assert_eq!(fleet.whys()[2..], ["22 offline>writer: the only one that may write: synced", "23 ONLINE>OFFLINE_SOFT: wsrep_desync is on"]);
 }
@@ -598,4 +607,42 @@ fn a_reader_that_was_evicted_while_it_missed_one_check_is_out() {
         fleet.pass(20).see("22", galera(|_| {})).see("23", two()).see("233", two());
         assert_eq!(fleet.hostgroup(100), "22");
     }
+}
+
+/// While the monitor is off: who was switched to writes on, who is out stays out, and nobody comes back.
+#[test]
+fn a_monitor_that_is_switched_off_freezes_roles() {
+    let off = |text: &str| format!("mysql_variables = {{ monitor_enabled=false }}\n{text}");
+    let mut fleet = settled(0);
+    order(&mut fleet, &Order::Prefer { writer: HostgroupId(100), server: Some(addr("23")) }).unwrap();
+    fleet.pass(1_000).see("233", galera(|view| view.primary_partition = false)).see("22", galera(|view| view.reject_queries = true));
+    let frozen = "100: 23; 9101: 22(SHUNNED) 233(SHUNNED,cut off)";
+    assert_eq!(fleet.layout(), frozen);
+    fleet.configure(&off(&issue(0)));
+    for node in ["22", "233"] {
+        fleet.pass(3_600_000).see(node, galera(|_| {})).signal("23", 100, SignalKind::NotReady);
+    }
+    assert_eq!(fleet.layout(), frozen);
+    fleet.configure(&issue(0));
+    assert_eq!(fleet.layout(), frozen);
+    for node in ["22", "233"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    assert_eq!(fleet.layout(), "100: 23; 101: 22 233; 102: 22 233");
+    // The heaviest was well for a moment only, and an hour that nobody saw does not count; nor does weight.
+    let mut fleet = settled(0);
+    fleet.see("22", galera(|view| view.read_only = true)).pass(1_000).see("22", galera(|_| {}));
+    assert_eq!(fleet.hostgroup(100), "233");
+    fleet.configure(&off(&issue(0)));
+    fleet.pass(3_600_000);
+    fleet.configure(&off(
+        &issue(0).replace("weight=10000, max_connections=2000, comment=\"DC1\" } )", "weight=9, max_connections=2000 } )")
+    ));
+    assert_eq!(fleet.hostgroup(100), "233");
+    fleet.configure(&issue(0));
+    assert_eq!(fleet.hostgroup(100), "233");
+    let due = fleet.topology.next_tick().unwrap();
+    assert!(due > fleet.now_ms && due <= fleet.now_ms + 300_000, "{due} after {}", fleet.now_ms);
+    fleet.pass(3_600_000);
+    assert_eq!(fleet.hostgroup(100), "22", "fail-back");
 }

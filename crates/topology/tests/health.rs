@@ -5,6 +5,7 @@ mod common;
 
 use common::{Fleet, REPLICATION, read_only, unreachable};
 use model::HostgroupId;
+use model::fleet::SignalKind;
 use topology::{GtidSet, Lag, ProbeError, Seen};
 
 const PLAIN: &str = "mysql_servers = (
@@ -114,6 +115,65 @@ fn lag_that_is_not_told_any_more_is_forgotten() {
         fleet.pass(1_000).see("a", Seen::Lag(Err(ProbeError::Timeout))).see("a", Seen::Lag(Err(unreachable())));
     }
     assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b", "no answer is no sign of health");
+}
+
+/// A replica whose replication was taken away does not know how far behind it is; nor does one that never had any.
+#[test]
+fn who_replicates_from_nobody_beside_a_writer_has_unknown_lag() {
+    let limited =
+        |text: &str| text.replace("hostgroup=2, address=\"b\", port=3306", "hostgroup=2, address=\"b\", port=3306, max_replication_lag=3");
+    let alone = || Seen::Lag(Ok(Lag::NotReplica));
+    let mut fleet = Fleet::new(&limited(REPLICATION));
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    fleet.see("b", lag(0));
+    assert_eq!(fleet.layout(), "1: a; 2: a b c");
+    fleet.pass(1_000).see("b", Seen::Lag(Ok(Lag::Unknown))).pass(1_000).events();
+    assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c");
+    fleet.see("b", alone());
+    assert_eq!((fleet.hostgroup(2).as_str(), fleet.events()), ("a b(SHUNNED_REPLICATION_LAG) c", vec![]), "RESET SLAVE ALL");
+    fleet.see("b", lag(0));
+    assert_eq!(fleet.hostgroup(2), "a b c");
+    fleet.topology.take_events();
+    fleet.see("b", alone());
+    let seen = fleet.topology.take_events().remove(0).seen;
+    assert!(seen.starts_with("it replicates from nobody, lag unknown, counted as 60 s; max_replication_lag=3"), "{seen}");
+    // A member of a cluster of another kind needs no channel.
+    fleet.see("b", Seen::Lag(Ok(Lag::Member)));
+    assert_eq!(fleet.hostgroup(2), "a b c");
+    // Where nobody writes, and on the writer itself, it says nothing.
+    fleet.see("b", alone()).see("a", read_only(true));
+    assert_eq!(fleet.layout(), "2: a b c");
+    fleet.see("b", read_only(false)).pass(20).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: b; 2: a b c");
+    // A writer that becomes a replica is asked first: what it said before counts for nothing.
+    fleet.pass(1_000).see("b", read_only(true)).see("a", read_only(false)).pass(20).see("a", read_only(false));
+    assert_eq!(fleet.layout(), "1: a; 2: a b c");
+    fleet.pass(1_000).see("b", alone());
+    assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c");
+    fleet.see("b", lag(0));
+    assert_eq!(fleet.hostgroup(2), "a b c");
+    // What `innodb_read_only` says is that of Aurora.
+    let mut fleet = Fleet::new(&limited(&REPLICATION.replace("reader_hostgroup=2", "reader_hostgroup=2, check_type=\"innodb_read_only\"")));
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).pass(1_000).see("b", alone());
+    assert_eq!(fleet.layout(), "1: a; 2: a b c");
+}
+
+/// Writes that go on being refused while the check fails are one line, until they have ceased for a minute.
+#[test]
+fn what_traffic_goes_on_reporting_is_told_once() {
+    let mut fleet = Fleet::new(REPLICATION);
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).pass(1_000).events();
+    for _ in 0..200 {
+        fleet.pass(1_100).see("a", Seen::ReadOnly(Err(ProbeError::Failed("1193".to_owned())))).signal("a", 1, SignalKind::ReadOnly);
+    }
+    assert_eq!(fleet.events(), ["suspicion a >read_only"]);
+    fleet.signal("a", 1, SignalKind::NotReady).pass(1_100).signal("a", 1, SignalKind::NotReady);
+    assert_eq!(fleet.events(), ["suspicion a >not_ready"], "another one");
+    fleet.pass(60_000).signal("a", 1, SignalKind::ReadOnly);
+    assert_eq!(fleet.events(), ["suspicion a >read_only"], "again");
+    fleet.see("a", read_only(true)).pass(1_100).see("a", read_only(false)).events();
+    fleet.pass(1_100).signal("a", 1, SignalKind::ReadOnly);
+    assert_eq!(fleet.events(), ["suspicion a >read_only"], "its role was another one meanwhile");
 }
 
 #[test]

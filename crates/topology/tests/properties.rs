@@ -49,6 +49,18 @@ proptest! {
     }
 
     #[test]
+    fn a_monitor_that_is_off_moves_nobody(kind in kinds(), tellings in tellings(30), away_ms in 0..4_000_000_u64, odd in 0..12_usize) {
+        let mut fleet = told(kind, &tellings).fleet;
+        let frozen = fleet.topology.layout().hostgroups.clone();
+        fleet.configure(&kind.config().replace("mysql_variables = {", "mysql_variables = { monitor_enabled=false,"));
+        prop_assert_eq!(&fleet.topology.layout().hostgroups, &frozen);
+        fleet.pass(away_ms).see(NODES[odd % 3], kind.seen(NODES[odd % 3], letter(kind, odd)));
+        prop_assert_eq!(&fleet.topology.layout().hostgroups, &frozen);
+        fleet.configure(&kind.config());
+        prop_assert_eq!(&fleet.topology.layout().hostgroups, &frozen);
+    }
+
+    #[test]
     fn the_order_of_simultaneous_sightings_does_not_matter(
         kind in kinds(),
         tellings in tellings(12),

@@ -20,6 +20,10 @@ fn down(fleet: &mut Fleet, server: &str) {
     fleet.see(server, Seen::ReadOnly(Err(unreachable()))).pass(20).see(server, Seen::ReadOnly(Err(unreachable())));
 }
 
+fn off(text: &str) -> String {
+    format!("mysql_variables = {{ monitor_enabled=false }}\n{text}")
+}
+
 fn order(fleet: &mut Fleet, order: &Order) -> Result<(), String> {
     let now_ms = fleet.now_ms;
     fleet.topology.order(now_ms, order)
@@ -280,11 +284,23 @@ fn what_was_seen_survives_a_new_configuration() {
     assert_eq!(fleet.layout(), "1: b; 2: a b c");
     fleet.configure(&REPLICATION.replace("hostgroup=2, address=\"c\"", "hostgroup=2, address=\"d\""));
     assert_eq!(fleet.layout(), "1: b; 2: a b d");
-    let off = format!("mysql_variables = {{ monitor_enabled=false }}\n{REPLICATION}");
-    fleet.configure(&off);
-    assert_eq!(fleet.layout(), "1: a; 2: b c");
+    fleet.configure(&off(REPLICATION));
+    assert_eq!(fleet.layout(), "1: b; 2: a b c");
     assert!(fleet.topology.checks().is_empty());
-    assert_eq!(fleet.topology.layout().hostgroups, model::fleet::Layout::as_configured(&common::snapshot(&off)).hostgroups);
+}
+
+#[test]
+fn a_start_with_the_monitor_off_is_as_configured() {
+    let mut fleet = Fleet::new(&off(REPLICATION));
+    assert_eq!(fleet.topology.layout().hostgroups, model::fleet::Layout::as_configured(&common::snapshot(&off(REPLICATION))).hostgroups);
+    assert!(fleet.topology.checks().is_empty());
+    fleet.see("a", read_only(true)).see("b", read_only(false)).signal("a", 1, SignalKind::ReadOnly);
+    assert_eq!((fleet.layout().as_str(), fleet.topology.next_tick()), ("1: a; 2: b c", None));
+    assert!(fleet.events().is_empty());
+    fleet.pass(1_000).configure(REPLICATION);
+    assert_eq!(fleet.events(), Vec::<String>::new(), "nothing was frozen");
+    fleet.see("a", read_only(true)).see("b", read_only(false)).see("c", read_only(true));
+    assert_eq!(fleet.hostgroup(1), "b");
 }
 
 #[test]
@@ -398,22 +414,58 @@ fn fail_back_after_two_failovers_leaves_one_writer() {
     }
 }
 
-/// Fences outlive an hour without monitor.
-#[test]
-fn a_monitor_that_was_switched_off_remembers_who_took_over() {
+/// `b` took over from `a`, which came back writable, and is kept out.
+fn failed_over() -> Fleet {
     let mut fleet = settled();
     fleet.pass(1_000);
     down(&mut fleet, "a");
     fleet.pass(20).see("b", read_only(false)).pass(20).see("b", read_only(false));
     fleet.pass(1_000).see("a", read_only(false)).pass(20).see("a", read_only(false));
+    assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b c");
+    fleet.events();
+    fleet
+}
+
+#[test]
+fn a_monitor_that_is_switched_off_freezes_roles() {
+    let mut fleet = failed_over();
     let kept_out = fleet.layout();
-    fleet.configure(&format!("mysql_variables = {{ monitor_enabled=false }}\n{REPLICATION}"));
-    assert_eq!(fleet.layout(), "1: a; 2: b c", "as configured");
+    fleet.configure(&off(REPLICATION));
+    assert_eq!((fleet.layout(), fleet.events()), (kept_out.clone(), vec!["status - watched>frozen".to_owned()]));
     fleet.configure(&format!("mysql_variables = {{ monitor_enabled=false, max_connections=1000 }}\n{REPLICATION}"));
-    fleet.pass(1_000);
+    fleet.pass(3_600_000).see("b", read_only(true)).signal("b", 1, SignalKind::ReadOnly);
+    assert_eq!((fleet.layout(), fleet.events()), (kept_out.clone(), vec![]), "nothing is taken for seen");
     fleet.configure(REPLICATION);
+    assert_eq!((fleet.layout(), fleet.events()), (kept_out.clone(), vec!["status - frozen>watched".to_owned()]));
     fleet.see("a", read_only(false)).see("b", read_only(false)).pass(1_000).see("a", read_only(false)).see("b", read_only(false));
     assert_eq!(fleet.layout(), kept_out);
+    fleet.see("b", read_only(true)).see("a", read_only(true)).see("c", read_only(false)).pass(20).see("c", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "c", "roles are judged again");
+}
+
+#[test]
+fn operators_change_rows_while_roles_are_frozen() {
+    let mut fleet = failed_over();
+    fleet.configure(&off(REPLICATION));
+    // New rows are as configured, those that are gone leave, and what the operator says of the others holds.
+    fleet.configure(&off(&REPLICATION.replace("\"c\"", "\"d\"")));
+    assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b d");
+    let soft = REPLICATION.replace("\"b\", port=3306", "\"b\", port=3306, status=\"OFFLINE_SOFT\", weight=7");
+    fleet.configure(&off(&soft));
+    assert_eq!(fleet.layout(), "1: b(OFFLINE_SOFT); 2: a(SHUNNED) b(OFFLINE_SOFT) c");
+    fleet.configure(&off(REPLICATION));
+    assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b c");
+    fleet.configure(&off(&REPLICATION.replace("hostgroup=2, address=\"c\"", "hostgroup=1, address=\"d\"")));
+    assert_eq!(fleet.layout(), "1: b d; 2: a(SHUNNED) b");
+    order(&mut fleet, &Order::Drain { server: addr("d"), is_drained: true }).unwrap();
+    assert_eq!(fleet.hostgroup(1), "b d(OFFLINE_SOFT)");
+    let refused = order(&mut fleet, &Order::Failback { writer: HostgroupId(1) }).unwrap_err();
+    assert!(refused.contains("mysql-monitor_enabled"), "{refused}");
+    // A cluster that is gone is forgotten.
+    let none = REPLICATION.split("mysql_replication_hostgroups").next().unwrap();
+    fleet.configure(&off(none));
+    fleet.configure(&off(REPLICATION));
+    assert_eq!(fleet.layout(), "1: a; 2: b c");
 }
 
 /// Of servers that are equal to an operator's eyes, the one that is kept out comes back by order.

@@ -2,7 +2,7 @@
 //!
 //! Bounded in age by `monitor_history`, and in number, so that a fleet that is probed fast cannot fill the memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::ServerAddr;
 use topology::{CheckKind, ProbeError};
@@ -13,6 +13,8 @@ use crate::monitor::error_text;
 
 /// Most results of one kind that are kept, for all servers together.
 const RESULTS_MAX: usize = 20_000;
+/// Most reasons of one check that fails which are told, and remembered.
+const REASONS_MAX: usize = 16;
 /// `mysql-monitor_history` by default, ms.
 const HISTORY_MS: u64 = 7_200_000;
 
@@ -29,14 +31,35 @@ pub(crate) struct CheckStatus {
     pub(crate) last_error: Option<String>,
 }
 
+/// A check that fails.
+#[derive(Debug, Default)]
+struct Failing {
+    /// How it did last.
+    class: Option<u8>,
+    /// The reasons that were told since it began, without the numbers in them.
+    told: BTreeSet<String>,
+}
+
+impl Failing {
+    /// It failed; whether that is told: in another way than before, or for a reason that was not told yet.
+    fn is_news(&mut self, class: u8, reason: &str) -> bool {
+        let words: String = reason.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let is_new = !self.told.contains(&words) && self.told.len() < REASONS_MAX;
+        if is_new {
+            self.told.insert(words);
+        }
+        self.class.replace(class) != Some(class) || is_new
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct CheckLog {
     keep_us: u64,
     results: BTreeMap<u8, VecDeque<Checked>>,
     aurora: BTreeMap<ServerAddr, CheckStatus>,
-    /// Checks that failed last time, and how.
-    failing: BTreeMap<(ServerAddr, u8), u8>,
+    /// Checks that failed last time.
+    failing: BTreeMap<(ServerAddr, u8), Failing>,
 }
 
 impl Default for CheckLog {
@@ -93,19 +116,19 @@ impl CheckLog {
         &self.aurora
     }
 
-    /// One line when a check begins to fail or fails in another way, and one when it is well again: not one for each.
+    /// One line when a check begins to fail, fails in another way or for a reason that is new since then, and one when it is well again: not one for each.
     fn report(&mut self, checked: &Checked) {
         let (addr, kind) = (&checked.addr, kind_name(checked.kind));
         let place = (addr.clone(), place(checked.kind));
         let now = checked.outcome.as_ref().err().map(|error| (class(error), error_text(error, checked.timeout_ms)));
-        let before = match &now {
-            Some((class, _)) => self.failing.insert(place, *class),
-            None => self.failing.remove(&place),
+        let Some((class, text)) = now else {
+            if self.failing.remove(&place).is_some() {
+                tracing::info!("{kind} check of {addr} works again");
+            }
+            return;
         };
-        match (before, now) {
-            (before, Some((class, text))) if before != Some(class) => tracing::warn!("{kind} check of {addr}: {text}"),
-            (Some(_), None) => tracing::info!("{kind} check of {addr} works again"),
-            _ => {}
+        if self.failing.entry(place).or_default().is_news(class, &text) {
+            tracing::warn!("{kind} check of {addr}: {text}");
         }
     }
 
@@ -160,6 +183,20 @@ mod tests {
     fn checked(port: u16, started_us: u64) -> Checked {
         let addr = ServerAddr { host: "db".into(), port };
         Checked { addr, kind: CheckKind::Ping, started_us, took_us: 5, timeout_ms: 100, outcome: Ok(Found::Ping(5)) }
+    }
+
+    #[test]
+    fn another_reason_is_told_and_each_once() {
+        let mut failing = Failing::default();
+        let mut news = |class, reason: &str| failing.is_news(class, reason);
+        assert!(news(3, "User 'monitor' has exceeded the 'max_user_connections' resource (error 1226)"));
+        assert!(!news(3, "User 'monitor' has exceeded the 'max_user_connections' resource (error 1226)"));
+        assert!(news(3, "You must reset your password (error 1820)"));
+        assert!(!news(3, "User 'monitor' has exceeded the 'max_user_connections' resource (error 1226)"), "they take turns");
+        assert!(news(2, "Access denied") && !news(2, "Access denied") && news(3, "You must reset your password (error 1820)"));
+        assert!(news(1, "connection 17 was lost") && !news(1, "connection 18 was lost"));
+        let told = (0..100).filter(|n| news(1, &"x".repeat(*n))).count();
+        assert!(told < REASONS_MAX, "{told}");
     }
 
     #[test]

@@ -16,11 +16,11 @@ const LOOKS: u32 = 3;
 const CHOICE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Both are nodes that answer, and the new one would write if it were preferred.
-pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
+pub(super) async fn would_write(work: &mut Switchover, kind: CheckKind) -> Result<(), String> {
     let mut outcome = Ok(());
     for _ in 0..LOOKS {
-        work.old.look(CheckKind::Galera).await?;
-        let steady = is_steady(&mut work.new).await;
+        work.old.look(kind).await?;
+        let steady = is_steady(&mut work.new, kind).await;
         outcome = work.would_write().and(steady);
         if outcome.is_ok() {
             break;
@@ -31,8 +31,8 @@ pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
 }
 
 /// A donor, and who catches up, keeps its role for a moment only.
-async fn is_steady(node: &mut Control) -> Result<(), String> {
-    match node.look(CheckKind::Galera).await? {
+async fn is_steady(node: &mut Control, kind: CheckKind) -> Result<(), String> {
+    match node.look(kind).await? {
         Found::Galera(view) if view.gives_state() => {
             Err(format!("{} is a donor, or catches up (wsrep_local_state {}): it would not write for long", node.addr, view.local_state))
         }
@@ -44,13 +44,18 @@ async fn is_steady(node: &mut Control) -> Result<(), String> {
 pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
     work.new.ask("SET SESSION wsrep_sync_wait=1").await?;
     work.new.ask("SELECT COUNT(*) FROM information_schema.schemata").await?;
+    work.note(format!("{} has everything", work.new.addr));
+    choose(work, CheckKind::Galera).await
+}
+
+/// The new one is preferred, and writes.
+pub(super) async fn choose(work: &mut Switchover, kind: CheckKind) -> Result<(), String> {
     let new = work.plan.new.key.addr();
-    work.note(format!("{new} has everything"));
-    is_steady(&mut work.new).await?;
+    is_steady(&mut work.new, kind).await?;
     let before = work.monitor.preferred(work.plan.writer);
     work.will(Done::Preferred { before });
     work.prefer(Some(new.clone()))?;
-    let seen = tokio::time::timeout(CHOICE_LIMIT, work.see(CheckKind::Galera)).await;
+    let seen = tokio::time::timeout(CHOICE_LIMIT, work.see(kind)).await;
     seen.unwrap_or_else(|_| {
         Err(match &work.awaited {
             Some(silent) => format!("{silent} has not told its state after {} ms", CHOICE_LIMIT.as_millis()),

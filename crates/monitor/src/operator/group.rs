@@ -1,4 +1,5 @@
-//! Switchover of a group with a single primary: the group elects whom it is told to. MySQL 8.0.13 and later.
+//! Switchover of a group. With a single primary the group elects whom it is told to (MySQL 8.0.13 and later); in multi-primary mode
+//! it is a matter of preference, as with Galera.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use topology::CheckKind;
 use super::control::Control;
 use super::switchover::{OTHERS_LIMIT, Switchover};
 use super::undo::Done;
-use super::{LOOK_AGAIN, replication};
+use super::{LOOK_AGAIN, galera, replication};
+use crate::client::Fault;
 
 /// Longest that an election that was called off is waited for. Where it waits for transactions itself, KILL does not end it (seen
 /// on MySQL 9.7).
@@ -15,13 +17,24 @@ const ELECTION_LIMIT: Duration = Duration::from_secs(1);
 
 const SINGLE_PRIMARY: &str = "SELECT @@global.group_replication_single_primary_mode";
 
-/// A group with a single primary, of a version that can be told, and by us.
+/// What the group says of an election that it did not begin, as another one is under way or its members cannot hold one.
+const REFUSALS: [&str; 4] = ["already a configuration action", "primary election is occurring", "member is joining", "does not support"];
+
+/// A group with a single primary, of a version that can be told, and by us; or one whose members all write, and would.
 pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
+    if work.new.value(SINGLE_PRIMARY).await? == "0" {
+        if let [_, others @ ..] = work.plan.held.as_slice()
+            && !others.is_empty()
+        {
+            let several =
+                "the group is in multi-primary mode, and each hostgroup in which the old writer writes has a preference of its own";
+            return Err(format!("{several}: {:?}", work.plan.held.iter().map(|id| id.0).collect::<Vec<_>>()));
+        }
+        work.is_by_preference = true;
+        return galera::would_write(work, CheckKind::Group).await;
+    }
     if !work.new.version().is_mysql_since((8, 0, 13)) {
         return Err("a group elects whom it is told to only from MySQL 8.0.13 on".into());
-    }
-    if work.new.value(SINGLE_PRIMARY).await? != "1" {
-        return Err("the group is in multi-primary mode: there is no primary to elect".into());
     }
     // The old one is asked if this has to be undone.
     may_elect(&mut work.old).await?;
@@ -32,27 +45,37 @@ pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
 
 /// The group itself waits until the new primary has applied everything.
 pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
+    if work.is_by_preference {
+        replication::catch_up(work).await?;
+        return galera::choose(work, CheckKind::Group).await;
+    }
     let uuid = uuid(&mut work.new).await?;
     let connection = work.new.value("SELECT CONNECTION_ID()").await?;
-    work.will(Done::Elected { connection });
-    elect(&mut work.new, &uuid).await?;
+    work.will(Done::Elected { connection, uuid: uuid.clone() });
+    if let Err(failure) = elect(&mut work.new, &uuid).await {
+        if failure.is_refusal {
+            work.done.pop();
+        }
+        return Err(failure.why);
+    }
     let new = work.plan.new.key.addr();
     work.note(format!("the group has elected {new}"));
     work.see(CheckKind::Group).await
 }
 
-/// Undoes the election, also one that is under way: it waits for the primary's transactions, and goes on if it is not ended.
-pub(super) async fn elect_old(work: &Switchover, connection: &str) -> Result<(), String> {
+/// Undoes the election of `new`, also one that is under way: it waits for the primary's transactions, and goes on if it is not ended.
+/// Whom somebody else has had elected since stays.
+pub(super) async fn elect_old(work: &Switchover, connection: &str, new: &str) -> Result<(), String> {
     let mut old = work.fresh(&work.plan.old).await?;
     let ended = tokio::time::timeout(ELECTION_LIMIT, end_election(work, &mut old, connection)).await;
     ended.unwrap_or_else(|_| Err(format!("an election of {} is under way", work.plan.new.key.addr())))?;
-    let is_primary = "SELECT COUNT(*) FROM performance_schema.replication_group_members \
-                      WHERE MEMBER_ID = @@server_uuid AND MEMBER_ROLE = 'PRIMARY'";
-    if old.value(is_primary).await? == "1" {
-        return Ok(());
-    }
     let uuid = uuid(&mut old).await?;
-    elect(&mut old, &uuid).await
+    let primary = old.value("SELECT MEMBER_ID FROM performance_schema.replication_group_members WHERE MEMBER_ROLE = 'PRIMARY'").await?;
+    match primary {
+        primary if primary == uuid => Ok(()),
+        primary if primary.is_empty() || primary == new => elect(&mut old, &uuid).await.map_err(|failure| failure.why),
+        other => Err(format!("the member {other} was elected meanwhile, and stays the primary")),
+    }
 }
 
 async fn end_election(work: &Switchover, old: &mut Control, connection: &str) -> Result<(), String> {
@@ -75,17 +98,51 @@ async fn uuid(server: &mut Control) -> Result<String, String> {
 /// UUID.
 async fn may_elect(server: &mut Control) -> Result<(), String> {
     match elect(server, "nobody").await {
-        Err(why) if !why.to_ascii_lowercase().contains("uuid is not valid") => Err(why),
+        Err(failure) if !failure.why.to_ascii_lowercase().contains("uuid is not valid") => Err(failure.why),
         _ => Ok(()),
     }
 }
 
-async fn elect(server: &mut Control, uuid: &str) -> Result<(), String> {
+/// Why nobody was elected, as far as is known.
+struct NotElected {
+    why: String,
+    /// The election has not begun, and will not.
+    is_refusal: bool,
+}
+
+async fn elect(server: &mut Control, uuid: &str) -> Result<(), NotElected> {
     let sql = format!("SELECT group_replication_set_as_primary('{uuid}')");
-    let needed = "the monitor's user needs GROUP_REPLICATION_ADMIN";
-    server.try_ask(&sql).await.map(drop).map_err(|fault| match fault.code() {
-        Some(1044 | 1045 | 1227 | 1370) => format!("{}: {sql}: {fault}; {needed}", server.addr),
-        Some(1123) if fault.to_string().contains("GROUP_REPLICATION_ADMIN") => format!("{}: {sql}: {fault}; {needed}", server.addr),
-        _ => format!("{}: {sql}: {fault}", server.addr),
+    server.try_ask(&sql).await.map(drop).map_err(|fault| {
+        let lacks_right = lacks_right(&fault);
+        let needed = if lacks_right { "; the monitor's user needs GROUP_REPLICATION_ADMIN" } else { "" };
+        NotElected { why: format!("{}: {sql}: {fault}{needed}", server.addr), is_refusal: lacks_right || is_refusal(&fault.to_string()) }
     })
+}
+
+fn lacks_right(fault: &Fault) -> bool {
+    match fault.code() {
+        Some(1044 | 1045 | 1227 | 1370) => true,
+        Some(1123) => fault.to_string().contains("GROUP_REPLICATION_ADMIN"),
+        _ => false,
+    }
+}
+
+fn is_refusal(text: &str) -> bool {
+    REFUSALS.iter().any(|refusal| text.contains(refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_election_that_was_refused_is_told_from_one_that_may_have_begun() {
+        let said = |text: &str| is_refusal(&format!("The function 'group_replication_set_as_primary' failed. {text} (error 3910)"));
+        assert!(said("There is already a configuration action being executed. Wait for it to finish."));
+        assert!(said("There is already a configuration action being proposed locally. Wait for it to finish."));
+        assert!(said("A primary election is occurring in the group. Wait for it to end."));
+        assert!(said("A member is joining the group, wait for it to be ONLINE."));
+        assert!(!said("This group configuration operation was killed."));
+        assert!(!said("The group coordination process is terminating."));
+    }
 }

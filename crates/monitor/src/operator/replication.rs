@@ -162,6 +162,14 @@ async fn position(server: &mut Control) -> Result<String, String> {
     Ok(server.value(position).await?.replace('\n', ""))
 }
 
+/// The new one gets all that the old one has.
+pub(super) async fn catch_up(work: &mut Switchover) -> Result<(), String> {
+    let position = position(&mut work.old).await?;
+    reach(&mut work.new, &position, work.deadline).await?;
+    work.note(format!("{} has everything", work.new.addr));
+    Ok(())
+}
+
 /// Waits until a replica has everything up to `position`.
 async fn reach(server: &mut Control, position: &str, until: Instant) -> Result<(), String> {
     let limit = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(10));

@@ -56,6 +56,8 @@ pub(super) struct Switchover {
     /// For the answer: each step with the time since the beginning.
     steps: Vec<String>,
     pub(super) done: Vec<Done>,
+    /// Of a group: it is in multi-primary mode, so who is preferred writes.
+    pub(super) is_by_preference: bool,
     /// Whose look [`Switchover::see`] waits for.
     pub(super) awaited: Option<ServerAddr>,
     begun: Instant,
@@ -87,6 +89,7 @@ pub(super) async fn run(
         gates: None,
         steps: Vec::new(),
         done: Vec::new(),
+        is_by_preference: false,
         awaited: None,
         begun,
         deadline,
@@ -176,7 +179,7 @@ impl Switchover {
     async fn prepare(&mut self) -> Result<(), String> {
         match self.plan.way {
             Way::Replication(check, hand) => replication::prepare(self, check, hand).await,
-            Way::Galera => galera::prepare(self).await,
+            Way::Galera => galera::would_write(self, CheckKind::Galera).await,
             Way::Group => group::prepare(self).await,
         }?;
         self.confirm()

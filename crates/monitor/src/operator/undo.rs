@@ -38,6 +38,8 @@ pub(super) enum Done {
     Elected {
         /// The connection that asked.
         connection: String,
+        /// The new one's UUID.
+        uuid: String,
     },
 }
 
@@ -70,7 +72,7 @@ impl Switchover {
                     preferred = Some(before.clone());
                     self.prefer(Some(old.clone()))
                 }
-                Done::Elected { connection } => group::elect_old(self, connection).await,
+                Done::Elected { connection, uuid } => group::elect_old(self, connection, uuid).await,
             };
             match outcome {
                 Ok(()) => self.note(match done {

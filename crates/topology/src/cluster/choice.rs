@@ -42,6 +42,7 @@ impl Choice {
             _ if own.tier == Tier::Unseen => "configured as writer, and not seen yet".to_owned(),
             _ if own.tier > Tier::Unseen => format!("nobody better is left: {why}"),
             Some(rival) => self.preference(own, &rival),
+            None if self.chosen.len() > 1 => format!("there is a place for all that may write: {why}"),
             None => format!("the only one that may write: {why}"),
         })
     }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::fleet::UnderWay;
-use model::snapshot::{RoleKind, ServerStatus, WriterReads};
+use model::snapshot::{ReadOnlyCheck, RoleKind, ServerStatus, WriterReads};
 use model::{HostgroupId, ServerAddr};
 
 use super::{Cluster, Memory, World, is_warming};
@@ -101,6 +101,14 @@ impl Cluster {
         }
     }
 
+    /// Since when a server is read-only, while another one is seen to write: it has to replicate from somebody. Of `innodb_read_only`
+    /// nothing follows: it is that of Aurora's instances, which do not.
+    fn to_follow_since_ms(&self, world: World<'_>, facts: &Facts, writers: &BTreeSet<ServerAddr>) -> Option<u64> {
+        let RoleKind::Replication(ReadOnlyCheck::ReadOnly | ReadOnlyCheck::SuperReadOnly) = self.group.kind else { return None };
+        let writes = |addr: &ServerAddr| world.facts.get(addr).is_some_and(|other| other.read_only.last == Some(false));
+        (facts.read_only.last == Some(true) && writers.iter().any(writes)).then_some(facts.read_only.since_ms)
+    }
+
     /// How far behind the kind says that a server is, where that is too far.
     fn behind(&self, judgement: &Judgement) -> Option<Behind> {
         let (by, limit) = (judgement.behind, self.group.max_transactions_behind);
@@ -130,7 +138,9 @@ impl Cluster {
             _ => judgement.why.clone(),
         };
         if !part.is_writer && id == self.group.reader {
-            let lag = facts.and_then(|facts| excessive_lag(facts, &seat.row, world.policy(id), vars));
+            let lag = facts.and_then(|facts| {
+                excessive_lag(facts, &seat.row, self.to_follow_since_ms(world, facts, part.writers), world.policy(id), vars)
+            });
             let lack = facts.and_then(|facts| self.lack(world, facts, part.writers, id));
             seat.behind = self.behind(judgement).max(lag).max(lack);
         }
