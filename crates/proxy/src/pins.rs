@@ -449,6 +449,23 @@ mod tests {
     }
 
     #[test]
+    fn stored_code_is_read_when_nothing_else_pins() {
+        let routine = Routine { is_procedure: true, schema: Some("s".into()), name: "p".into() };
+        let call = StoredCall { routine, may_be_missing: false };
+        let mut p = Pins::default();
+        assert_eq!(p.only_stored_code(), None);
+        p.begin(PinReason::Transaction, 0, 0);
+        p.stored_code_called(vec![call.clone(), call.clone()], 0, 0);
+        assert_eq!(p.only_stored_code(), None);
+        p.end(PinReason::Transaction);
+        p.variables_computed(Some(vec!["x".into()]), 0, 0);
+        assert_eq!(p.only_stored_code(), Some(&[call][..]));
+        assert_eq!(p.only_variables(), None);
+        p.stored_code_judged();
+        assert!(p.only_variables().is_some());
+    }
+
+    #[test]
     fn reasons_are_independent() {
         let mut p = Pins::default();
         p.begin(PinReason::Transaction, 0, 0);
