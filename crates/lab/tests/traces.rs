@@ -15,6 +15,10 @@ each_flavor!(
     prepared_xa_transaction,
     dynamic_sql,
     stored_code,
+    stored_code_that_servers_do_not_tell_of,
+    set_transaction_in_stored_code,
+    stored_code_that_leaves_nothing,
+    locks_in_stored_code,
     last_insert_id_in_triggers,
     settings_at_prepare,
     learnt_settings_and_metadata_are_a_users_own,
@@ -170,6 +174,160 @@ fn stored_code(world: &World) {
     let mut plain = world.connect();
     plain.exec_all(&["CREATE TABLE u(v INT)", "INSERT INTO u VALUES(1)", "UPDATE u SET v = 2", "DELETE FROM u"]);
     assert_eq!(pins(world), None);
+}
+
+/// Whatever stored code leaves, the session itself has it, and nobody else.
+fn stored_code_that_servers_do_not_tell_of(world: &World) {
+    let schema = &world.schema;
+    as_root(
+        world,
+        &[
+            "CREATE TABLE t(a INT)",
+            "INSERT INTO t VALUES(5)",
+            "CREATE PROCEDURE into_variable() SELECT a INTO @left FROM t LIMIT 1",
+            "CREATE PROCEDURE sets(OUT x INT) SET x = 5",
+            "CREATE PROCEDURE calls() CALL sets(@left)",
+            "CREATE PROCEDURE handles() BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION \
+             GET DIAGNOSTICS @left = NUMBER; INSERT INTO missing VALUES(1); END",
+            "CREATE PROCEDURE fails() BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION \
+             BEGIN GET DIAGNOSTICS @left = NUMBER; RESIGNAL; END; INSERT INTO missing VALUES(1); END",
+            "CREATE PROCEDURE assigns() BEGIN DECLARE y INT; SET y = (@left := 5); END",
+            "CREATE PROCEDURE does() DO @left := 5",
+            "CREATE PROCEDURE asks() BEGIN IF (@left := 5) THEN DO 1; END IF; END",
+            "CREATE PROCEDURE updates() UPDATE t SET a = (@left := a)",
+            "CREATE FUNCTION returns_it() RETURNS INT DETERMINISTIC RETURN (@left := 5)",
+            "CREATE FUNCTION reads_it() RETURNS INT READS SQL DATA BEGIN SELECT a INTO @left FROM t LIMIT 1; RETURN 1; END",
+        ],
+    );
+    let mut ways = vec!["CALL into_variable()", "CALL calls()", "CALL assigns()", "CALL does()", "CALL asks()"];
+    ways.extend(["CALL updates()", "SELECT returns_it()", "SELECT reads_it()", "DO returns_it()", "SET @n = reads_it()"]);
+    if !world.is_mysql() {
+        as_root(world, &["CREATE PROCEDURE at_once() EXECUTE IMMEDIATE 'SELECT 5 INTO @left'"]);
+        ways.extend(["CALL at_once()", "EXECUTE IMMEDIATE 'CALL into_variable()'", "BEGIN NOT ATOMIC CALL into_variable(); END"]);
+        ways.push("SET STATEMENT max_statement_time=10 FOR SELECT reads_it()");
+    }
+    if world.encoding == Encoding::Text {
+        ways.extend(["CALL into_variable(); SELECT 1", "SELECT 1; SELECT returns_it()"]);
+    }
+    let qualified = format!("CALL {schema}.into_variable()");
+    ways.push(&qualified);
+    for (way, before) in ways.iter().flat_map(|way| [(way, "SELECT 1"), (way, "SET @left = 'mine'")]) {
+        // Connections are lent to those with the same flags.
+        let options = world.options().with(Capabilities::MULTI_STATEMENTS);
+        let mut first = world.connect_with(&options);
+        first.exec_all(&[before, way]);
+        assert_eq!(first.get("SELECT @left"), "5", "{way}");
+        drop(first);
+        assert_eq!(world.connect_with(&options).get("SELECT @left"), "NULL", "after {way}");
+    }
+    for way in ["CALL handles()", "CALL fails()"] {
+        let mut first = world.connect();
+        first.ask(way);
+        assert_eq!(first.get("SELECT @left"), "1", "{way}");
+        drop(first);
+        assert_eq!(world.connect().get("SELECT @left"), "NULL", "after {way}");
+    }
+}
+
+/// Stored code that the user can read keeps no connection unless it may leave something.
+fn stored_code_that_leaves_nothing(world: &World) {
+    as_root(
+        world,
+        &[
+            "CREATE TABLE t(id INT AUTO_INCREMENT PRIMARY KEY, a INT)",
+            "CREATE DEFINER = app PROCEDURE adds(IN n INT) INSERT INTO t(a) VALUES(n)",
+            "CREATE DEFINER = app PROCEDURE shows(IN n INT) BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION ROLLBACK; \
+             START TRANSACTION; CALL adds(n); COMMIT; SELECT a FROM t ORDER BY id DESC LIMIT 1; END",
+            "CREATE DEFINER = app FUNCTION twice(n INT) RETURNS INT DETERMINISTIC RETURN n * 2",
+            "CREATE DEFINER = app FUNCTION four_times(n INT) RETURNS INT DETERMINISTIC RETURN twice(twice(n))",
+            "CREATE PROCEDURE hidden() INSERT INTO t(a) VALUES(7)",
+        ],
+    );
+    let mut first = world.connect();
+    for round in 0..3 {
+        assert_eq!(first.get("CALL shows(5)"), "5");
+        assert_eq!(first.get("SELECT FOUND_ROWS()"), "1");
+        assert_eq!(pins(world), None, "round {round}");
+        assert_eq!(first.get("SELECT four_times(2)"), "8");
+        // It is served when all is done that the one before left to do.
+        first.exec("SELECT 1");
+        assert_eq!(pins(world), None, "round {round}");
+        first.exec_all(&["BEGIN", "SELECT twice(1)", "COMMIT", "CALL adds(twice(3))", "DO four_times(1)", "SELECT 1"]);
+        assert_eq!(pins(world), None, "round {round}");
+        first.exec("INSERT INTO t(a) VALUES(four_times(1))");
+        assert_eq!(first.get("SELECT LAST_INSERT_ID() = MAX(id) FROM t"), "1");
+        first.exec("SELECT CAST('x' AS SIGNED), twice(1)");
+        assert_eq!(first.table("SHOW WARNINGS").len(), 1, "round {round}");
+        assert_eq!(pins(world), None, "round {round}");
+    }
+    let reason = |reason: &str| world.proxy.is_some().then(|| reason.to_owned());
+    first.exec_all(&["CALL hidden()", "SELECT 1"]);
+    assert_eq!(pins(world), reason("session_state"), "its body is not for everybody");
+    first.reset_connection().unwrap().ok().unwrap();
+    assert_eq!(pins(world), None);
+    first.exec_all(&["BEGIN", "CALL hidden()"]);
+    assert!(world.proxy.is_none() || pins(world).unwrap().starts_with("transaction,"), "nothing is asked in a transaction");
+    first.exec_all(&["COMMIT", "SELECT 1"]);
+    assert_eq!(pins(world), reason("session_state"));
+    first.reset_connection().unwrap().ok().unwrap();
+    // A data definition that comes through the proxy.
+    first.exec("DROP PROCEDURE adds");
+    as_root(world, &["CREATE DEFINER = app PROCEDURE adds(IN n INT) SELECT n INTO @left"]);
+    first.exec_all(&["CALL shows(5)", "SELECT 1"]);
+    assert_eq!(pins(world), reason("session_state"), "what it calls is another one now");
+    assert_eq!(first.get("SELECT @left"), "5");
+}
+
+/// SET TRANSACTION in stored code acts on the next transaction of its session.
+fn set_transaction_in_stored_code(world: &World) {
+    as_root(
+        world,
+        &[
+            "CREATE TABLE t(a INT)",
+            "CREATE PROCEDURE read_only() SET TRANSACTION READ ONLY",
+            "CREATE PROCEDURE plain() INSERT INTO t VALUES(1)",
+        ],
+    );
+    let mut first = world.connect();
+    first.exec("CALL read_only()");
+    assert_eq!(first.fails("INSERT INTO t VALUES(1)"), 1792);
+    drop(first);
+    let mut second = world.connect();
+    second.exec_all(&["INSERT INTO t VALUES(1)", "CALL plain()"]);
+    drop(second);
+    assert_eq!(world.connect().get("SELECT COUNT(*) FROM t"), "2");
+}
+
+/// A lock that stored code took is gone with its session.
+fn locks_in_stored_code(world: &World) {
+    as_root(
+        world,
+        &[
+            "CREATE TABLE t(a INT)",
+            "CREATE PROCEDURE locks() FLUSH TABLES WITH READ LOCK",
+            "CREATE PROCEDURE locks_one() FLUSH TABLES t WITH READ LOCK",
+            "CREATE PROCEDURE names_one() DO GET_LOCK('stored', 0)",
+        ],
+    );
+    let mut ways = vec!["CALL locks()", "CALL locks_one()", "CALL names_one()"];
+    match world.is_mysql() {
+        true => {
+            as_root(world, &["CREATE PROCEDURE instance() LOCK INSTANCE FOR BACKUP"]);
+            ways.push("CALL instance()");
+        }
+        false => {
+            as_root(world, &["GRANT RELOAD ON *.* TO app"]);
+            ways.push("BEGIN NOT ATOMIC FLUSH TABLES WITH READ LOCK; END");
+        }
+    }
+    for way in ways {
+        let mut first = world.connect();
+        first.exec(way);
+        drop(first);
+        let mut second = world.connect();
+        second.exec_all(&["SET SESSION lock_wait_timeout = 10", "INSERT INTO t VALUES(1)", "ALTER TABLE t COMMENT = 'free'"]);
+        wait::until("the lock to be free", LIMIT, || (second.get("SELECT IS_FREE_LOCK('stored')") == "1").then_some(())).unwrap();
+    }
 }
 
 /// What a session can leave, as one row; locks are the whole server's, so each test has its own.

@@ -5,6 +5,7 @@
 use crate::state::{Text, Variables};
 use crate::stmt_cache::StatementKey;
 use model::HostgroupId;
+use sql::Routine;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -58,12 +59,38 @@ impl Place<'_> {
     }
 }
 
+/// What a stored routine may leave on its connection that servers do not tell of.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// There is none of that name, as far as the user may know.
+    Missing,
+    /// It was not understood, or the user may not read it.
+    Unreadable,
+    /// It was read.
+    Read {
+        /// It leaves something itself.
+        leaves: bool,
+        /// Perhaps a role, which no reset takes away.
+        role: bool,
+        /// What it calls, with schemas.
+        calls: Rc<[Routine]>,
+    },
+}
+
+struct KnownBody {
+    body: Body,
+    ddl_epoch: u64,
+    at_ms: u64,
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Memory {
     sets: Map<Box<[u8]>, Arc<SetEffect>>,
     prepared: Map<(Box<[u8]>, Arc<StatementKey>), PrepareReply>,
     prepared_bytes: usize,
+    bodies: Map<Box<[u8]>, KnownBody>,
+    bodies_bytes: usize,
     schemas: Map<(Box<str>, Box<[u8]>), u64>,
     accepted: Map<Box<[u8]>, u64>,
     accepted_bytes: usize,
@@ -82,6 +109,9 @@ const MAX_SETS: usize = 1024;
 const MAX_SET_LEN: usize = 1024;
 /// Bytes of prepared metadata remembered by a worker.
 const MAX_PREPARED_BYTES: usize = 16 << 20;
+/// Stored routines remembered, and bytes of what is remembered of them.
+const MAX_BODIES: usize = 4096;
+const MAX_BODIES_BYTES: usize = 1 << 20;
 /// (user, schema) pairs remembered as valid.
 const MAX_SCHEMAS: usize = 10_000;
 /// How long a (user, schema) pair counts as valid at login, ms.
@@ -176,6 +206,25 @@ impl Memory {
         self.prepared.remove(&(place.with(b""), Arc::clone(key)));
     }
 
+    /// What is known of a stored routine, when it is fresh.
+    pub fn body(&self, place: &Place<'_>, routine: &Routine, ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<&Body> {
+        let known = self.bodies.get(&place.with(&routine_key(routine)))?;
+        (known.ddl_epoch == ddl_epoch && now_ms.saturating_sub(known.at_ms) <= max_age_ms).then_some(&known.body)
+    }
+
+    /// Remembers what a stored routine leaves.
+    pub fn learn_body(&mut self, place: &Place<'_>, routine: &Routine, body: Body, ddl_epoch: u64, at_ms: u64) {
+        let key = place.with(&routine_key(routine));
+        let calls = if let Body::Read { calls, .. } = &body { calls.iter().map(|called| routine_key(called).len() + 64).sum() } else { 0 };
+        let size = key.len() + calls + 64;
+        if self.bodies.len() >= MAX_BODIES || self.bodies_bytes + size > MAX_BODIES_BYTES {
+            self.bodies.clear();
+            self.bodies_bytes = 0;
+        }
+        self.bodies_bytes += size;
+        self.bodies.insert(key, KnownBody { body, ddl_epoch, at_ms });
+    }
+
     /// Was this schema open to this user a moment ago?
     pub fn schema_is_valid(&self, user: &str, schema: &[u8], now_ms: u64) -> bool {
         self.schemas.get(&(user.into(), schema.into())).is_some_and(|at| now_ms.saturating_sub(*at) <= SCHEMA_AGE_MS)
@@ -235,6 +284,13 @@ impl Memory {
         self.proxy_addrs.push((local, Rc::clone(&address)));
         address
     }
+}
+
+/// Names of routines ignore case, those of schemas do not everywhere.
+fn routine_key(routine: &Routine) -> Vec<u8> {
+    let kind = u8::from(routine.is_procedure);
+    let schema = routine.schema.as_deref().unwrap_or_default();
+    [&[kind], schema.as_bytes(), &[0], routine.name.to_ascii_lowercase().as_bytes()].concat()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! statement ends with COM_RESET_CONNECTION, COM_CHANGE_USER or the session.
 
 use crate::state::Text;
+use sql::Routine;
 use std::fmt;
 
 /// State that cannot be carried to another backend.
@@ -51,11 +52,13 @@ pub enum PinReason {
     AutocommitOff,
     /// SET ROLE; ends with the session: no reset brings a user's own roles back.
     Role,
+    /// A routine was called whose body is not known; ends when it was read, and is a `SessionState` then unless the body is harmless.
+    StoredCode,
 }
 
 impl PinReason {
     /// All reasons, in the order of their bits.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Transaction,
         Self::Savepoint,
         Self::NextTransaction,
@@ -76,6 +79,7 @@ impl PinReason {
         Self::Rule,
         Self::AutocommitOff,
         Self::Role,
+        Self::StoredCode,
     ];
 
     /// The name shown to operators.
@@ -101,6 +105,7 @@ impl PinReason {
             Self::Rule => "rule",
             Self::AutocommitOff => "autocommit_off",
             Self::Role => "role",
+            Self::StoredCode => "stored_code",
         }
     }
 
@@ -122,6 +127,9 @@ pub const PASSING: PinSet = PinSet::of(&[
     PinReason::Rule,
     PinReason::AutocommitOff,
 ]);
+
+/// Calls that a session remembers until they are read.
+const MOST_CALLS: usize = 64;
 
 /// The reasons that hold now.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -176,6 +184,15 @@ pub enum Trace {
     Anything,
 }
 
+/// A call of a stored routine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredCall {
+    /// The routine, with its schema.
+    pub routine: Routine,
+    /// Where there is no such routine, nothing ran, or a function of the server's.
+    pub may_be_missing: bool,
+}
+
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
 #[derive(Default)]
 struct Names {
@@ -191,6 +208,8 @@ struct Names {
     variables: Option<Vec<String>>,
     /// A lock (or table, ...) whose name was not a literal: only a release of all ends the pin.
     unknown_locks: u32,
+    /// Calls of routines whose bodies are not known.
+    calls: Vec<StoredCall>,
 }
 
 /// A session's pins.
@@ -321,6 +340,33 @@ impl Pins {
         names.variables.as_deref()
     }
 
+    /// Routines were called whose bodies are not known.
+    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, now_ms: u64, digest: u64) {
+        let known = &mut self.names().calls;
+        for call in calls {
+            // Beyond that nobody reads them.
+            if known.len() < MOST_CALLS && !known.contains(&call) {
+                known.push(call);
+            }
+        }
+        self.begin(PinReason::StoredCode, now_ms, digest);
+    }
+
+    /// The calls whose routines are to be read, when nothing keeps the backend but them, or user variables that can be asked for.
+    pub fn only_stored_code(&self) -> Option<&[StoredCall]> {
+        let asked_for = PinSet::of(&[PinReason::StoredCode, PinReason::UserVariable]);
+        let is_alone = self.set.contains(PinReason::StoredCode) && self.set.without(asked_for).is_empty();
+        self.names.as_ref().filter(|_| is_alone).map(|names| &*names.calls)
+    }
+
+    /// The routines were read; what they leave has pins of its own.
+    pub fn stored_code_judged(&mut self) {
+        if let Some(names) = self.names.as_mut() {
+            names.calls = Vec::new();
+        }
+        self.end(PinReason::StoredCode);
+    }
+
     /// PREPARE name FROM ...
     pub fn statement_prepared(&mut self, name: String, trace: Trace, now_ms: u64, digest: u64) {
         let statements = &mut self.names().statements;
@@ -400,6 +446,23 @@ mod tests {
         assert!(!p.set().is_empty());
         p.locks_released();
         assert!(p.set().is_empty());
+    }
+
+    #[test]
+    fn stored_code_is_read_when_nothing_else_pins() {
+        let routine = Routine { is_procedure: true, schema: Some("s".into()), name: "p".into() };
+        let call = StoredCall { routine, may_be_missing: false };
+        let mut p = Pins::default();
+        assert_eq!(p.only_stored_code(), None);
+        p.begin(PinReason::Transaction, 0, 0);
+        p.stored_code_called(vec![call.clone(), call.clone()], 0, 0);
+        assert_eq!(p.only_stored_code(), None);
+        p.end(PinReason::Transaction);
+        p.variables_computed(Some(vec!["x".into()]), 0, 0);
+        assert_eq!(p.only_stored_code(), Some(&[call][..]));
+        assert_eq!(p.only_variables(), None);
+        p.stored_code_judged();
+        assert!(p.only_variables().is_some());
     }
 
     #[test]

@@ -251,21 +251,7 @@ impl<'a> Scan<'a> {
     /// `name (`: a stored function, unless the name is a table's, an index's or an alias.
     #[inline(never)]
     fn unknown_call(&self) -> Facts {
-        let is_object = matches!(
-            self.lead,
-            Kw::Into
-                | Kw::Table
-                | Kw::References
-                | Kw::Insert
-                | Kw::Replace
-                | Kw::Ignore
-                | Kw::Delayed
-                | Kw::LowPriority
-                | Kw::HighPriority
-                | Kw::As
-                | Kw::With
-                | Kw::Recursive
-        );
+        let is_object = precedes_object(self.lead);
         let no_calls = match self.kind() {
             Kind::Ddl | Kind::CreateTemporaryTable => !self.query_met,
             kind => kind == Kind::Grant,
@@ -344,6 +330,25 @@ impl<'a> Scan<'a> {
         let head = head_at(self.sql, token.start, token.len());
         self.key.word(head, token.text(self.sql), token.spaced, false);
     }
+}
+
+/// After this word a name before `(` is a table's, a column's or an alias.
+pub(crate) fn precedes_object(kw: Kw) -> bool {
+    matches!(
+        kw,
+        Kw::Into
+            | Kw::Table
+            | Kw::References
+            | Kw::Insert
+            | Kw::Replace
+            | Kw::Ignore
+            | Kw::Delayed
+            | Kw::LowPriority
+            | Kw::HighPriority
+            | Kw::As
+            | Kw::With
+            | Kw::Recursive
+    )
 }
 
 const SESSION: u64 = u64::from_le_bytes(*b"session\x7f");

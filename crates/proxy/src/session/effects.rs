@@ -59,6 +59,8 @@ impl Session {
         // The text is needed beside `self`; statements that get here are few.
         let sql = self.sql_text(command, start).to_vec();
         self.note_all(&sql, analysis, reply);
+        let schema = self.state.schema.clone();
+        self.note_stored_code(&sql, schema.as_ref(), analysis, reply);
     }
 
     /// Is there more to note than the transaction?
@@ -572,7 +574,7 @@ fn variable_list(value: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(value).split(',').map(|v| v.trim().to_ascii_lowercase()).filter(|v| !v.is_empty()).collect()
 }
 
-fn contains_word(value: &[u8], word: &[u8]) -> bool {
+pub(super) fn contains_word(value: &[u8], word: &[u8]) -> bool {
     value.split(|b| *b == b',').any(|w| w.eq_ignore_ascii_case(word))
 }
 

@@ -195,8 +195,9 @@ impl Session {
         let Some(statement) = self.statements.get(id) else { return };
         let analysis = statement.analysis;
         if self.needs_notes(&analysis, reply) {
-            let text = statement.key.text.clone();
-            self.note_all(&text, &analysis, reply);
+            let key = Arc::clone(&statement.key);
+            self.note_all(&key.text, &analysis, reply);
+            self.note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
         }
     }
 

@@ -44,6 +44,7 @@ mod route;
 mod setting;
 mod settle;
 mod statements;
+mod stored;
 mod sync;
 mod tableless;
 mod transcript;

@@ -101,6 +101,9 @@ impl Session {
         if self.label.is_some() {
             Box::pin(self.unlabel_ended(&mut unread.warnings)).await;
         }
+        if self.pins.only_stored_code().is_some() {
+            unread = Box::pin(self.read_stored_code(analysis, unread)).await;
+        }
         if self.pins.only_variables().is_some() {
             return Box::pin(self.learn_user_variables(analysis, unread)).await;
         }

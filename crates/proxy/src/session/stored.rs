@@ -1,0 +1,250 @@
+//! Stored code that a statement names: servers tell only of a part of what it leaves on its connection, so what is not known
+//! to leave nothing keeps the backend, whether the statement succeeded or failed. Triggers, and functions behind views, no text shows.
+//!
+//! What is known: the operator declares it (`safe_functions`), or the body was read: SHOW CREATE on the session's own backend, when
+//! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
+
+use super::Session;
+use super::definition;
+use super::effects::contains_word;
+use super::facts::InsertId;
+use super::guard::guarded;
+use super::settle::Unread;
+use crate::backend::Collected;
+use crate::memory::Body;
+use crate::pins::{PinReason, StoredCall};
+use crate::reframe::ReplyFacts;
+use crate::state::Text;
+use sql::{Analysis, Facts, Kind, LexMode, Routine};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::charset::{self, Flavor};
+use wire::codec::Reader;
+use wire::reply::ReplyKind;
+
+/// ER_SP_DOES_NOT_EXIST.
+const MISSING: u16 = 1305;
+/// Routines that one statement may run, by what its text and their bodies call; one with more keeps its backend.
+const MOST: usize = 32;
+/// NULL in a row of text.
+const SQL_NULL: u8 = 0xfb;
+/// Character sets in which a byte below 0x80 is that character and no part of another.
+const READABLE: [&str; 6] = ["utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "binary"];
+
+/// What is known of the routines that a statement runs.
+enum Verdict {
+    /// They leave nothing that servers do not tell of.
+    Harmless,
+    /// They may leave something.
+    Leaves { role: bool },
+    /// This one's body was not read, or too long ago.
+    Unread(Routine),
+}
+
+impl Session {
+    /// Notes what a statement may have left by the routines that it calls, and by the code that it is. `schema` is where names are
+    /// looked up that have none.
+    pub(super) fn note_stored_code(&mut self, sql: &[u8], schema: Option<&Text>, analysis: &Analysis, reply: &ReplyFacts) {
+        let several = analysis.facts.contains(Facts::MULTI);
+        if several || analysis.kind == Kind::Compound {
+            // Its user variables are in the text, and are noted as any others.
+            let leaves = |one: &[u8]| sql::analyze(one, self.lex).kind == Kind::Compound && sql::compound(one, self.lex).state;
+            if sql::split(sql, self.lex).any(leaves) {
+                self.pin(PinReason::SessionState, analysis);
+            }
+        }
+        if !analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
+            return;
+        }
+        // Of several statements a later one may have dropped what ran. In which schema each ran is not known when one may be USE.
+        let defines = several && sql::split(sql, self.lex).any(|one| sql::analyze(one, self.lex).kind == Kind::Ddl);
+        let may_have_moved = several && (reply.schema.is_some() || self.tracks_nothing());
+        let Some(routines) = sql::routines(sql, self.lex).filter(|all| all.len() <= MOST && !defines) else {
+            return self.pin(PinReason::SessionState, analysis);
+        };
+        let mariadb = self.is_on(Flavor::MariaDb);
+        let mut calls = Vec::new();
+        for routine in routines {
+            let is_native = !routine.is_procedure && routine.schema.is_none() && sql::is_native(&routine.name, mariadb);
+            if is_native || self.is_declared_safe(routine.schema.as_deref(), &routine.name) {
+                continue;
+            }
+            // A loadable function, or one that was not there to be called.
+            let may_be_loadable = !routine.is_procedure && routine.schema.is_none();
+            let may_be_missing = !several && (may_be_loadable || reply.error == Some(MISSING));
+            let is_lost = may_have_moved && routine.schema.is_none() || !is_plain(&routine);
+            match located(routine, schema.map(|schema| &**schema)).filter(|routine| !is_lost && is_plain(routine)) {
+                Some(routine) => calls.push(StoredCall { routine, may_be_missing }),
+                None if may_be_missing && !is_lost && schema.is_none() => {}
+                None => return self.pin(PinReason::SessionState, analysis),
+            }
+        }
+        match self.judge(&calls, &[]) {
+            Verdict::Harmless => {}
+            Verdict::Leaves { role } => self.pin_stored_code(role, analysis),
+            // What is pinned so is never asked.
+            Verdict::Unread(_) if self.pins.set().contains(PinReason::SessionState) => {}
+            Verdict::Unread(_) => {
+                let now = self.now_ms();
+                self.pins.stored_code_called(calls, now, analysis.digest);
+            }
+        }
+    }
+
+    fn pin_stored_code(&mut self, role: bool, analysis: &Analysis) {
+        self.pin(PinReason::SessionState, analysis);
+        if role {
+            self.pin(PinReason::Role, analysis);
+        }
+    }
+
+    /// The operator says that it has no side effects.
+    fn is_declared_safe(&self, schema: Option<&str>, name: &str) -> bool {
+        let safe = &self.user.attributes.safe_functions;
+        let full = schema.map_or_else(|| name.to_lowercase(), |schema| format!("{schema}.{name}").to_lowercase());
+        safe.iter().any(|safe| **safe == *full)
+    }
+
+    /// What these calls leave, by the bodies that were just read and those that are remembered.
+    fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)]) -> Verdict {
+        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
+            return Verdict::Leaves { role: false };
+        };
+        let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
+        let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
+        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
+        let mariadb = info.flavor == Flavor::MariaDb;
+        let mut all = calls.to_vec();
+        let (mut at, mut leaves, mut role) = (0, false, false);
+        while let Some(StoredCall { routine, may_be_missing }) = all.get(at).cloned() {
+            at += 1;
+            let just_read = fresh.iter().find(|(read, _)| *read == routine).map(|(_, body)| body);
+            let Some(body) = just_read.or_else(|| memory.body(&place, &routine, epoch, now_ms, max_age_ms)) else {
+                return Verdict::Unread(routine);
+            };
+            match body {
+                Body::Missing => leaves |= !may_be_missing,
+                Body::Unreadable => leaves = true,
+                Body::Read { leaves: some, role: sets_role, calls } => {
+                    leaves |= some;
+                    role |= sets_role;
+                    for called in calls.iter() {
+                        // What its definer may run, its caller need not be allowed to see.
+                        let may_be_missing = !called.is_procedure && sql::is_native(&called.name, mariadb);
+                        let call = StoredCall { routine: called.clone(), may_be_missing };
+                        let is_safe =
+                            [called.schema.as_deref(), None].into_iter().any(|schema| self.is_declared_safe(schema, &called.name));
+                        if !is_safe && !all.contains(&call) {
+                            all.push(call);
+                        }
+                    }
+                }
+            }
+            if all.len() > MOST {
+                leaves = true;
+                break;
+            }
+        }
+        if leaves || role { Verdict::Leaves { role } } else { Verdict::Harmless }
+    }
+
+    /// Reads the bodies of the routines that keep the backend, where nothing else does; what is still unread of the statement
+    /// before is read first. Answers what is unread then.
+    pub(super) async fn read_stored_code(&mut self, analysis: &Analysis, unread: Unread) -> Unread {
+        let Some(calls) = self.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return unread };
+        // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.
+        self.facts.row_count_with_backend = false;
+        let last_insert_id = self.facts.insert_id != InsertId::Session;
+        let found_rows = self.facts.found_rows_with_backend;
+        let before = self.only_handled(Unread { warnings: unread.warnings || found_rows, last_insert_id, found_rows });
+        if before.any() && self.read_unread(before).await.is_err() {
+            self.found_broken();
+            return Unread::default();
+        }
+        if self.pins.only_stored_code().is_none() {
+            // A transaction is open, as was seen now.
+            return Unread::default();
+        }
+        let mut fresh = Vec::new();
+        let verdict = loop {
+            match self.judge(&calls, &fresh) {
+                Verdict::Unread(routine) if fresh.len() < MOST => match self.ask_for_body(&routine).await {
+                    Ok(body) => fresh.push((routine, body)),
+                    Err(_) => {
+                        self.found_broken();
+                        return Unread::default();
+                    }
+                },
+                verdict => break verdict,
+            }
+        };
+        match verdict {
+            Verdict::Harmless => {}
+            Verdict::Leaves { role } => self.pin_stored_code(role, analysis),
+            Verdict::Unread(_) => self.pin_stored_code(false, analysis),
+        }
+        self.pins.stored_code_judged();
+        Unread::default()
+    }
+
+    /// Asks the held backend for a routine's body, and remembers it.
+    async fn ask_for_body(&mut self, routine: &Routine) -> io::Result<Body> {
+        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        let Some(backend) = self.backend.as_mut() else { return Ok(Body::Unreadable) };
+        let info = Arc::clone(&backend.core.info);
+        let kind = if routine.is_procedure { "PROCEDURE" } else { "FUNCTION" };
+        let (schema, name) = (routine.schema.as_deref().unwrap_or_default().replace('`', "``"), routine.name.replace('`', "``"));
+        let question = format!("SHOW CREATE {kind} `{schema}`.`{name}`");
+        let exchange = async {
+            backend.send_query(&question).await?;
+            backend.collect(ReplyKind::Results, true, &self.worker.buffers).await
+        };
+        let reply = guarded(&self.worker, &self.entry, exchange).await?;
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+        }
+        let body = match &reply.error {
+            Some(error) if error.code == MISSING => Body::Missing,
+            Some(_) => Body::Unreadable,
+            None => body_in(&reply, info.flavor, routine).unwrap_or(Body::Unreadable),
+        };
+        let now_ms = self.now_ms();
+        self.worker.memory.borrow_mut().learn_body(&self.place(&info), routine, body.clone(), epoch, now_ms);
+        Ok(body)
+    }
+}
+
+/// The routine where servers look for it; None where they do not look in a schema.
+fn located(routine: Routine, schema: Option<&[u8]>) -> Option<Routine> {
+    let own = || std::str::from_utf8(schema?).ok().map(str::to_owned);
+    let schema = routine.schema.or_else(own)?;
+    Some(Routine { schema: Some(schema), ..routine })
+}
+
+/// Does it mean the same in every character set?
+fn is_plain(routine: &Routine) -> bool {
+    routine.name.is_ascii() && routine.schema.as_ref().is_none_or(|schema| schema.is_ascii())
+}
+
+/// What the answer to SHOW CREATE says: name, sql_mode, definition (NULL: not to be read), and more.
+fn body_in(reply: &Collected, flavor: Flavor, routine: &Routine) -> Option<Body> {
+    let collation = charset::collation_in(flavor, definition::all(&reply.raw).nth(2)?.collation)?;
+    let mut row = Reader::new(reply.rows.first()?);
+    let _name = row.lenenc_bytes().ok()?;
+    let sql_mode = row.lenenc_bytes().ok()?;
+    if row.peek()? == SQL_NULL || !READABLE.contains(&collation.charset) {
+        return None;
+    }
+    let mode = LexMode {
+        ansi_quotes: contains_word(sql_mode, b"ANSI_QUOTES"),
+        no_backslash_escapes: contains_word(sql_mode, b"NO_BACKSLASH_ESCAPES"),
+        oracle: contains_word(sql_mode, b"ORACLE"),
+        ..LexMode::default()
+    };
+    let code = sql::stored(row.lenenc_bytes().ok()?, mode)?;
+    let schema = routine.schema.as_ref().map(String::as_bytes);
+    let calls: Vec<Routine> = code.calls.into_iter().filter_map(|called| located(called, schema)).collect();
+    let leaves = code.variables || code.state || !calls.iter().all(is_plain);
+    Some(Body::Read { leaves, role: code.role, calls: calls.into() })
+}
