@@ -158,6 +158,11 @@ impl HostgroupShared {
         self.held.load(Ordering::Acquire)
     }
 
+    /// Whether a statement that comes now can expect a server: nothing is held, and one is used that does not refuse connects.
+    pub fn takes_work(&self, now_ms: u64) -> bool {
+        !self.is_held() && self.servers.load().iter().any(|server| server.is_usable(now_ms) && !server.is_backing_off(now_ms))
+    }
+
     /// Begins or ends a hold.
     pub(crate) fn hold(&self, is_held: bool) {
         self.held.store(is_held, Ordering::Release);
