@@ -12,6 +12,7 @@ use crate::safety::Safety;
 use crate::shared::{ServerInfo, ServerTracking};
 use crate::signals::LastSignals;
 use crate::stats::servers::ServerCounts;
+use crate::told::Told;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
@@ -78,6 +79,8 @@ pub struct ServerShared {
     pub counts: ServerCounts,
     /// When its troubles were last told.
     pub signals: LastSignals,
+    /// What was logged of its connects.
+    pub told: Told,
     /// Session tracking on this server, once the first connection has asked.
     pub tracking: OnceLock<ServerTracking>,
     /// What it said of itself at the last login.
@@ -153,6 +156,7 @@ impl ServerShared {
             kills: tokio::sync::Semaphore::new(1),
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
+            told: Told::default(),
             tracking: OnceLock::new(),
             info: ArcSwapOption::empty(),
             refuses_change_user: AtomicBool::new(false),
