@@ -69,6 +69,8 @@ pub struct ServerShared {
     stalled: AtomicU32,
     /// A trigger, or a function behind a view, has changed a session here.
     pub has_loud_triggers: AtomicBool,
+    /// Open transactions that would have to be said again if it were lost.
+    stakes: AtomicU32,
     ramp_ms: AtomicU64,
     latency_us: AtomicU64,
     max_latency_us: AtomicU64,
@@ -149,6 +151,7 @@ impl ServerShared {
             back_since_ms: AtomicU64::new(0),
             stalled: AtomicU32::new(0),
             has_loud_triggers: AtomicBool::new(false),
+            stakes: AtomicU32::new(0),
             ramp_ms: AtomicU64::new(0),
             latency_us: AtomicU64::new(0),
             max_latency_us: AtomicU64::new(NEVER),
@@ -283,6 +286,21 @@ impl ServerShared {
             (NEVER, drained_at_ms) if !pins.is_empty() => drained_at_ms.max(now_ms + LOOK_AGAIN_MS),
             (leave_at_ms, _) => leave_at_ms,
         }
+    }
+
+    /// Open transactions that would have to be said again if it were lost.
+    pub fn stakes(&self) -> u32 {
+        self.stakes.load(Ordering::Acquire)
+    }
+
+    /// One more of them.
+    pub(crate) fn begin_stake(&self) {
+        self.stakes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One fewer; answers whether it was the last.
+    pub(crate) fn end_stake(&self) -> bool {
+        self.stakes.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Whether it serves the hostgroup no more.
