@@ -31,6 +31,9 @@ each!(
     a_deadlock_is_made_good_where_that_is_wanted,
     without_autocommit_too,
     what_cannot_be_repeated_is_not,
+    chained_transactions_are_transactions,
+    a_refused_commit_that_cannot_be_repeated_is_told_as_a_loss,
+    at_a_promotion_replays_go_first,
 );
 
 const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
@@ -414,4 +417,89 @@ fn what_cannot_be_repeated_is_not(flavor: Flavor) {
         assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0", "{statement}");
     }
     assert_eq!(bed.replays(), (0, 0));
+}
+
+fn chained_transactions_are_transactions(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    for (turn, encoding) in BOTH.into_iter().enumerate() {
+        let mut peer = bed.peer(encoding);
+        let n = turn * 100;
+        let insert = |i: usize| format!("INSERT INTO t VALUES({}, 1)", n + i);
+        peer.exec_all(&["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN", &insert(1), "COMMIT AND CHAIN", &insert(2)]);
+        bed.cut();
+        peer.exec_all(&[&insert(3), "ROLLBACK AND CHAIN", &insert(4)]);
+        bed.cut();
+        peer.exec_all(&["SET completion_type=1", "COMMIT", &insert(5)]);
+        bed.cut();
+        peer.exec_all(&["COMMIT", "SET completion_type=0", &insert(6)]);
+        bed.cut();
+        peer.exec_all(&["COMMIT", &insert(7)]);
+        assert_eq!(bed.value(0, &format!("SELECT GROUP_CONCAT(i - {n} ORDER BY i) FROM test.t WHERE i > {n}")), "1,4,5,6,7");
+    }
+    let (ok, failed) = bed.replays();
+    assert!(ok >= 6 && failed == 0, "{ok} {failed}");
+}
+
+fn a_refused_commit_that_cannot_be_repeated_is_told_as_a_loss(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, &[]);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 1)", "USE test"]);
+    set_read_only(&bed.servers[0], true).unwrap();
+    let told = peer.ask("COMMIT").err().cloned().unwrap();
+    assert!(told.code == 9004 && told.message.contains("the transaction was rolled back") && told.message.contains("read"), "{told:?}");
+    assert_eq!(bed.replays(), (0, 1));
+    peer.exec("INSERT INTO t VALUES(3, 3)");
+    assert_eq!((bed.value(0, "SELECT COUNT(*) FROM test.t").as_str(), bed.value(1, "SELECT i FROM test.t").as_str()), ("0", "3"));
+}
+
+/// Writers wait as both servers are read-only, in and out of transactions. Whoever has an id to keep goes first.
+fn at_a_promotion_replays_go_first(flavor: Flavor) {
+    const TRANSACTIONS: usize = 4;
+    let servers = Replication::start(flavor, 1, &Options::new()).unwrap();
+    servers.primary.sql("CREATE TABLE test.a(id INT PRIMARY KEY AUTO_INCREMENT, v INT)").unwrap();
+    servers.wait_caught_up().unwrap();
+    let builder = Tidegate::builder().app_user().variable("transaction_replay", true).variable("demotion_grace_ms", 60_000);
+    // A slow machine is not what is tested.
+    let builder = builder.variable("transaction_replay_head_start_ms", 20_000).variable("connect_timeout_server_max", 60_000);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.backend(0, &servers.primary).backend(1, &servers.replicas[0]).start().unwrap();
+    let mut peers: Vec<Peer> = (0..TRANSACTIONS).map(|n| Peer::through(&proxy, BOTH[n % 2])).collect();
+    let insert = |peer: &mut Peer, v: usize| peer.exec(&format!("INSERT INTO a(v) VALUES({v})")).ok().unwrap().last_insert_id;
+    let ids: Vec<u64> = peers
+        .iter_mut()
+        .enumerate()
+        .map(|(n, peer)| {
+            peer.exec("BEGIN");
+            insert(peer, n + 1)
+        })
+        .collect();
+    let mut others: Vec<Peer> = (0..TRANSACTIONS).map(|n| Peer::through(&proxy, BOTH[n % 2])).collect();
+    others.iter_mut().for_each(|peer| drop(peer.exec("DO 1")));
+    set_read_only(&servers.primary, true).unwrap();
+    thread::scope(|scope| {
+        // Half of the transactions notice it themselves; the others are silent.
+        let (at_work, silent) = peers.split_at_mut(TRANSACTIONS / 2);
+        for peer in at_work {
+            scope.spawn(|| peer.exec_all(&["INSERT INTO a(v) VALUES(50)", "COMMIT"]));
+        }
+        for peer in &mut others {
+            scope.spawn(|| insert(peer, 100));
+        }
+        let waiting = "SELECT COUNT(*) FROM stats_mysql_processlist WHERE command='Connect'";
+        let mut admin = proxy.admin().unwrap();
+        let all = (TRANSACTIONS / 2 + TRANSACTIONS).to_string();
+        wait::until("all to wait", LIMIT, || (admin.scalar(waiting).unwrap() == Some(all.clone())).then_some(())).unwrap();
+        replication::promote(&servers.replicas[0]).unwrap();
+        for peer in silent {
+            scope.spawn(|| peer.exec("COMMIT"));
+        }
+    });
+    for (n, id) in ids.iter().enumerate() {
+        let v = servers.replicas[0].scalar(&format!("SELECT v FROM test.a WHERE id={id}")).unwrap();
+        assert_eq!(v, Some((n + 1).to_string()), "{id}");
+    }
+    let counter = |name| format!("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='tidegate_transaction_{name}'");
+    let mut admin = proxy.admin().unwrap();
+    assert_eq!(admin.scalar(counter("replays_ok")).unwrap(), Some(TRANSACTIONS.to_string()));
+    assert_eq!(admin.scalar(counter("replays_failed")).unwrap().as_deref(), Some("0"));
 }

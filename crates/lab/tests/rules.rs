@@ -188,3 +188,49 @@ fn the_split_needs_no_rules() {
         assert_eq!(peer.get("SELECT hg FROM who"), "2");
     }
 }
+
+/// A SET or USE needs no writer, and what only needs a reader not either; all else waits.
+#[test]
+fn a_split_session_reads_while_there_is_no_writer() {
+    let [one, two] = servers();
+    let proxy = Tidegate::builder()
+        .backend(1, one)
+        .backend(2, two)
+        .user_with("app", "app-pass", 1, &[("attributes", r#"{"read_write_split": {"writer": 1, "reader": 2}}"#.into())])
+        .variable("connect_timeout_server_max", 1000)
+        .variable("monitor_enabled", false)
+        .start()
+        .unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let mut set_writer = |status: &str| {
+        admin.run(format!("UPDATE mysql_servers SET status='{status}' WHERE hostgroup_id=1")).unwrap();
+        admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
+    };
+    let begun = Instant::now();
+    let mut old = sessions(&proxy);
+    old.iter_mut().for_each(|peer| assert_eq!(peer.get("SELECT 1 FROM DUAL"), "1"));
+    set_writer("OFFLINE_SOFT");
+    let mut new = sessions(&proxy);
+    for peer in old.iter_mut().chain(&mut new) {
+        for _ in 0..2 {
+            peer.exec_all(&["SET NAMES utf8mb4", "SET autocommit=0", "SET autocommit=1", "SET sql_mode=''", "SET time_zone='+01:00'"]);
+            peer.exec_all(&["SET @x=1", "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"]);
+        }
+        peer.init_db("information_schema").unwrap().check().unwrap();
+        assert_eq!(peer.get("SELECT DATABASE()"), "information_schema");
+        peer.init_db("test").unwrap().check().unwrap();
+        assert_eq!(peer.row("SELECT @x, DATABASE()"), "1 test");
+    }
+    Peer::through(&proxy, Encoding::Text).exec("USE test");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    for peer in &mut new {
+        assert_eq!(peer.fails("DO 1"), 9001);
+        assert_eq!(peer.fails("SET GLOBAL max_connections=100"), 9001, "that is no session's");
+        assert_eq!(peer.fails("BEGIN"), 9001);
+    }
+    set_writer("ONLINE");
+    for peer in old.iter_mut().chain(&mut new) {
+        assert_eq!(hostgroup(peer, "SELECT @@port, @x"), 1);
+        assert_eq!(peer.row("SELECT @@session.time_zone, @@session.sql_mode, @x"), "+01:00  1");
+    }
+}

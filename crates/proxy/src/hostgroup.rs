@@ -137,7 +137,12 @@ impl HostgroupShared {
         }
         let (used, unused): (Vec<_>, Vec<_>) =
             placements.iter().partition(|p| p.status == ServerStatus::Online && p.under_way != UnderWay::Severed);
-        for placement in unused.into_iter().chain(used) {
+        let is_new = |placement: &Placement| numbers.get(&placement.server.key).is_none_or(|&index| !all[index].is_online());
+        let replaces = terms.role == HostgroupRole::Writer && !terms.is_galera && used.iter().any(|placement| is_new(placement));
+        for (place, placement) in unused.iter().chain(&used).copied().enumerate() {
+            if place == unused.len() && replaces {
+                self.replays.replaced(now_ms * 1000);
+            }
             match numbers.get(&placement.server.key) {
                 Some(&index) => all[index].place(placement, &terms, by, now_ms),
                 None => all.push(Arc::new(ServerShared::new(placement, all.len(), &terms, now_ms))),
@@ -156,6 +161,11 @@ impl HostgroupShared {
     /// Whether nothing new begins here until the hold ends.
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
+    }
+
+    /// Whether a statement that comes now can expect a server: nothing is held, and one is used that does not refuse connects.
+    pub fn takes_work(&self, now_ms: u64) -> bool {
+        !self.is_held() && self.servers.load().iter().any(|server| server.is_usable(now_ms) && !server.is_backing_off(now_ms))
     }
 
     /// Begins or ends a hold.

@@ -52,6 +52,7 @@ mod state;
 mod stats;
 mod stmt_cache;
 mod stream;
+mod told;
 mod witness;
 mod worker;
 

@@ -3,8 +3,13 @@
 //! What such a session was told before, such as AUTO_INCREMENT values, stays true only as long as nobody else takes it. So
 //! others begin nothing in the hostgroup until all of them have said again what they had said, but for
 //! `transaction_replay_head_start_ms` at most, which counts from when the first of them has a server.
+//!
+//! A session notices only after a while that its server is lost, and others are faster. So each transaction that would have to be
+//! said again is counted with its server ([`Stake`]): when another server takes the place of one that has such transactions, they
+//! have the same head start from that moment on.
 
 use crate::hostgroup::HostgroupShared;
+use crate::server::{NEVER, ServerShared};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
@@ -16,7 +21,15 @@ pub struct Replays {
     under_way: AtomicU32,
     /// When (process clock, us) the first of those under way got a server; 0 while none has.
     first_served_us: AtomicU64,
+    /// When (process clock, us) a server last took the place of others; 0 for never.
+    replaced_us: AtomicU64,
     changed: Notify,
+}
+
+/// A transaction that would have to be said again if its server were lost; ends when dropped.
+pub struct Stake {
+    hostgroup: Arc<HostgroupShared>,
+    server: Arc<ServerShared>,
 }
 
 /// A session that has a transaction to say again; ends when dropped.
@@ -24,17 +37,36 @@ pub struct Replaying(Arc<HostgroupShared>);
 
 impl Replays {
     /// Whether there are any.
-    pub fn are_under_way(&self) -> bool {
+    fn are_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) > 0
     }
 
+    /// Whether there may be any, or a server that was replaced.
+    pub fn may_be_due(&self) -> bool {
+        self.are_under_way() || self.replaced_us.load(Ordering::Acquire) > 0
+    }
+
     /// Until when (process clock, us) others wait; None when they need not. The far future while no replay has a server.
-    pub fn head_start_ends_us(&self, head_start_ms: u64) -> Option<u64> {
-        match self.first_served_us.load(Ordering::Acquire) {
-            _ if head_start_ms == 0 || !self.are_under_way() => None,
-            0 => Some(u64::MAX),
-            since_us => Some(since_us.saturating_add(head_start_ms * 1000)),
+    /// `servers` are those of the hostgroup.
+    pub fn head_start_ends_us(&self, head_start_ms: u64, servers: &[Arc<ServerShared>], now_us: u64) -> Option<u64> {
+        if head_start_ms == 0 {
+            return None;
         }
+        let from = |since_us: u64| since_us.saturating_add(head_start_ms * 1000);
+        let of_replays = match self.first_served_us.load(Ordering::Acquire) {
+            _ if !self.are_under_way() => None,
+            0 => Some(u64::MAX),
+            since_us => Some(from(since_us)),
+        };
+        let replaced_us = self.replaced_us.load(Ordering::Acquire);
+        let is_stranded = |server: &Arc<ServerShared>| server.stakes() > 0 && is_lost(server);
+        let has_stranded = replaced_us > 0 && now_us < from(replaced_us) && servers.iter().any(is_stranded);
+        of_replays.max(has_stranded.then(|| from(replaced_us)))
+    }
+
+    /// A server is about to take the place of those that were lost.
+    pub fn replaced(&self, now_us: u64) {
+        self.replaced_us.store(now_us.max(1), Ordering::Release);
     }
 
     /// Ready when there may be another answer to the question above; to be had before it is asked.
@@ -60,6 +92,37 @@ impl Replaying {
     }
 }
 
+/// Whether a transaction cannot stay on the server for long.
+fn is_lost(server: &ServerShared) -> bool {
+    !server.is_online() && server.leave_at_ms() != NEVER
+}
+
+impl Stake {
+    /// A transaction on a server of this hostgroup.
+    pub fn new(hostgroup: &Arc<HostgroupShared>, server: &Arc<ServerShared>) -> Self {
+        server.begin_stake();
+        Self { hostgroup: Arc::clone(hostgroup), server: Arc::clone(server) }
+    }
+
+    /// Whether it is of a transaction on this server.
+    pub fn is_on(&self, server: &Arc<ServerShared>) -> bool {
+        Arc::ptr_eq(&self.server, server)
+    }
+
+    /// Whether the server of the transaction is lost.
+    pub fn is_stranded(&self) -> bool {
+        is_lost(&self.server)
+    }
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        if self.server.end_stake() && is_lost(&self.server) {
+            self.hostgroup.replays.changed.notify_waiters();
+        }
+    }
+}
+
 impl Drop for Replaying {
     fn drop(&mut self) {
         if self.0.replays.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -71,27 +134,56 @@ impl Drop for Replaying {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hostgroup::Terms;
+    use crate::bed;
+    use crate::hostgroup::{HostgroupRole, Terms};
+    use crate::server::PlacedBy;
     use model::HostgroupId;
-    use model::snapshot::HostgroupAttributes;
+    use model::fleet::Placement;
+    use model::snapshot::{HostgroupAttributes, ServerStatus};
+    use std::collections::HashMap;
 
     #[test]
     fn the_head_start_counts_from_the_first_that_is_served() {
         let attributes = HostgroupAttributes::from_variables(&model::snapshot::Snapshot::default().vars);
         let hostgroup = Arc::new(HostgroupShared::new(HostgroupId(0), &attributes, Terms::default(), 1));
         let replays = &hostgroup.replays;
-        assert_eq!(replays.head_start_ends_us(10), None);
+        let ends_us = |head_start_ms| replays.head_start_ends_us(head_start_ms, &[], 0);
+        assert_eq!(ends_us(10), None);
         let (first, second) = (Replaying::begin(&hostgroup), Replaying::begin(&hostgroup));
-        assert_eq!(replays.head_start_ends_us(10), Some(u64::MAX));
-        assert_eq!(replays.head_start_ends_us(0), None, "switched off");
+        assert_eq!(ends_us(10), Some(u64::MAX));
+        assert_eq!(ends_us(0), None, "switched off");
         replays.served(5_000);
         replays.served(6_000);
-        assert_eq!(replays.head_start_ends_us(10), Some(15_000));
+        assert_eq!(ends_us(10), Some(15_000));
         drop(first);
-        assert_eq!(replays.head_start_ends_us(10), Some(15_000));
+        assert_eq!(ends_us(10), Some(15_000));
         drop(second);
-        assert_eq!(replays.head_start_ends_us(10), None);
+        assert_eq!(ends_us(10), None);
         let _next = Replaying::begin(&hostgroup);
-        assert_eq!(replays.head_start_ends_us(10), Some(u64::MAX), "another loss, another head start");
+        assert_eq!(ends_us(10), Some(u64::MAX), "another loss, another head start");
+    }
+
+    #[test]
+    fn who_was_on_a_server_that_was_replaced_has_a_head_start_before_anybody_moves() {
+        let attributes = HostgroupAttributes::from_variables(&model::snapshot::Snapshot::default().vars);
+        let terms = Terms { grace_ms: 60_000, role: HostgroupRole::Writer, ..Terms::default() };
+        let hostgroup = Arc::new(HostgroupShared::new(HostgroupId(0), &attributes, terms, 1));
+        let [a, b] = ["a", "b"].map(|host| [bed::placement(host, 1, ServerStatus::Online)]);
+        let place = |placements: &[Placement], now_ms| hostgroup.place(placements, &HashMap::new(), PlacedBy::Observation, now_ms);
+        let ends_us = |now_us| hostgroup.replays.head_start_ends_us(10, &hostgroup.servers(), now_us);
+        place(&a, 1);
+        let stakes = [(); 2].map(|()| Stake::new(&hostgroup, &hostgroup.servers()[0]));
+        assert_eq!(ends_us(1_000), None);
+        place(&b, 5);
+        assert!(hostgroup.replays.may_be_due() && stakes[0].is_stranded());
+        assert_eq!(ends_us(5_000), Some(15_000));
+        assert_eq!(ends_us(15_000), None, "it may stay there and finish, but nobody waits any more");
+        let [one, other] = stakes;
+        drop(one);
+        assert_eq!(ends_us(6_000), Some(15_000));
+        let replaying = Replaying::begin(&hostgroup);
+        assert_eq!(ends_us(6_000), Some(u64::MAX));
+        drop((other, replaying));
+        assert_eq!(ends_us(6_000), None);
     }
 }

@@ -12,6 +12,7 @@ use crate::safety::Safety;
 use crate::shared::{ServerInfo, ServerTracking};
 use crate::signals::LastSignals;
 use crate::stats::servers::ServerCounts;
+use crate::told::Told;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
@@ -68,6 +69,8 @@ pub struct ServerShared {
     stalled: AtomicU32,
     /// A trigger, or a function behind a view, has changed a session here.
     pub has_loud_triggers: AtomicBool,
+    /// Open transactions that would have to be said again if it were lost.
+    stakes: AtomicU32,
     ramp_ms: AtomicU64,
     latency_us: AtomicU64,
     max_latency_us: AtomicU64,
@@ -78,6 +81,8 @@ pub struct ServerShared {
     pub counts: ServerCounts,
     /// When its troubles were last told.
     pub signals: LastSignals,
+    /// What was logged of its connects.
+    pub told: Told,
     /// Session tracking on this server, once the first connection has asked.
     pub tracking: OnceLock<ServerTracking>,
     /// What it said of itself at the last login.
@@ -146,6 +151,7 @@ impl ServerShared {
             back_since_ms: AtomicU64::new(0),
             stalled: AtomicU32::new(0),
             has_loud_triggers: AtomicBool::new(false),
+            stakes: AtomicU32::new(0),
             ramp_ms: AtomicU64::new(0),
             latency_us: AtomicU64::new(0),
             max_latency_us: AtomicU64::new(NEVER),
@@ -153,6 +159,7 @@ impl ServerShared {
             kills: tokio::sync::Semaphore::new(1),
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
+            told: Told::default(),
             tracking: OnceLock::new(),
             info: ArcSwapOption::empty(),
             refuses_change_user: AtomicBool::new(false),
@@ -279,6 +286,21 @@ impl ServerShared {
             (NEVER, drained_at_ms) if !pins.is_empty() => drained_at_ms.max(now_ms + LOOK_AGAIN_MS),
             (leave_at_ms, _) => leave_at_ms,
         }
+    }
+
+    /// Open transactions that would have to be said again if it were lost.
+    pub fn stakes(&self) -> u32 {
+        self.stakes.load(Ordering::Acquire)
+    }
+
+    /// One more of them.
+    pub(crate) fn begin_stake(&self) {
+        self.stakes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One fewer; answers whether it was the last.
+    pub(crate) fn end_stake(&self) -> bool {
+        self.stakes.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Whether it serves the hostgroup no more.

@@ -264,22 +264,23 @@ impl HostgroupPool {
         match result {
             Ok(backend) => {
                 if server.connect_succeeded() > 0 {
+                    server.told.forget();
                     worker.shared.signal(server, SignalKind::Recovered);
                 }
                 counters.backends_opened.set(counters.backends_opened.get() + 1);
                 self.release_new(worker, whose, backend);
             }
             Err(ConnectError::Login(e)) => {
-                tracing::warn!("login to {} as '{}' was refused: {e}", server.key, lane.key.user.name);
+                warn(worker, server, &format!("login to {} as '{}' was refused: {e}", server.key, lane.key.user.name));
                 self.fail(worker, lane, whose, || AcquireError::Refused(e.clone()));
             }
             Err(ConnectError::Impossible(text)) => {
-                tracing::warn!("cannot log in to {} as '{}': {text}", server.key, lane.key.user.name);
+                warn(worker, server, &format!("cannot log in to {} as '{}': {text}", server.key, lane.key.user.name));
                 self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));
             }
             Err(ConnectError::Server(text)) => {
                 counters.connect_errors.set(counters.connect_errors.get() + 1);
-                tracing::warn!("connect to {} failed: {text}", server.key);
+                warn(worker, server, &format!("connect to {} failed: {text}", server.key));
                 server.connect_failed(&text, worker.shared.clock.now_ms());
                 worker.shared.signal(server, SignalKind::ConnectFailed);
             }
@@ -346,6 +347,13 @@ impl HostgroupPool {
                 mailbox.send(Mail::Wanted { lane: waiter.lane.key.clone(), from: worker.index });
             }
         }
+    }
+}
+
+/// Logs why there is no connection to a server; the same only once in a while.
+fn warn(worker: &Worker, server: &ServerShared, text: &str) {
+    if let Some(line) = server.told.due(text, worker.shared.clock.now_ms()) {
+        tracing::warn!("{line}");
     }
 }
 

@@ -99,7 +99,7 @@ impl Session {
     /// Gets a backend for a session that has none.
     async fn obtain_fresh(&mut self) -> Result<(), Fault> {
         count(&self.worker.counters.wants);
-        let others_go_first = self.pool.shared.replays.are_under_way();
+        let others_go_first = self.head_start_ends_us(u64::MAX).is_some();
         let at_once = if others_go_first { None } else { self.try_acquire() };
         let backend = match at_once {
             Some(backend) => backend,
@@ -209,8 +209,13 @@ impl Session {
         if self.replaying.is_some() {
             return None;
         }
-        let ends_us = self.pool.shared.replays.head_start_ends_us(self.lane.settings().transaction_replay_head_start_ms)?;
-        Some(ends_us.min(deadline_us)).filter(|until_us| self.worker.shared.clock.now_us() < *until_us)
+        let hostgroup = &self.pool.shared;
+        if !hostgroup.replays.may_be_due() {
+            return None;
+        }
+        let (head_start_ms, now_us) = (self.lane.settings().transaction_replay_head_start_ms, self.worker.shared.clock.now_us());
+        let ends_us = hostgroup.replays.head_start_ends_us(head_start_ms, &hostgroup.servers(), now_us)?;
+        Some(ends_us.min(deadline_us)).filter(|until_us| now_us < *until_us)
     }
 
     /// Waits until what others have to say again is said, or their head start is over.

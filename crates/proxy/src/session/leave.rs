@@ -71,6 +71,9 @@ impl Session {
         let Some(backend) = self.backend.as_mut() else {
             // Its server is gone, and with it what pinned the session there.
             let is_bare = is_free || pins.contains(PinReason::Replication);
+            if moves && self.is_stranded() {
+                self.replay_is_due();
+            }
             return match (is_bare, moves) {
                 (true, _) => Ok(Kept::None),
                 (false, true) => Ok(Kept::Moves),
@@ -251,6 +254,18 @@ impl Session {
                 "The server is not used any more for hostgroup {id}, and the time to finish there (demotion_grace_ms) is over: the transaction was rolled back"
             ),
         };
+        Fault::error(SERVER_LEFT, b"HY000", text)
+    }
+
+    /// The server lost its role before the transaction was committed, and it cannot be said again: it is rolled back there.
+    pub(super) fn commit_refused_for_good(&mut self, error: &str) -> Fault {
+        self.backend = None;
+        self.forget_transaction();
+        count(&self.worker.counters.replays_failed);
+        let text = format!(
+            "The server is not used any more for hostgroup {}, and the transaction was rolled back: what was said in it cannot be said again ({error})",
+            self.pool.shared.id
+        );
         Fault::error(SERVER_LEFT, b"HY000", text)
     }
 

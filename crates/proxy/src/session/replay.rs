@@ -21,7 +21,7 @@ use crate::backend::{ServerError, put_command};
 use crate::counters::count;
 use crate::pins::{PinReason, PinSet};
 use crate::reframe::{ReplyError, ReplyFacts};
-use crate::replays::Replaying;
+use crate::replays::{Replaying, Stake};
 use crate::safety::Safety;
 use crate::stmt_cache::StatementKey;
 use crate::witness::{Rows, Testimony, Witness};
@@ -74,6 +74,7 @@ impl Session {
                 let body = plan.sent_body().unwrap_or_else(|| self.body(command)).to_vec();
                 self.note_opening(plan.analysis.kind, &body, testimony);
             }
+            Kind::Commit | Kind::Rollback if is_alone && self.pins.set().contains(PinReason::Transaction) => self.note_chained(),
             _ if self.needs_place(plan, reply, testimony) => {
                 let generated = generated(&plan.analysis, testimony);
                 let max = self.transcript_limit();
@@ -90,6 +91,7 @@ impl Session {
             }
             _ => {}
         }
+        self.note_stake();
     }
 
     /// The same for an execution of the prepared statement `id`.
@@ -109,6 +111,10 @@ impl Session {
             let mut payload = Vec::with_capacity(statement.key.text.len() + 3);
             wire::query::put_query(&mut payload, &statement.key.text, self.caps);
             return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), testimony);
+        }
+        let ends = matches!(plan.analysis.kind, Kind::Commit | Kind::Rollback) && reply.error.is_none();
+        if ends && self.pins.set().contains(PinReason::Transaction) {
+            return self.note_chained();
         }
         if !is_plain {
             return self.lose_transcript(Gap::Unrepeatable);
@@ -133,6 +139,7 @@ impl Session {
         }
         self.transcript = Some(transcript);
         self.count_too_large();
+        self.note_stake();
     }
 
     /// Whether a transcript is at hand, and goes on, after a statement of this kind. One that ended goes.
@@ -158,8 +165,23 @@ impl Session {
             transcript.lose(Gap::TooLarge);
         } else {
             transcript.keep(How::Text, testimony, 0, usize::MAX, |bytes| bytes.extend_from_slice(body));
+            transcript.opening += 1;
         }
         transcript.is_open = kind == Kind::Begin;
+        self.transcript = Some(transcript);
+    }
+
+    /// AND CHAIN, or `completion_type=1`: another transaction is open, of the same isolation level and access mode. So it is
+    /// opened as the one before was.
+    fn note_chained(&mut self) {
+        let before = self.transcript.take();
+        let mut transcript = self.new_transcript();
+        let begins_by_itself = !self.status.contains(StatusFlags::AUTOCOMMIT);
+        match before.map(|before| (before.progress, before)) {
+            Some((Progress::Lost(gap), _)) => _ = transcript.lose(gap),
+            Some((_, before)) if before.is_open || begins_by_itself => transcript.open_as(&before),
+            _ => _ = transcript.lose(Gap::Unrepeatable),
+        }
         self.transcript = Some(transcript);
     }
 
@@ -303,6 +325,24 @@ impl Session {
         }
     }
 
+    /// Counts the open transaction with the server at hand, if it wrote and can be said again: others let it go first as soon as
+    /// that server is lost, whenever the session notices.
+    fn note_stake(&mut self) {
+        let is_at_stake = self.transcript.as_ref().is_some_and(|t| t.wrote) && self.has_more_to_say();
+        let (hostgroup, backend) = (&self.pool.shared, self.backend.as_ref().filter(|_| is_at_stake));
+        let Some(transcript) = self.transcript.as_mut() else { return };
+        match backend.map(|backend| &backend.core.server) {
+            Some(server) if transcript.stake.as_ref().is_some_and(|stake| stake.is_on(server)) => {}
+            Some(server) => transcript.stake = Some(Stake::new(hostgroup, server)),
+            None => transcript.stake = None,
+        }
+    }
+
+    /// The server of the open transaction is lost, and others let it go first.
+    pub(super) fn is_stranded(&self) -> bool {
+        self.transcript.as_ref().and_then(|transcript| transcript.stake.as_ref()).is_some_and(Stake::is_stranded)
+    }
+
     /// What was written in the open transaction can never be committed where it is: that server lost its role, and another one
     /// has it. A Galera node would still commit it.
     pub(super) fn is_overtaken(&self) -> bool {
@@ -384,6 +424,7 @@ impl Session {
         let progress = transcript.progress;
         self.transcript = Some(transcript);
         self.reopened(result, progress)?;
+        self.note_stake();
         if self.replaying.take().is_some() {
             // What comes next is new, and takes nothing from those who are not as far.
             self.let_replays_go_first(u64::MAX).await?;

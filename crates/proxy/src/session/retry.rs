@@ -10,7 +10,7 @@ use super::certainty::{self, Place, ReadOnlyBy, Refusal};
 use super::end::End;
 use super::guard::paused;
 use super::label::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
-use super::leave::WISHES;
+use super::leave::{TRANSACTION, WISHES};
 use crate::backend::{Collected, ServerError};
 use crate::counters::count;
 use crate::pins::PinReason;
@@ -64,6 +64,10 @@ impl Session {
                     self.tell_of_error(error.code, &error.message);
                     return Some(self.refused_by_member(error));
                 }
+                None if self.is_commit_refused_for_good(&error, analysis) => {
+                    self.tell_of_error(error.code, error.message);
+                    return Some(self.commit_refused_for_good(&String::from_utf8_lossy(&error.message.to_vec())));
+                }
                 None => return None,
             },
         };
@@ -74,6 +78,18 @@ impl Session {
             backend.core.has_warnings = true;
         }
         Some(fault)
+    }
+
+    /// Whether it is a COMMIT that a writer refused since it is read-only, of a transaction that was to be replayed and cannot be.
+    fn is_commit_refused_for_good(&self, error: &ReplyError<'_>, analysis: &Analysis) -> bool {
+        let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);
+        let pins = self.pins.set();
+        is_commit
+            && certainty::refusal(error) == Some(Refusal::ReadOnly)
+            && self.lane.settings().transaction_replay
+            && pins.contains(PinReason::Transaction)
+            && pins.without(TRANSACTION).without(WISHES).is_empty()
+            && Place::of(self.pool.shared.id, &self.worker.snapshot()) == Place::Writer
     }
 
     /// The same for the answer to a PREPARE.
@@ -175,6 +191,9 @@ impl Session {
         count(&self.worker.counters.refusals_hidden);
         tracing::debug!("session {}: statement goes elsewhere: {error}", self.entry.id);
         self.again_until_us = Some(self.retry_deadline_us());
+        if refusal != Refusal::Conflict {
+            self.replay_is_due();
+        }
         self.leave_backend(refusal);
         patience.refused = Some(error.to_string());
         if refusal == Refusal::Conflict {

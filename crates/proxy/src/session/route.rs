@@ -1,11 +1,13 @@
 //! Where a statement goes and how it is run: query rules, comments, the firewall, the read/write split.
 //!
 //! [`decide`](Session::decide) is asked before each statement and changes nothing; [`follow`](Session::follow) does what
-//! was decided. A pin outweighs every destination: it routes, and never fails a statement.
+//! was decided. A pin outweighs every destination: it routes, and never fails a statement. With a read/write split, what only
+//! changes the session does not wait for a writer.
 
 use super::Session;
 use super::causal_token::WRONG_VALUE;
 use super::command::Incoming;
+use super::effects::UNCARRIED;
 use super::end::End;
 use super::guard::paused;
 use crate::choice::Needs;
@@ -15,9 +17,9 @@ use crate::mirror::Wish;
 use crate::pins::PinReason;
 use crate::stats::digest::Digest;
 use model::HostgroupId;
-use model::snapshot::RuleMultiplex;
+use model::snapshot::{ReadWriteSplit, RuleMultiplex};
 use routing::{KnownDigest, Request, Route, SessionFacts, Side, Transaction, Verdict};
-use sql::{Analysis, Facts};
+use sql::{Analysis, Facts, Kind, Target, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::flags::StatusFlags;
@@ -226,9 +228,52 @@ impl Session {
         };
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
         match routing::side(&statement, &session, &self.user.attributes.safe_functions) {
+            Side::Writer if self.only_changes_session(text, analysis) && route.multiplex != Some(RuleMultiplex::Off) => {
+                Some(self.for_state(in_force, split))
+            }
             Side::Writer => Some(split.writer),
             Side::Reader => Some(split.reader),
             Side::Stay => None,
+        }
+    }
+
+    /// USE, or a SET of constants: all that it changes is carried to whatever server comes next.
+    fn only_changes_session(&self, text: &[u8], analysis: &Analysis) -> bool {
+        let is_carried = |target: &Target| match target {
+            Target::Session(name) => !UNCARRIED.contains(&name.as_str()),
+            Target::User(_) | Target::Names { .. } | Target::CharacterSet(_) | Target::TransactionSession { .. } => true,
+            Target::Global(_) | Target::Persist(_) => false,
+        };
+        match analysis.kind {
+            _ if analysis.facts.intersects(Facts::MULTI | Facts::TORN) => false,
+            Kind::Use => true,
+            Kind::Set => sql::parse_set(text, self.lex)
+                .is_some_and(|all| all.iter().all(|one| is_carried(&one.target) && one.value != Value::Expression)),
+            _ => false,
+        }
+    }
+
+    /// Where what only changes the session goes: to the writer; to the reader while no writer takes work and a reader does.
+    fn for_state(&self, in_force: &InForce, split: ReadWriteSplit) -> HostgroupId {
+        let now_ms = self.worker.shared.clock.now_ms();
+        let takes_work = |hostgroup| self.worker.pool(hostgroup).shared.takes_work(now_ms);
+        let may_stay_there = || {
+            let settings = in_force.snapshot.effective(&self.user, split.reader);
+            settings.multiplexing && !settings.autocommit_false_is_transaction
+        };
+        match !takes_work(split.writer) && takes_work(split.reader) && may_stay_there() {
+            true => split.reader,
+            false => split.writer,
+        }
+    }
+
+    /// As [`Session::direct_home`], for a schema that is entered by a command or at the login.
+    pub(super) fn direct_for_schema(&mut self) {
+        self.direct_home();
+        let in_force = self.worker.in_force();
+        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, &Route::default())).flatten();
+        if let Some(split) = split.filter(|split| split.writer == self.user.default_hostgroup) {
+            self.go_to(self.for_state(&in_force, split));
         }
     }
 

@@ -3,6 +3,7 @@
 //! Data only; [`super::replay`] keeps and uses it. It begins with the statement that opens a transaction and ends with the
 //! transaction. INVARIANT: once it has a gap it never becomes whole again.
 
+use crate::replays::Stake;
 use crate::state::State;
 use crate::stmt_cache::StatementKey;
 use crate::witness::Testimony;
@@ -66,8 +67,12 @@ pub struct Transcript {
     pub wrote: bool,
     /// BEGIN is among what was said, and not only `SET TRANSACTION`.
     pub is_open: bool,
+    /// Counts it with its server, while it wrote and can be said again.
+    pub stake: Option<Stake>,
     /// Why it could not be said again while the client was silent.
     pub failed: Option<Box<str>>,
+    /// How many of the first statements open it.
+    pub opening: usize,
     bytes: Vec<u8>,
     said: Vec<Said>,
 }
@@ -87,7 +92,9 @@ impl Transcript {
             carried: false,
             wrote: false,
             is_open: false,
+            stake: None,
             failed: None,
+            opening: 0,
             bytes: Vec::new(),
             said: Vec::new(),
         }
@@ -108,9 +115,19 @@ impl Transcript {
             return false;
         }
         self.progress = Progress::Lost(gap);
+        self.stake = None;
         self.bytes = Vec::new();
         self.said = Vec::new();
         true
+    }
+
+    /// Begins as `before` did, of which all is here.
+    pub fn open_as(&mut self, before: &Self) {
+        for (said, bytes) in before.statements().take(before.opening) {
+            self.keep(said.how.clone(), said.testimony, 0, usize::MAX, |kept| kept.extend_from_slice(bytes));
+        }
+        self.opening = before.opening;
+        self.is_open = before.is_open;
     }
 
     /// The statements with their bytes, in order.
