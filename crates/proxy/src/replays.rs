@@ -21,7 +21,7 @@ pub struct Replays {
     under_way: AtomicU32,
     /// When (process clock, us) the first of those under way got a server; 0 while none has.
     first_served_us: AtomicU64,
-    /// When (process clock, us) a server last took the place of others; 0 for never.
+    /// When (process clock, us) a server last took the place of others; 0 when the head start since then is over.
     replaced_us: AtomicU64,
     changed: Notify,
 }
@@ -41,7 +41,7 @@ impl Replays {
         self.under_way.load(Ordering::Acquire) > 0
     }
 
-    /// Whether there may be any, or a server that was replaced.
+    /// Whether there may be any, or a server was replaced a moment ago. For each statement, so it reads no clock.
     pub fn may_be_due(&self) -> bool {
         self.are_under_way() || self.replaced_us.load(Ordering::Acquire) > 0
     }
@@ -60,6 +60,10 @@ impl Replays {
         };
         let replaced_us = self.replaced_us.load(Ordering::Acquire);
         let is_stranded = |server: &Arc<ServerShared>| server.stakes() > 0 && is_lost(server);
+        if replaced_us > 0 && now_us >= from(replaced_us) {
+            // It is over: the next statements need not ask.
+            _ = self.replaced_us.compare_exchange(replaced_us, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
         let has_stranded = replaced_us > 0 && now_us < from(replaced_us) && servers.iter().any(is_stranded);
         of_replays.max(has_stranded.then(|| from(replaced_us)))
     }
@@ -177,13 +181,15 @@ mod tests {
         place(&b, 5);
         assert!(hostgroup.replays.may_be_due() && stakes[0].is_stranded());
         assert_eq!(ends_us(5_000), Some(15_000));
-        assert_eq!(ends_us(15_000), None, "it may stay there and finish, but nobody waits any more");
         let [one, other] = stakes;
         drop(one);
         assert_eq!(ends_us(6_000), Some(15_000));
         let replaying = Replaying::begin(&hostgroup);
         assert_eq!(ends_us(6_000), Some(u64::MAX));
-        drop((other, replaying));
-        assert_eq!(ends_us(6_000), None);
+        drop(replaying);
+        assert_eq!(ends_us(6_000), Some(15_000));
+        assert_eq!(ends_us(15_000), None, "it may stay there and finish, but nobody waits any more");
+        assert!(!hostgroup.replays.may_be_due(), "nor asks");
+        drop(other);
     }
 }

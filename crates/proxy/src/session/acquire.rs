@@ -210,10 +210,11 @@ impl Session {
             return None;
         }
         let hostgroup = &self.pool.shared;
-        if !hostgroup.replays.may_be_due() {
+        let head_start_ms = self.lane.settings().transaction_replay_head_start_ms;
+        if head_start_ms == 0 || !hostgroup.replays.may_be_due() {
             return None;
         }
-        let (head_start_ms, now_us) = (self.lane.settings().transaction_replay_head_start_ms, self.worker.shared.clock.now_us());
+        let now_us = self.worker.shared.clock.now_us();
         let ends_us = hostgroup.replays.head_start_ends_us(head_start_ms, &hostgroup.servers(), now_us)?;
         Some(ends_us.min(deadline_us)).filter(|until_us| now_us < *until_us)
     }

@@ -242,7 +242,7 @@ impl Session {
         let is_carried = |target: &Target| match target {
             Target::Session(name) => !UNCARRIED.contains(&name.as_str()),
             Target::User(_) | Target::Names { .. } | Target::CharacterSet(_) | Target::TransactionSession { .. } => true,
-            Target::Global(_) | Target::Persist(_) => false,
+            Target::NextTransaction(_) | Target::Global(_) | Target::Persist(_) => false,
         };
         match analysis.kind {
             _ if analysis.facts.intersects(Facts::MULTI | Facts::TORN) => false,
