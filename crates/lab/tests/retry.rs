@@ -249,7 +249,8 @@ fn an_error_that_is_older_than_the_statement_says_nothing_of_it() {
     // No role: what was never read may be sent again anywhere.
     let proxy = Tidegate::builder().server(0, "127.0.0.1", relay.port()).app_user().variable("threads", 1).start().unwrap();
     let mut peer = Peer::through(&proxy, Encoding::Text);
-    peer.exec("SET SESSION wait_timeout=1");
+    // Long enough for the connections to be silenced before the server closes one.
+    peer.exec("SET SESSION wait_timeout=3");
     peer.exec("SELECT 1");
     relay.silence_connections();
     let mut root = server.root().unwrap();

@@ -181,6 +181,8 @@ fn would_pin(analysis: &Analysis) -> Vec<(PinReason, &'static str)> {
     let by_fact = [
         (Facts::GET_LOCK, PinReason::UserLock, "until RELEASE_LOCK()"),
         (Facts::CALC_FOUND_ROWS, PinReason::FoundRows, "until another statement has a result"),
+        (Facts::UNKNOWN_FUNCTION, PinReason::StoredCode, "until its body was read, if that leaves nothing; else until a reset"),
+        (Facts::TORN, PinReason::SessionState, "until a reset"),
         (Facts::USER_VARIABLE_ASSIGN, PinReason::UserVariable, "until its value was asked for, when nothing else pins; or until a reset"),
     ];
     let facts = by_fact.into_iter().filter(|(fact, ..)| analysis.facts.contains(*fact)).map(|(_, reason, why)| (reason, why));

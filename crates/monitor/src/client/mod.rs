@@ -27,6 +27,8 @@ use packets::Packets;
 
 /// Most bytes of an answer. Group views, status lists and topology tables of the largest clusters are a tenth of it.
 const ANSWER_MAX: usize = 4 << 20;
+/// What a packet counts besides its payload: an empty row costs memory too.
+const PACKET_COST: usize = 64;
 
 /// How a server is reached, and as whom.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,7 +95,7 @@ impl Connection {
         let (mut length, mut results) = (0, 0);
         while !tracker.is_done() {
             let payload = self.packets.receive().await?;
-            length += payload.len();
+            length += payload.len() + PACKET_COST;
             if length > ANSWER_MAX {
                 return Err(Fault::Protocol(format!("the answer is longer than {ANSWER_MAX} bytes")));
             }
