@@ -12,7 +12,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::facts::InsertId;
 use super::guard::guarded;
-use super::leave::{TRANSACTION, WISHES};
+use super::leave::{Kept, TRANSACTION, WISHES};
 use super::query::Plan;
 use super::relay::Outgoing;
 use super::settle;
@@ -428,6 +428,11 @@ impl Session {
         if self.replaying.take().is_some() {
             // What comes next is new, and takes nothing from those who are not as far.
             self.let_replays_go_first(u64::MAX).await?;
+            // Meanwhile this server may have lost the role, too.
+            if self.keeps_backend()? == Kept::Moves {
+                let text = "its server lost the role before the statement could go out".to_owned();
+                return Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.pins.set() });
+            }
         }
         Ok(())
     }
