@@ -66,7 +66,8 @@ impl Session {
                 }
                 None if self.is_commit_refused_for_good(&error, analysis) => {
                     self.tell_of_error(error.code, error.message);
-                    return Some(self.commit_refused_for_good(&String::from_utf8_lossy(&error.message.to_vec())));
+                    let why = String::from_utf8_lossy(error.message).into_owned();
+                    return Some(self.commit_refused_for_good(&why));
                 }
                 None => return None,
             },
