@@ -335,7 +335,7 @@ impl Session {
     }
 
     /// LAST_INSERT_ID() was with the backend that is lost: the replies are the best word on it.
-    fn keep_replied_insert_id(&mut self) {
+    pub(super) fn keep_replied_insert_id(&mut self) {
         let replied = std::mem::take(&mut self.facts.replied_insert_id);
         if self.facts.insert_id != InsertId::Session && replied != 0 {
             self.facts.last_insert_id = replied;

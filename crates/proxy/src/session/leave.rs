@@ -260,6 +260,7 @@ impl Session {
     /// The server lost its role before the transaction was committed, and it cannot be said again: it is rolled back there.
     pub(super) fn commit_refused_for_good(&mut self, error: &str) -> Fault {
         self.backend = None;
+        self.keep_replied_insert_id();
         self.forget_transaction();
         count(&self.worker.counters.replays_failed);
         let text = format!(
