@@ -7,6 +7,7 @@ use crate::stmt_cache::StatementKey;
 use model::HostgroupId;
 use sql::Routine;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,17 +84,52 @@ struct KnownBody {
     at_ms: u64,
 }
 
+/// What may be forgotten, and is when it is too much: all of it at once.
+struct Bounded<K, V> {
+    /// Values with what each counts, bytes.
+    entries: Map<K, (V, usize)>,
+    bytes: usize,
+}
+
+impl<K, V> Default for Bounded<K, V> {
+    fn default() -> Self {
+        Self { entries: Map::default(), bytes: 0 }
+    }
+}
+
+impl<K: Eq + Hash, V> Bounded<K, V> {
+    fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(value, _)| value)
+    }
+
+    /// At most `max` of them, and `max_bytes`; what is larger than that alone is not kept.
+    fn insert(&mut self, key: K, value: V, size: usize, (max, max_bytes): (usize, usize)) {
+        if size > max_bytes {
+            return;
+        }
+        if self.entries.len() >= max || self.bytes + size > max_bytes {
+            self.entries.clear();
+            self.bytes = 0;
+        }
+        self.bytes += size;
+        if let Some((_, size)) = self.entries.insert(key, (value, size)) {
+            self.bytes -= size;
+        }
+    }
+
+    fn remove(&mut self, key: &K) {
+        self.bytes -= self.entries.remove(key).map_or(0, |(_, size)| size);
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Memory {
     sets: Map<Box<[u8]>, Arc<SetEffect>>,
-    prepared: Map<(Box<[u8]>, Arc<StatementKey>), PrepareReply>,
-    prepared_bytes: usize,
-    bodies: Map<Box<[u8]>, KnownBody>,
-    bodies_bytes: usize,
+    prepared: Bounded<(Box<[u8]>, Arc<StatementKey>), PrepareReply>,
+    bodies: Bounded<Box<[u8]>, KnownBody>,
     schemas: Map<(Box<str>, Box<[u8]>), u64>,
-    accepted: Map<Box<[u8]>, u64>,
-    accepted_bytes: usize,
+    accepted: Bounded<Box<[u8]>, u64>,
     interned: Vec<Variables>,
     interned_texts: Vec<Text>,
     proxy_addrs: Vec<(Option<SocketAddr>, ProxyAddr)>,
@@ -164,14 +200,8 @@ impl Memory {
             return;
         }
         let key = place.with(sql.as_bytes());
-        if self.accepted.len() >= MAX_ACCEPTED || self.accepted_bytes + key.len() > MAX_ACCEPTED_BYTES {
-            self.accepted.clear();
-            self.accepted_bytes = 0;
-        }
         let size = key.len();
-        if self.accepted.insert(key, now_ms).is_none() {
-            self.accepted_bytes += size;
-        }
+        self.accepted.insert(key, now_ms, size, (MAX_ACCEPTED, MAX_ACCEPTED_BYTES));
     }
 
     /// The servers' answer to the same COM_STMT_PREPARE, when it is fresh.
@@ -190,15 +220,7 @@ impl Memory {
     /// Remembers an answer to COM_STMT_PREPARE; at most `max` of them.
     pub fn learn_prepared(&mut self, place: &Place<'_>, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
         let size = reply.packets.len() + key.text.len();
-        if size > MAX_PREPARED_BYTES {
-            return;
-        }
-        if self.prepared.len() >= max || self.prepared_bytes + size > MAX_PREPARED_BYTES {
-            self.prepared.clear();
-            self.prepared_bytes = 0;
-        }
-        self.prepared_bytes += size;
-        self.prepared.insert((place.with(b""), key), reply);
+        self.prepared.insert((place.with(b""), key), reply, size, (max, MAX_PREPARED_BYTES));
     }
 
     /// The metadata of a statement changed.
@@ -217,12 +239,7 @@ impl Memory {
         let key = place.with(&routine_key(routine));
         let calls = if let Body::Read { calls, .. } = &body { calls.iter().map(|called| routine_key(called).len() + 64).sum() } else { 0 };
         let size = key.len() + calls + 64;
-        if self.bodies.len() >= MAX_BODIES || self.bodies_bytes + size > MAX_BODIES_BYTES {
-            self.bodies.clear();
-            self.bodies_bytes = 0;
-        }
-        self.bodies_bytes += size;
-        self.bodies.insert(key, KnownBody { body, ddl_epoch, at_ms });
+        self.bodies.insert(key, KnownBody { body, ddl_epoch, at_ms }, size, (MAX_BODIES, MAX_BODIES_BYTES));
     }
 
     /// Was this schema open to this user a moment ago?
@@ -310,12 +327,12 @@ mod tests {
         let long = format!("SET @a='{}'", "x".repeat(MAX_ACCEPTED_LEN));
         memory.accept(&place(), &long, 0);
         assert!(!memory.is_accepted(&place(), &long, 0), "too long");
-        assert_eq!(memory.accepted_bytes, place().with(b"SET a=1").len(), "counted once");
+        assert_eq!(memory.accepted.bytes, place().with(b"SET a=1").len(), "counted once");
         for n in 0..2 * MAX_ACCEPTED {
             memory.accept(&place(), &format!("SET @a='{n:04000}'"), 0);
         }
-        let kept: usize = memory.accepted.keys().map(|key| key.len()).sum();
-        assert_eq!(kept, memory.accepted_bytes);
+        let kept: usize = memory.accepted.entries.keys().map(|key| key.len()).sum();
+        assert_eq!(kept, memory.accepted.bytes);
         assert!(kept <= MAX_ACCEPTED_BYTES, "{kept}");
     }
 }
