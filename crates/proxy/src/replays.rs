@@ -41,15 +41,16 @@ impl Replays {
         self.under_way.load(Ordering::Acquire) > 0
     }
 
-    /// Whether there may be any, or a server was replaced a moment ago. For each statement, so it reads no clock.
-    pub fn may_be_due(&self) -> bool {
-        self.are_under_way() || self.replaced_us.load(Ordering::Acquire) > 0
+    /// Whether there may be any, or a server was replaced a moment ago, and they are given a head start. For each statement, so it
+    /// reads no clock.
+    pub fn may_be_due(&self, head_start_ms: u64) -> bool {
+        head_start_ms > 0 && (self.are_under_way() || self.replaced_us.load(Ordering::Acquire) > 0)
     }
 
     /// Until when (process clock, us) others wait; None when they need not. The far future while no replay has a server.
     /// `servers` are those of the hostgroup.
     pub fn head_start_ends_us(&self, head_start_ms: u64, servers: &[Arc<ServerShared>], now_us: u64) -> Option<u64> {
-        if head_start_ms == 0 {
+        if !self.may_be_due(head_start_ms) {
             return None;
         }
         let from = |since_us: u64| since_us.saturating_add(head_start_ms * 1000);
@@ -58,14 +59,17 @@ impl Replays {
             0 => Some(u64::MAX),
             since_us => Some(from(since_us)),
         };
-        let replaced_us = self.replaced_us.load(Ordering::Acquire);
         let is_stranded = |server: &Arc<ServerShared>| server.stakes() > 0 && is_lost(server);
-        if replaced_us > 0 && now_us >= from(replaced_us) {
-            // It is over: the next statements need not ask.
-            _ = self.replaced_us.compare_exchange(replaced_us, 0, Ordering::AcqRel, Ordering::Relaxed);
-        }
-        let has_stranded = replaced_us > 0 && now_us < from(replaced_us) && servers.iter().any(is_stranded);
-        of_replays.max(has_stranded.then(|| from(replaced_us)))
+        let of_stranded = match self.replaced_us.load(Ordering::Acquire) {
+            0 => None,
+            replaced_us if now_us < from(replaced_us) => servers.iter().any(is_stranded).then(|| from(replaced_us)),
+            replaced_us => {
+                // It is over: the next statements need not ask.
+                _ = self.replaced_us.compare_exchange(replaced_us, 0, Ordering::AcqRel, Ordering::Relaxed);
+                None
+            }
+        };
+        of_replays.max(of_stranded)
     }
 
     /// A server is about to take the place of those that were lost.
@@ -179,7 +183,7 @@ mod tests {
         let stakes = [(); 2].map(|()| Stake::new(&hostgroup, &hostgroup.servers()[0]));
         assert_eq!(ends_us(1_000), None);
         place(&b, 5);
-        assert!(hostgroup.replays.may_be_due() && stakes[0].is_stranded());
+        assert!(hostgroup.replays.may_be_due(10) && stakes[0].is_stranded());
         assert_eq!(ends_us(5_000), Some(15_000));
         let [one, other] = stakes;
         drop(one);
@@ -189,7 +193,7 @@ mod tests {
         drop(replaying);
         assert_eq!(ends_us(6_000), Some(15_000));
         assert_eq!(ends_us(15_000), None, "it may stay there and finish, but nobody waits any more");
-        assert!(!hostgroup.replays.may_be_due(), "nor asks");
+        assert!(!hostgroup.replays.may_be_due(10), "nor asks");
         drop(other);
     }
 }

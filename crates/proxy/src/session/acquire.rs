@@ -211,7 +211,7 @@ impl Session {
         }
         let hostgroup = &self.pool.shared;
         let head_start_ms = self.lane.settings().transaction_replay_head_start_ms;
-        if head_start_ms == 0 || !hostgroup.replays.may_be_due() {
+        if !hostgroup.replays.may_be_due(head_start_ms) {
             return None;
         }
         let now_us = self.worker.shared.clock.now_us();
