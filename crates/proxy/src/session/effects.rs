@@ -77,8 +77,7 @@ impl Session {
             self.pin(PinReason::SessionState, analysis);
         }
         if analysis.facts.contains(Facts::TORN) {
-            self.pin(PinReason::SessionState, analysis);
-            self.pin(PinReason::Role, analysis);
+            self.pin_unknown(true, analysis);
         }
         self.note_changes(sql, analysis, reply);
         if analysis.facts.contains(Facts::MULTI) {
@@ -296,8 +295,13 @@ impl Session {
 
     /// What this text left behind is not known.
     fn pin_state(&mut self, sql: &[u8], analysis: &Analysis) {
+        self.pin_unknown(mentions_role(sql), analysis);
+    }
+
+    /// What was left behind is not known; with `role`, it may be a role.
+    pub(super) fn pin_unknown(&mut self, role: bool, analysis: &Analysis) {
         self.pin(PinReason::SessionState, analysis);
-        if mentions_role(sql) {
+        if role {
             self.pin(PinReason::Role, analysis);
         }
     }

@@ -82,20 +82,13 @@ impl Session {
         }
         match self.judge(&calls, &[]) {
             Verdict::Harmless => {}
-            Verdict::Leaves { role } => self.pin_stored_code(role, analysis),
+            Verdict::Leaves { role } => self.pin_unknown(role, analysis),
             // What is pinned so is never asked.
             Verdict::Unread(_) if self.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
                 let now = self.now_ms();
                 self.pins.stored_code_called(calls, now, analysis.digest);
             }
-        }
-    }
-
-    fn pin_stored_code(&mut self, role: bool, analysis: &Analysis) {
-        self.pin(PinReason::SessionState, analysis);
-        if role {
-            self.pin(PinReason::Role, analysis);
         }
     }
 
@@ -181,8 +174,8 @@ impl Session {
         };
         match verdict {
             Verdict::Harmless => {}
-            Verdict::Leaves { role } => self.pin_stored_code(role, analysis),
-            Verdict::Unread(_) => self.pin_stored_code(false, analysis),
+            Verdict::Leaves { role } => self.pin_unknown(role, analysis),
+            Verdict::Unread(_) => self.pin_unknown(false, analysis),
         }
         self.pins.stored_code_judged();
         Unread::default()
