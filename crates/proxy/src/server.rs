@@ -251,6 +251,14 @@ impl ServerShared {
         self.is_severed() || self.status.load(Ordering::Acquire) == ServerStatus::OfflineHard as u8
     }
 
+    /// Why its connections are closed, for those who had something there; None where they are not.
+    pub fn why_cut(&self) -> Option<&'static str> {
+        match self.is_severed() {
+            true => Some("the server is taken for dead"),
+            false => self.is_cut().then_some("the server was taken out of service (OFFLINE_HARD)"),
+        }
+    }
+
     /// Whether it is taken for dead.
     pub fn is_severed(&self) -> bool {
         self.under_way.load(Ordering::Acquire) == UnderWay::Severed as u8

@@ -91,11 +91,7 @@ impl Session {
             self.replay_is_due();
             return Ok(Kept::Moves);
         }
-        if server.is_cut() {
-            let why = match server.is_severed() {
-                true => "the server is taken for dead",
-                false => "the server was taken out of service (OFFLINE_HARD)",
-            };
+        if let Some(why) = server.why_cut() {
             return Err(self.pinned_backend_lost(why));
         }
         if server.leave_at_ms_with(pins) <= now_ms {

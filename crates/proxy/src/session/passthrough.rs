@@ -194,12 +194,8 @@ impl Session {
 
     /// The server of this connection is not to be used any more.
     fn server_taken(&self) -> End {
-        let why = match &self.backend {
-            Some(backend) if backend.core.server.is_severed() => "the server is taken for dead",
-            Some(backend) if backend.core.server.is_cut() => "the server was taken out of service (OFFLINE_HARD)",
-            _ => "the server is not used any more",
-        };
-        end_of_pinned(why, self.pins.set())
+        let why = self.backend.as_ref().and_then(|backend| backend.core.server.why_cut());
+        end_of_pinned(why.unwrap_or("the server is not used any more"), self.pins.set())
     }
 
     /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
