@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bed::{Bed, LIMIT, Place, WHO, WRITER, error, get, writer, writer_is};
-use lab::wait;
+use lab::fault::Lost;
+use lab::{Client, wait};
 use model::HostgroupId;
 use model::control::DataPlane;
 use model::fleet::{Fleet, Measured, SignalKind, UnderWay};
@@ -102,6 +103,41 @@ fn after_the_grace_no_answer_is_waited_for() {
     assert_eq!(get(&mut bed.connect(), WHO), port(&bed, 1));
     bed.until(0, APP, "0");
     assert_eq!(bed.ask(0, "SELECT COUNT(*) FROM test.t"), "0");
+}
+
+/// A firewall that forgets connections, and lets new ones pass or not: what the monitor sees of the server does not tell.
+#[test]
+fn a_statement_that_was_lost_on_the_way_ends_after_the_grace() {
+    for (lost, is_cut_for_all) in [(Lost::Command, false), (Lost::Answer, false), (Lost::Command, true)] {
+        let bed = Bed::far(|b| b.variable("demotion_grace_ms", 300));
+        let network = bed.network.as_ref().unwrap();
+        let [mut writes, mut reads, mut works] = [(); 3].map(|()| bed.connect());
+        let lose = |client: &mut Client, n: usize, sql: &str| {
+            network.trap(sql, lost);
+            client.send_query(sql).unwrap();
+            wait::until("it to be lost", LIMIT, || (network.sprung() == n).then_some(())).unwrap();
+        };
+        lose(&mut writes, 1, "INSERT INTO t VALUES (1, 'written')");
+        lose(&mut reads, 2, "SELECT @@port, 'lost'");
+        if is_cut_for_all {
+            network.silence_all(true);
+        } else {
+            works.send_query("INSERT INTO t VALUES (2, SLEEP(5))").unwrap();
+            bed.until(0, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(%' AND user='app'", "1");
+        }
+        bed.arrange(&[writer(1)]);
+        let text = lab::client::Encoding::Text;
+        let reply = writes.recv_reply(text).unwrap();
+        assert!(reply.err().is_some_and(|e| e.code == 2013 && e.message.contains("lost on the way")), "{reply:?}");
+        assert_eq!(get(&mut writes, WHO), port(&bed, 1), "the session lives");
+        assert_eq!(reads.recv_reply(text).unwrap().scalar().unwrap(), Some(port(&bed, 1)), "what only reads goes elsewhere");
+        if !is_cut_for_all {
+            assert!(works.recv_reply(text).unwrap().err().is_none(), "what runs is waited for");
+            network.resume();
+            bed.until(0, APP, "0");
+            assert_eq!(bed.ask(0, "SELECT COUNT(*) FROM test.t WHERE n = 1"), if lost == Lost::Answer { "1" } else { "0" });
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use lab::fault::Relay;
 use lab::port::Port;
 use lab::tidegate::Builder;
 use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
@@ -68,17 +69,30 @@ pub struct Bed {
     thread: Option<thread::JoinHandle<()>>,
     dir: PathBuf,
     _port: Port,
+    /// Through which the proxy reaches server 0, if it is far.
+    pub network: Option<Relay>,
 }
 
 impl Bed {
     /// Server 0 is in the writer hostgroup, server 1 in the reader's; clients write.
     pub fn new(more: impl FnOnce(Builder) -> Builder) -> Bed {
+        Bed::with(more, |_| None)
+    }
+
+    /// The same, with a network that may fail between the proxy and server 0.
+    pub fn far(more: impl FnOnce(Builder) -> Builder) -> Bed {
+        Bed::with(more, |server| Some(Relay::to(&server.address()).unwrap()))
+    }
+
+    fn with(more: impl FnOnce(Builder) -> Builder, network: impl FnOnce(&Server) -> Option<Relay>) -> Bed {
         let servers = [0, 1].map(|_| Mariadb::start(&Options::new()).unwrap());
+        let network = network(&servers[0]);
+        let first = network.as_ref().map_or(servers[0].port(), Relay::port);
         for server in &servers {
             server.sql("CREATE TABLE test.t (n INT PRIMARY KEY, note VARCHAR(40))").unwrap();
         }
         let (dir, port) = (dirs::instance("fleet").unwrap(), Port::reserve().unwrap());
-        let builder = Tidegate::builder().backend(0, &servers[0]).backend(1, &servers[1]);
+        let builder = Tidegate::builder().server(0, "127.0.0.1", first).backend(1, &servers[1]);
         let obeyed = [("attributes", r#"{"comment_directives": true}"#.into())];
         let builder = builder.user_with("app", "app-pass", 0, &obeyed);
         let builder = builder.variable("threads", 2).variable("have_ssl", false);
@@ -102,7 +116,7 @@ impl Bed {
         });
         let (control, address) = (control.recv().unwrap(), format!("127.0.0.1:{}", port.number()));
         let (revision, stop) = (AtomicU64::new(1), Some(stop));
-        Bed { servers, keeper, control, revision, address, stop, thread: Some(thread), dir, _port: port }
+        Bed { servers, keeper, control, revision, address, stop, thread: Some(thread), dir, _port: port, network }
     }
 
     pub fn connect(&self) -> Client {
@@ -114,7 +128,7 @@ impl Bed {
         let mut layout = Layout { revision: self.revision.fetch_add(1, Ordering::AcqRel) + 1, ..Layout::default() };
         let snapshot = model::control::DataPlane::snapshot(&*self.control);
         for place in places {
-            let port = self.servers[place.server].port();
+            let port = self.addr(place.server).port;
             let known = snapshot.hostgroups.values().flat_map(|h| &h.servers).find(|s| s.key.port == port).unwrap();
             let key = ServerKey { hostgroup: place.hostgroup, ..known.key.clone() };
             let server = Arc::new(model::Server { key, ..model::Server::clone(known) });
@@ -130,8 +144,11 @@ impl Bed {
         self.control.arrange(layout);
     }
 
+    /// As the proxy knows it.
     pub fn addr(&self, server: usize) -> ServerAddr {
-        ServerAddr { host: self.servers[server].host().into(), port: self.servers[server].port() }
+        let relay = self.network.as_ref().filter(|_| server == 0);
+        let port = relay.map_or(self.servers[server].port(), Relay::port);
+        ServerAddr { host: self.servers[server].host().into(), port }
     }
 
     /// What the server answers, past the proxy.

@@ -6,7 +6,7 @@
 //! finish for `demotion_grace_ms`; then it is rolled back by closing the connection, the client is told once, and the session
 //! goes on elsewhere. Other state is lost with the server, and ends the session. On a server that drains transactions may finish,
 //! and other state has `drain_grace_ms`.
-//! A statement that runs alone may end by itself, but not on a server that is cut off: there it may wait for ever, so it is
+//! A statement that runs alone may end by itself, if it runs (see the module `overdue`), but not on a server that is cut off: there it may wait for ever, so it is
 //! given up when the time is over, which is told as for a server that was killed, or repeated if it only reads.
 //! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
 
@@ -143,17 +143,22 @@ impl Session {
     }
 
     /// The time to finish on its server is over while its statement runs: the statement is ended by the server, which
-    /// says what became of it, if it does so in time. A statement of its own, outside of anything, may end by itself.
-    pub(super) fn hurry_up(&mut self) {
+    /// says what became of it, if it does so in time. A statement of its own, outside of anything, may end by itself, as long as
+    /// it runs.
+    pub(super) fn hurry_up(&mut self) -> Result<(), Fault> {
         let is_free = self.pins.set().without(WISHES).is_empty();
         let now_ms = self.worker.shared.clock.now_ms();
-        let Some(backend) = self.backend.as_mut() else { return };
-        if is_free || backend.core.killed || backend.core.server.leave_at_ms() > now_ms {
-            return;
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        if backend.core.killed || backend.core.server.leave_at_ms() > now_ms {
+            return Ok(());
+        }
+        if is_free {
+            return self.watch_overdue(now_ms);
         }
         backend.core.killed = true;
         super::settle::kill_statement(&self.worker, &self.pool, backend);
         self.entry.give_up_at(now_ms + GIVE_UP_AFTER_MS);
+        Ok(())
     }
 
     /// The time to finish on the server of the backend at hand is over.

@@ -374,6 +374,7 @@ impl Login {
             front: self.link,
             input: self.input,
             backend: None,
+            watch: None,
             user,
             caps: self.caps,
             collation: request.collation,

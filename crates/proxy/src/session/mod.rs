@@ -32,6 +32,7 @@ mod local;
 mod login;
 mod measure;
 mod mirrored;
+mod overdue;
 mod pace;
 mod passthrough;
 mod prepare;
@@ -89,6 +90,8 @@ pub struct Session {
     front: Link,
     input: Buffer,
     backend: Option<Backend>,
+    /// Looks whether the statement at hand runs, on a server that is to be left.
+    watch: Option<Rc<overdue::Watch>>,
     pool: Rc<HostgroupPool>,
     lane: Rc<Lane>,
     /// The hostgroup used before this one: sessions go back and forth between two.

@@ -304,10 +304,7 @@ impl Session {
             Signal::GiveUp => {
                 Err(self.lost(&io::Error::new(io::ErrorKind::TimedOut, "the server did not answer a KILL"), Certainty::Unknown))
             }
-            Signal::Demoted => {
-                self.hurry_up();
-                Ok(())
-            }
+            Signal::Demoted => self.hurry_up(),
             Signal::Cut if !self.is_cut() => Ok(()),
             Signal::Cut => Err(self.lost(&io::Error::other("the server was taken out of service"), Certainty::Unknown)),
             Signal::KillConnection => Err(End::Killed.into()),

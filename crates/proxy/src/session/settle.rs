@@ -9,7 +9,7 @@ use super::failed::may_have_left;
 use super::guard::guarded;
 use super::sync::is_about_diagnostics;
 use super::tableless;
-use crate::backend::{Backend, Tracking, put_query};
+use crate::backend::{Backend, Collected, Tracking, put_query};
 use crate::connect;
 use crate::counters::count;
 use crate::lane::Lane;
@@ -472,32 +472,63 @@ pub fn kill_statement(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, backend: &B
 /// How long a KILL may take, connection included.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 
+/// ER_NO_SUCH_THREAD.
+const NO_SUCH_THREAD: u16 = 1094;
+
 async fn send_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, server: usize, sql: &str) {
-    match tokio::time::timeout(KILL_WAIT, try_kill(worker, pool, lane, server, sql)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(why)) => tracing::warn!("{sql} was not done: {why}"),
-        Err(_) => tracing::warn!("{sql} was not done within {} s", KILL_WAIT.as_secs()),
+    if let Err(why) = ask_aside(worker, pool, lane, server, sql, KILL_WAIT).await {
+        tracing::warn!("{sql} was not done: {why}");
     }
 }
 
-/// On an idle connection if there is one; else on one more than `max_connections` allows, of which each server has at
-/// most one at a time.
-async fn try_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, server: usize, sql: &str) -> Result<(), String> {
-    if let Some(mut backend) = lane.take(server, &State::default()) {
-        kill_on(worker, &mut backend, sql).await?;
-        pool.release(worker, backend);
-        return Ok(());
-    }
-    let Some(shared) = pool.servers().get(server).cloned() else { return Err("the server is gone".into()) };
-    let _turn = shared.kills.acquire().await.map_err(|e| e.to_string())?;
-    let mut backend = connect::open(worker, &shared, &lane.key, 0, Slot::extra()).await.map_err(|e| format!("{e:?}"))?;
-    kill_on(worker, &mut backend, sql).await
+/// Why a server did not answer what it was asked beside its work.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// Not within this time, opening a connection included.
+    Late(Duration),
+    /// It refused, or could not be asked.
+    Failed(String),
 }
 
-async fn kill_on(worker: &Worker, backend: &mut Backend, sql: &str) -> Result<(), String> {
+impl std::fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Late(within) => write!(f, "no answer within {} s", within.as_secs()),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Says something to a server beside the connections that are at work there: on an idle connection if there is one; else on one
+/// more than `max_connections` allows, of which each server has at most one at a time. A KILL of what has ended by itself is done. Answers also the number of the connection that asked.
+pub(super) async fn ask_aside(
+    worker: &Rc<Worker>,
+    pool: &Rc<HostgroupPool>,
+    lane: &Rc<Lane>,
+    server: usize,
+    sql: &str,
+    within: Duration,
+) -> Result<(Collected, u32), Unanswered> {
+    let asked = async {
+        if let Some(mut backend) = lane.take(server, &State::default()) {
+            let reply = ask_on(worker, &mut backend, sql).await?;
+            let id = backend.core.thread_id;
+            pool.release(worker, backend);
+            return Ok((reply, id));
+        }
+        let Some(shared) = pool.servers().get(server).cloned() else { return Err("the server is gone".into()) };
+        let _turn = shared.kills.acquire().await.map_err(|e| e.to_string())?;
+        let mut backend = connect::open(worker, &shared, &lane.key, 0, Slot::extra()).await.map_err(|e| format!("{e:?}"))?;
+        let reply = ask_on(worker, &mut backend, sql).await?;
+        Ok((reply, backend.core.thread_id))
+    };
+    let answered = tokio::time::timeout(within, asked).await.map_err(|_| Unanswered::Late(within))?;
+    answered.map_err(Unanswered::Failed)
+}
+
+async fn ask_on(worker: &Worker, backend: &mut Backend, sql: &str) -> Result<Collected, String> {
     let reply = backend.query(sql, &worker.buffers).await.map_err(|e| e.to_string())?;
-    // 1094: it ended by itself.
-    let failed = reply.error.filter(|e| e.code != 1094);
-    backend.core.has_warnings |= failed.is_some();
-    failed.map_or(Ok(()), |e| Err(e.to_string()))
+    let failed = reply.error.as_ref().filter(|e| e.code != NO_SUCH_THREAD);
+    backend.core.has_warnings |= failed.is_some() || reply.ok.warnings > 0;
+    failed.map_or(Ok(()), |e| Err(e.to_string())).map(|()| reply)
 }

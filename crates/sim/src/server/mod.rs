@@ -54,6 +54,8 @@ pub struct Handle {
     task: RefCell<Option<AbortHandle>>,
     /// A transaction is open.
     in_transaction: Cell<bool>,
+    /// A command runs.
+    is_busy: Cell<bool>,
 }
 
 /// What may change.
@@ -181,6 +183,7 @@ impl Server {
             interrupted: Notify::new(),
             task: RefCell::new(None),
             in_transaction: Cell::new(false),
+            is_busy: Cell::new(false),
         });
         let id = {
             let mut state = self.state();
@@ -225,6 +228,11 @@ impl Server {
                 task.abort();
             }
         }
+    }
+
+    /// Whether a session runs a command; None when there is no such session.
+    fn is_busy(&self, id: u32) -> Option<bool> {
+        self.state().sessions.get(&id).map(|handle| handle.is_busy.get())
     }
 
     /// KILL; false when there is no such session.

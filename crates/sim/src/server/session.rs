@@ -49,7 +49,9 @@ async fn serve(server: &Server, end: End, id: u32, handle: Rc<Handle>) -> io::Re
     loop {
         let payload = packets.receive().await?;
         session.sent = packets.end.read_sent().unwrap_or_else(Instant::now);
+        session.handle.is_busy.set(true);
         let Some(bytes) = session.command(&payload, packets.seq).await else { return Ok(()) };
+        session.handle.is_busy.set(false);
         packets.end.write_all(&bytes).await?;
     }
 }
@@ -157,6 +159,11 @@ impl Session<'_> {
                 rows(&["Variable_name", "Value"], names().filter(|n| !n.ends_with("insert_id")).map(row).collect())
             }
             Statement::Do => Answer::default(),
+            Statement::Processlist(id) => {
+                let row = |is_busy: bool| vec![Some(if is_busy { "Query" } else { "Sleep" }.to_owned()), Some(self.id.to_string())];
+                let found = self.server.is_busy(u32::try_from(id).unwrap_or(0));
+                rows(&["COMMAND", "CONNECTION_ID()"], found.map(row).into_iter().collect())
+            }
             Statement::Kill { is_query, id } => match self.server.kill(u32::try_from(id).unwrap_or(0), is_query) {
                 true => Answer::default(),
                 false => Answer::error(1094, b"HY000", format!("Unknown thread id: {id}")),

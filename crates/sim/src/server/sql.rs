@@ -102,6 +102,8 @@ pub enum Statement {
     ShowVariables,
     /// DO: nothing.
     Do,
+    /// `SELECT COMMAND,CONNECTION_ID() FROM information_schema.PROCESSLIST WHERE ID=n`.
+    Processlist(i64),
     /// KILL.
     Kill {
         /// Only what runs.
@@ -113,6 +115,10 @@ pub enum Statement {
 
 /// Reads a statement; an error is its text.
 pub fn parse(text: &str) -> Result<Statement, String> {
+    let asked = text.strip_prefix("SELECT COMMAND,CONNECTION_ID() FROM information_schema.PROCESSLIST WHERE ID=");
+    if let Some(id) = asked.and_then(|id| id.parse().ok()) {
+        return Ok(Statement::Processlist(id));
+    }
     let mut parser = Parser { tokens: tokens(text)?, at: 0 };
     parser.statement().ok_or_else(|| format!("You have an error in your SQL syntax; the model does not know: {text}"))
 }
