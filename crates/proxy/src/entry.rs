@@ -2,6 +2,8 @@
 //!
 //! Lives on the session's worker; the sweep and KILL write signals, the session reads them while it waits.
 
+use crate::pins::PinSet;
+use model::HostgroupId;
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
 
@@ -92,11 +94,24 @@ pub struct Entry {
     signal: Cell<Option<Signal>>,
     waker: RefCell<Option<Waker>>,
     /// Pins, as last published.
-    pub pins: Cell<crate::pins::PinSet>,
+    pub pins: Cell<PinSet>,
     /// Since when (ms), and by the statement of which digest.
     pub pinned_since: Cell<Option<(u64, u64)>>,
+    /// What it keeps in other hostgroups than the one where it is.
+    pub elsewhere: RefCell<Vec<Elsewhere>>,
     /// What operators see of it.
     pub view: crate::stats::view::View,
+}
+
+/// Why a session keeps a backend of a hostgroup where it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Where that is.
+    pub hostgroup: HostgroupId,
+    /// The reasons.
+    pub pins: PinSet,
+    /// Since when (ms), and by the statement of which digest.
+    pub since: Option<(u64, u64)>,
 }
 
 /// Time limits of a session, ms; 0 is none.
@@ -150,6 +165,7 @@ impl Entry {
             waker: RefCell::default(),
             pins: Cell::default(),
             pinned_since: Cell::new(None),
+            elsewhere: RefCell::default(),
             view: Default::default(),
         }
     }
@@ -175,6 +191,11 @@ impl Entry {
     /// The statement that runs is held up, or not any more. Its time limit counts from its beginning.
     pub fn set_delayed(&self, is_delayed: bool) {
         self.activity.set(if is_delayed { Activity::Delayed } else { Activity::Running });
+    }
+
+    /// Its pins in all hostgroups.
+    pub fn all_pins(&self) -> PinSet {
+        self.elsewhere.borrow().iter().fold(self.pins.get(), |all, place| all.union(place.pins))
     }
 
     /// What it does, and since when (ms).
@@ -238,6 +259,11 @@ impl Entry {
             Leaving::Demoted if at_ms <= now_ms => self.signal(Signal::Demoted),
             Leaving::Demoted => {}
         }
+    }
+
+    /// By when (process clock, ms) it must leave; `u64::MAX` while it may stay.
+    pub fn leave_at_ms(&self) -> u64 {
+        self.leave_at_ms.get()
     }
 
     /// The session is on no server that it must leave.

@@ -146,6 +146,16 @@ impl PinSet {
         self.0 & reason.bit() != 0
     }
 
+    /// True when one of `other` holds.
+    pub fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Those of both.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Those that are not in `other`.
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -264,6 +274,11 @@ impl Pins {
             tables.push(name);
         }
         self.begin(PinReason::TemporaryTable, now_ms, digest);
+    }
+
+    /// Schema and name of each temporary table; None when they are not known.
+    pub fn temporary_tables(&self) -> Option<&[(Text, String)]> {
+        self.names.as_ref().filter(|names| !names.renamed).map(|names| names.tables.as_slice())
     }
 
     /// Something was renamed: which temporary tables there are is not known until a reset.

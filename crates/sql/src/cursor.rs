@@ -140,7 +140,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> Option<String> {
 }
 
 /// The content of a quoted identifier, doubled quotes undone.
-pub(crate) fn unquote_name(text: &[u8]) -> Cow<'_, [u8]> {
+pub fn unquote_name(text: &[u8]) -> Cow<'_, [u8]> {
     let Some((&quote, rest)) = text.split_first() else {
         return Cow::Borrowed(text);
     };

@@ -179,6 +179,7 @@ impl Session {
 
     /// All that a reset forgets.
     pub(super) fn drop_session_state(&mut self) {
+        self.abandon_places();
         self.pins.clear();
         self.transcript = None;
         self.drop_label(false);
@@ -220,7 +221,8 @@ impl Session {
     /// COM_CHANGE_USER: a new login on the same connection.
     async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
         let payload = self.payload(command).to_vec();
-        // The old user's backend is cleaned whatever comes: the session never sees it again.
+        // The old user's backends are cleaned whatever comes: the session never sees them again.
+        self.abandon_places();
         let pins = self.pins.set();
         self.pins.clear();
         self.drop_label(false);

@@ -94,12 +94,13 @@ impl Session {
 
     /// Shows others the session's pins, schema and connection.
     pub(super) fn publish(&mut self) {
-        let (pins, entry) = (self.pins.set(), &self.entry);
-        let new = pins.without(entry.pins.get());
+        let entry = &self.entry;
+        let new = self.all_pins().without(entry.all_pins());
         if !new.is_empty() {
             self.worker.meter.pins_began(new);
         }
-        entry.pins.set(pins);
+        entry.pins.set(self.pins.set());
+        self.publish_places();
         entry.pinned_since.set(self.pins.since());
         entry.view.held.set(self.backend.as_ref().map(Held::of));
         entry.view.status.set(self.status.bits());

@@ -9,6 +9,7 @@ use crate::stats::collect::{self, Census};
 use crate::stats::digest::{Digest, shown};
 use crate::stats::view::Held;
 use crate::worker::Worker;
+use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,34 +50,44 @@ pub const TABLES: &[Table] = &[
     },
 ];
 
-/// A session that is pinned.
+/// What a session keeps in one hostgroup.
 struct Pinned {
     id: u64,
     user: String,
     client: Option<SocketAddr>,
+    hostgroup: Option<HostgroupId>,
+    /// Its backend, where the session is.
     held: Option<Held>,
     pins: PinSet,
     age_ms: u64,
     digest: Option<Arc<Digest>>,
 }
 
-fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Pinned> {
-    let pins = entry.pins.get();
-    let (since_ms, key) = entry.pinned_since.get().filter(|_| !pins.is_empty())?;
-    Some(Pinned {
-        id: entry.id,
-        user: entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default(),
-        client: entry.view.client.get(),
-        held: entry.view.held.get(),
-        pins,
-        age_ms: now_ms.saturating_sub(since_ms),
-        digest: worker.meter.known_digest(key),
-    })
+fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Vec<Pinned>> {
+    let held = entry.view.held.get();
+    let here = (held.map(|held| held.server.0), held, entry.pins.get(), entry.pinned_since.get());
+    let elsewhere = entry.elsewhere.borrow();
+    let elsewhere = elsewhere.iter().map(|place| (Some(place.hostgroup), None, place.pins, place.since));
+    let shown = |(hostgroup, held, pins, since): (_, _, PinSet, Option<(u64, u64)>)| {
+        let (since_ms, key) = since.filter(|_| !pins.is_empty())?;
+        Some(Pinned {
+            id: entry.id,
+            user: entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default(),
+            client: entry.view.client.get(),
+            hostgroup,
+            held,
+            pins,
+            age_ms: now_ms.saturating_sub(since_ms),
+            digest: worker.meter.known_digest(key),
+        })
+    };
+    let all: Vec<Pinned> = std::iter::once(here).chain(elsewhere).filter_map(shown).collect();
+    (!all.is_empty()).then_some(all)
 }
 
 fn pinned(shared: &Shared) -> Vec<Pinned> {
     let now_ms = shared.clock.now_ms();
-    collect::sessions(shared, move |worker, entry| of(worker, entry, now_ms))
+    collect::sessions(shared, move |worker, entry| of(worker, entry, now_ms)).into_iter().flatten().collect()
 }
 
 fn pins(stats: &ProxyStats, _: Reading) -> Rows {
@@ -90,7 +101,7 @@ fn pins(stats: &ProxyStats, _: Reading) -> Rows {
                 session.id.into(),
                 session.user.as_str().into(),
                 crate::logs::event::client_name(session.client).into(),
-                server.as_ref().map(|server| server.key.hostgroup.0).into(),
+                session.hostgroup.map(|id| id.0).into(),
                 server.as_ref().map(|server| format!("{}:{}", server.key.host, server.key.port)).into(),
                 reason.name().into(),
                 session.age_ms.into(),

@@ -105,7 +105,7 @@ impl Listed {
             status: view.status.get(),
             is_tls: view.is_tls.get(),
             in_transaction: entry.is_in_transaction(),
-            pins: entry.pins.get(),
+            pins: entry.all_pins(),
             connected_at_ms: view.connected_at_ms.get(),
         }
     }
