@@ -129,6 +129,9 @@ impl<'a> Scan<'a> {
         if self.ended {
             self.facts |= Facts::MULTI;
         }
+        if class.may_end {
+            self.facts |= Facts::TORN;
+        }
         match class.kind {
             // MariaDB's `ANALYZE INSERT`: rows come back, and no insert id.
             _ if kw == Kw::Analyze => self.facts |= Facts::RETURNING,

@@ -10,6 +10,7 @@
 //! Pure: no IO, no clock, no randomness, no globals. Any bytes are accepted.
 
 mod analyze;
+mod body;
 mod builtins;
 mod bytes;
 mod calls;
