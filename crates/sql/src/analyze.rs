@@ -162,6 +162,9 @@ impl<'a> Scan<'a> {
             if fold_head(head, token.len()) == SESSION {
                 self.facts |= session_track(text);
             }
+            if opens_dollar_quote(text) {
+                self.facts |= Facts::TORN;
+            }
         } else if kw != Kw::Known {
             self.facts |= self.word_facts(kw);
             self.query_met |= kw == Kw::Select;
@@ -333,6 +336,12 @@ impl<'a> Scan<'a> {
         let head = head_at(self.sql, token.start, token.len());
         self.key.word(head, token.text(self.sql), token.spaced, false);
     }
+}
+
+/// `$$`, `$tag$`: MySQL 9 reads a string up to the same once more, other servers a name.
+#[inline]
+fn opens_dollar_quote(word: &[u8]) -> bool {
+    word.first() == Some(&b'$') && word[1..].contains(&b'$')
 }
 
 /// After this word a name before `(` is a table's, a column's or an alias.

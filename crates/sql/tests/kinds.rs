@@ -337,3 +337,15 @@ fn ends_of_definitions() {
         assert!(facts(sql).contains(Facts::TORN), "{sql}");
     }
 }
+
+#[test]
+fn dollar_quotes() {
+    for (sql, expected) in [
+        ("CREATE LIBRARY l LANGUAGE JAVASCRIPT AS $$ ' $$; SELECT GET_LOCK('l', 0); -- '", true),
+        ("SELECT $a$ ' $a$ , f() -- '", true),
+        ("SELECT $\u{e4}_1$ ' $\u{e4}_1$", true),
+        ("SELECT a$b$c, $x, `$$`, '$$', @$$ FROM $t", false),
+    ] {
+        assert_eq!(facts(sql).contains(Facts::TORN), expected, "{sql}");
+    }
+}
