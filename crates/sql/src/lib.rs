@@ -50,4 +50,4 @@ pub use statements::{
     temporary_tables,
 };
 pub use substitute::substitute_facts;
-pub use token::{LexMode, Lexer, Token, TokenKind};
+pub use token::{Builtins, LexMode, Lexer, Token, TokenKind};

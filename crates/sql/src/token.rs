@@ -25,6 +25,22 @@ pub struct LexMode {
     pub oracle: bool,
     /// Characters of several bytes, by `character_set_client`.
     pub multi_byte: MultiByte,
+    /// `IGNORE_SPACE`: blanks may stand between a built-in function's name and its parenthesis.
+    pub ignore_space: bool,
+    /// Which functions are built in.
+    pub builtins: Builtins,
+}
+
+/// Whose built-in functions hide stored ones of their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Builtins {
+    /// Those that MySQL and MariaDB have both: which server reads the text is not known.
+    #[default]
+    Common,
+    /// MySQL's.
+    MySql,
+    /// MariaDB's.
+    MariaDb,
 }
 
 /// What a token is.

@@ -1,6 +1,6 @@
 //! Table-driven tests of statement kinds, facts and splitting.
 
-use sql::{Facts, Kind, LexMode, MultiByte, analyze, split};
+use sql::{Builtins, Facts, Kind, LexMode, MultiByte, analyze, split};
 
 fn kind(sql: &str) -> Kind {
     analyze(sql.as_bytes(), LexMode::default()).kind
@@ -207,8 +207,9 @@ fn ordinary_parentheses() {
         "DELETE FROM t WHERE(a=1)ORDER BY FIELD(a,1,2)",
         "GRANT SELECT (a) ON t TO u",
     ];
+    let mode = LexMode { builtins: Builtins::MySql, ..LexMode::default() };
     for sql in cases {
-        assert!(!facts(sql).contains(Facts::UNKNOWN_FUNCTION), "{sql}");
+        assert!(!analyze(sql.as_bytes(), mode).facts.contains(Facts::UNKNOWN_FUNCTION), "{sql}");
     }
 }
 
@@ -347,5 +348,58 @@ fn dollar_quotes() {
         ("SELECT a$b$c, $x, `$$`, '$$', @$$ FROM $t", false),
     ] {
         assert_eq!(facts(sql).contains(Facts::TORN), expected, "{sql}");
+    }
+}
+
+/// Which names before a parenthesis may be stored functions depends on the server, and on what stands between.
+#[test]
+fn names_of_stored_functions() {
+    let calls = |sql: &str, builtins, ignore_space| {
+        let mode = LexMode { builtins, ignore_space, ..LexMode::default() };
+        analyze(sql.as_bytes(), mode).facts.contains(Facts::UNKNOWN_FUNCTION)
+    };
+    // For a server that is not known, MySQL, MariaDB.
+    let cases = [
+        ("SELECT f(1)", [true, true, true]),
+        ("SELECT count(1), now(), MAX(a), substr(a, 1), date_add(a, INTERVAL 1 DAY), md5(a)", [false; 3]),
+        ("SELECT abs (1), last_insert_id ( ), if (1, 2, 3), char (1), concat (a), date (a), week (a), POINT (1, 2)", [false; 3]),
+        ("SELECT any_value(a), is_uuid(b), uuid_to_bin(c), regexp_like(d, e), gtid_subset(a, b)", [true, false, true]),
+        ("SELECT to_char(a)", [true, true, false]),
+        ("SELECT add_months(a, 1), chr(1), lengthb(a), encrypt(a), sformat(a, 1), json_query(a, 'b')", [true, true, false]),
+        ("SELECT median(a) OVER ()", [true, true, false]),
+        ("SELECT rank() OVER (), lag(a) OVER w FROM t WINDOW w AS (ORDER BY b)", [false; 3]),
+        ("SELECT rank () OVER ()", [true, false, true]),
+        ("SELECT count (1)", [true; 3]),
+        ("SELECT now ()", [true; 3]),
+        ("SELECT sum/**/(a)", [true; 3]),
+        ("SELECT sysdate ()", [true, true, false]),
+        ("SELECT work()", [true, false, true]),
+        ("SELECT data(1)", [true, false, true]),
+        ("SELECT query(1)", [true, false, true]),
+        ("SELECT statement(1)", [true; 3]),
+        ("SELECT until(1)", [true; 3]),
+        ("SELECT HIGH_PRIORITY f()", [true; 3]),
+        ("INSERT HIGH_PRIORITY t (a) VALUES (1)", [false; 3]),
+        ("INSERT HIGH_PRIORITY INTO t (a) VALUES (1)", [false; 3]),
+        ("INSERT INTO data (work, query) VALUES (1, 2)", [false; 3]),
+        ("CREATE TABLE work (data (1))", [false; 3]),
+        ("CREATE TABLE x VALUES ROW(f())", [true; 3]),
+        ("CREATE TABLE x AS VALUES (f())", [true; 3]),
+        (
+            "CREATE TABLE x (a INT, KEY k (a)) PARTITION BY RANGE COLUMNS (a) (PARTITION p VALUES LESS THAN (1), PARTITION q VALUES IN (2))",
+            [false; 3],
+        ),
+        ("SELECT a MEMBER OF ('[1]')", [true, false, true]),
+    ];
+    for (sql, expected) in cases {
+        for (builtins, expected) in [Builtins::Common, Builtins::MySql, Builtins::MariaDb].into_iter().zip(expected) {
+            assert_eq!(calls(sql, builtins, false), expected, "{sql} {builtins:?}");
+        }
+    }
+    assert!(!calls("SELECT count (1), now ()", Builtins::MySql, true));
+    assert!(calls("SELECT count /**/ (1)", Builtins::MySql, true));
+    let oracle = LexMode { oracle: true, ..LexMode::default() };
+    for (sql, expected) in [("SELECT s.nextval", true), ("SELECT s.CurrVal FROM dual", true), ("SELECT nextval", false)] {
+        assert_eq!(analyze(sql.as_bytes(), oracle).facts.contains(Facts::UNKNOWN_FUNCTION), expected, "{sql}");
     }
 }
