@@ -28,6 +28,11 @@ impl<'a> Cursor<'a> {
         Cursor { lexer, token, kw }
     }
 
+    /// Reads on behind the current token.
+    pub(crate) fn rest(&self) -> Lexer<'a> {
+        self.lexer.clone()
+    }
+
     pub(crate) fn token(&self) -> Token {
         self.token
     }

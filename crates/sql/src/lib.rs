@@ -10,6 +10,7 @@
 //! Pure: no IO, no clock, no randomness, no globals. Any bytes are accepted.
 
 mod analyze;
+mod body;
 mod builtins;
 mod bytes;
 mod calls;
@@ -50,4 +51,4 @@ pub use statements::{
     temporary_tables,
 };
 pub use substitute::substitute_facts;
-pub use token::{LexMode, Lexer, Token, TokenKind};
+pub use token::{Builtins, LexMode, Lexer, Token, TokenKind};

@@ -59,6 +59,8 @@ impl Session {
         let info = self.worker.shared.info.get();
         let flavor = info.map_or(Flavor::MySql, |i| i.flavor);
         (self.flavor, self.stand_ins) = (flavor, None);
+        self.lex.builtins = self.worker.shared.builtins();
+        self.lex.ignore_space = self.caps.contains(Capabilities::IGNORE_SPACE);
         let servers = self.pool.servers();
         let tracking = servers.iter().find_map(|server| server.tracking.get());
         let known = match info {

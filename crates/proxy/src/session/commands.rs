@@ -173,6 +173,7 @@ impl Session {
         let mariadb = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MariaDb);
         if mariadb && self.caps.contains(Capabilities::IGNORE_SPACE) {
             self.caps.remove(Capabilities::IGNORE_SPACE);
+            self.lex.ignore_space = false;
             self.choose_lane();
         }
     }
