@@ -37,6 +37,7 @@ each_flavor!(
     analyzed_inserts,
     named_locks,
     locked_tables,
+    handlers,
     transactions,
     transaction_of_a_lost_client,
     transaction_that_a_conflict_ends,
@@ -271,6 +272,20 @@ fn next_transaction_only(world: &World) {
         let without_scope = format!("SET @@{read_only} = 1");
         for set in ["SET TRANSACTION READ ONLY", &without_scope] {
             holds_until(world, &[set], "SET @x = 1", &["BEGIN", "COMMIT"]);
+        }
+        a.exec_all(&["CREATE TABLE m(i INT) ENGINE = MyISAM", "CREATE PROCEDURE pe() BEGIN END"]);
+        for goes_on in [
+            "SELECT * FROM (SELECT 1) d",
+            "WITH c AS (SELECT 1) SELECT * FROM c",
+            "SELECT * FROM m",
+            "SELECT COUNT(*) FROM information_schema.schemata",
+            "CALL pe()",
+        ] {
+            holds_until(world, &["SET TRANSACTION READ ONLY"], goes_on, &["COMMIT"]);
+            b.exec("INSERT INTO t VALUES(2)");
+        }
+        for goes_on in ["INSERT INTO m VALUES(1)", "UPDATE m SET i = i + 1", "DELETE FROM t WHERE i = 77"] {
+            holds_until(world, &["SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"], goes_on, &["ROLLBACK"]);
         }
         a.exec(&without_scope);
         assert_eq!(a.fails("INSERT INTO t VALUES(1)"), 1792, "it is the session's");
@@ -541,13 +556,39 @@ fn named_locks(world: &World) {
     let mut c = world.connect();
     assert_eq!(c.get(&format!("SELECT IS_FREE_LOCK('{name}')")), "1");
     holds_until(world, &[&format!("DO GET_LOCK('{name}', 0), GET_LOCK('{name}2', 0)")], "DO 1", &["SELECT RELEASE_ALL_LOCKS()"]);
-    assert_eq!(c.get(&format!("SELECT IS_FREE_LOCK('{name}2')")), "1");
+    c.exec_all(&["CREATE TABLE t(i INT)", "INSERT INTO t VALUES(1), (2), (3)"]);
+    for keeps in [
+        &format!("SELECT IF(0, RELEASE_LOCK('{name}'), 1)")[..],
+        &format!("SELECT RELEASE_LOCK('{name}') FROM t WHERE 0"),
+        "EXPLAIN SELECT RELEASE_ALL_LOCKS()",
+        &format!("CREATE OR REPLACE VIEW v AS SELECT RELEASE_LOCK('{name}')"),
+    ] {
+        holds_until(world, &[&format!("SELECT GET_LOCK('{name}', 0)")], keeps, &["SELECT RELEASE_ALL_LOCKS()"]);
+    }
+    let often = format!("SELECT GET_LOCK('{name}', 0) FROM t");
+    holds_until(world, &[&often, &format!("DO RELEASE_LOCK('{name}')")], "DO 1", &["SELECT RELEASE_ALL_LOCKS()"]);
+    // MySQL then runs nothing of a DO either.
+    for limited in ["SELECT", "DO"] {
+        let release = format!("{limited} RELEASE_LOCK('{name}')");
+        let end = ["SET sql_select_limit = DEFAULT", "DO RELEASE_ALL_LOCKS()"];
+        holds_until(world, &[&format!("DO GET_LOCK('{name}', 0)"), "SET sql_select_limit = 0"], &release, &end);
+    }
 }
 
 fn locked_tables(world: &World) {
     world.connect().exec("CREATE TABLE t(i INT)");
     holds_until(world, &["LOCK TABLES t WRITE"], "INSERT INTO t VALUES(1)", &["UNLOCK TABLES"]);
     world.connect().exec("INSERT INTO t VALUES(1)");
+}
+
+fn handlers(world: &World) {
+    if world.encoding != Encoding::Text {
+        return;
+    }
+    world.connect().exec("CREATE TABLE t(i INT)");
+    holds_until(world, &["/* READ */ HANDLER t OPEN"], "/* CLOSE */ HANDLER t READ FIRST", &["HANDLER t CLOSE"]);
+    let qualified = format!("HANDLER {}.t OPEN AS close", world.schema);
+    holds_until(world, &[&qualified], "HANDLER close READ FIRST", &["/* OPEN */ HANDLER close CLOSE"]);
 }
 
 fn transactions(world: &World) {

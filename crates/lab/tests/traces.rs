@@ -9,6 +9,7 @@ use common::{LIMIT, Peer, World, proxy_with, server};
 use lab::client::Encoding;
 use lab::{ConnectOptions, Flavor, wait};
 use wire::Capabilities;
+use wire::command::Command;
 
 each_flavor!(
     roles,
@@ -27,6 +28,12 @@ each_flavor!(
     what_fails_in_several,
     set_statement,
     hidden_by_a_version_comment,
+    refused_replicas,
+    xa_behind_comments,
+    stored_code_that_blinds_the_tracker,
+    routines_that_are_others_by_now,
+    routines_with_other_names,
+    what_is_not_there_leaves_nothing,
 );
 
 /// Runs statements as root in the world's schema.
@@ -337,9 +344,11 @@ fn left(lock: &str) -> String {
 
 /// After each statement, which fails or hides what it does, the session itself has what it left, and the next one has nothing of it.
 fn leaves_nothing_to_others(world: &World, lock: &str, ways: &[(&[&str], &str)]) {
-    let fresh = world.connect().row(&left(lock));
+    // Connections are lent to those with the same flags.
+    let options = world.options().with(Capabilities::MULTI_STATEMENTS);
+    let fresh = world.connect_with(&options).row(&left(lock));
     for (way, own) in ways {
-        let mut first = world.connect_with(&world.options().with(Capabilities::MULTI_STATEMENTS));
+        let mut first = world.connect_with(&options);
         let replies: Vec<_> = way.iter().map(|sql| first.ask(sql)).collect();
         let may_succeed = way[0].starts_with("SET STATEMENT") || way[0].contains("/*!");
         assert!(may_succeed || replies.iter().any(|reply| reply.err().is_some()), "{way:?}");
@@ -347,13 +356,13 @@ fn leaves_nothing_to_others(world: &World, lock: &str, ways: &[(&[&str], &str)])
             assert_eq!(first.row(&left(lock)), *own, "{way:?}");
         }
         drop(first);
-        let mut second = world.connect();
+        let mut second = world.connect_with(&options);
         wait::until("the lock to be free", LIMIT, || (second.get(&format!("SELECT IS_FREE_LOCK('{lock}')")) == "1").then_some(())).unwrap();
         assert_eq!(second.row(&left(lock)), fresh, "after {way:?}");
         assert_eq!(second.fails("SELECT * FROM tmp"), 1146, "after {way:?}");
         assert_eq!(second.fails("EXECUTE p"), 1243, "after {way:?}");
         second.exec("INSERT INTO free VALUES(1)");
-        assert_eq!(world.connect().get("SELECT COUNT(*) > 0 FROM free"), "1", "it is committed, after {way:?}");
+        assert_eq!(world.connect_with(&options).get("SELECT COUNT(*) > 0 FROM free"), "1", "it is committed, after {way:?}");
         second.exec("DELETE FROM free");
     }
 }
@@ -373,6 +382,9 @@ fn what_fails(world: &World) {
             "CREATE TRIGGER tc BEFORE INSERT ON checked FOR EACH ROW BEGIN SET @left = 'by trigger'; \
              IF NEW.n = 1 THEN SIGNAL SQLSTATE '45000'; END IF; END",
             "INSERT INTO checked VALUES(2)",
+            "CREATE TABLE denied(n INT)",
+            "CREATE TRIGGER td BEFORE INSERT ON denied FOR EACH ROW BEGIN SET @left = 'by trigger', time_zone = '+09:00'; \
+             SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1142; END",
         ],
     );
     // A trigger that never failed is known from then on.
@@ -389,6 +401,7 @@ fn what_fails(world: &World) {
             (&["INSERT INTO checked VALUES(1)"], ""),
             (&["INSERT INTO checked VALUES(2)"], ""),
             (&["BEGIN", "INSERT INTO checked VALUES(1)", "ROLLBACK"], ""),
+            (&["INSERT INTO denied VALUES(1)"], ""),
             (&["INSERT INTO once VALUES(GET_LOCK('failed', 0))"], "NULL SYSTEM 1 1 0"),
             (&["SET @x = GET_LOCK('failed', 0), time_zone = CONCAT('no', 'where')"], "NULL SYSTEM 1 1 0"),
         ],
@@ -423,6 +436,186 @@ fn what_fails_in_several(world: &World) {
             (&["SET @left = 5; SELECT FROM"], ""),
         ],
     );
+}
+
+/// A user who may not replicate is refused, and has an ordinary session as before.
+fn refused_replicas(world: &World) {
+    if let Some(proxy) = &world.proxy {
+        let mut admin = proxy.admin().unwrap();
+        for sql in [
+            "DELETE FROM mysql_query_rules",
+            "INSERT INTO mysql_query_rules(rule_id, active, match_pattern, error_msg, apply) VALUES(1, 1, 'forbidden', 'no', 1)",
+            "LOAD MYSQL QUERY RULES TO RUNTIME",
+        ] {
+            admin.run(sql).unwrap();
+        }
+    }
+    let dump = [&4_u32.to_le_bytes()[..], &0_u16.to_le_bytes(), &99_u32.to_le_bytes()].concat();
+    let gtid = [&0_u16.to_le_bytes()[..], &99_u32.to_le_bytes(), &[0; 4], &4_u64.to_le_bytes(), &[0; 4]].concat();
+    let register = [&99_u32.to_le_bytes()[..], &[0; 3], &3306_u16.to_le_bytes(), &[0; 8]].concat();
+    for (command, body) in [(Command::RegisterSlave, register), (Command::BinlogDump, dump), (Command::BinlogDumpGtid, gtid)] {
+        let mut first = world.connect();
+        let refused = first.command(command, &body).unwrap().err().map(|e| e.code);
+        let expected = match command {
+            Command::RegisterSlave => 1045,
+            // MariaDB has no such command.
+            Command::BinlogDumpGtid if !world.is_mysql() => 1047,
+            _ => 1227,
+        };
+        assert_eq!(refused, Some(expected), "{command:?}");
+        first.exec("SET time_zone = '+05:00'");
+        if world.proxy.is_some() {
+            assert_eq!(first.fails("SELECT 'forbidden'"), 1148, "{command:?}");
+        }
+        assert_eq!(pins(world), None, "{command:?}");
+        assert_eq!(world.connect().get("SELECT @@time_zone"), "SYSTEM", "{command:?}");
+        first.exec_all(&["BEGIN", "SELECT 1"]);
+        assert_eq!(first.command(command, &body).unwrap().err().map(|e| e.code), refused);
+        assert!(world.proxy.is_none() || pins(world).as_deref() == Some("transaction"));
+        first.exec("ROLLBACK");
+        assert_eq!(first.get("SELECT @@time_zone"), "+05:00");
+    }
+}
+
+/// A dump of the binlog that has an end: nothing runs behind it. What the replica has set before goes with it.
+#[test]
+fn nothing_runs_behind_a_dump() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = lab::Server::start(flavor, &lab::Options::new().arg("--log-bin=bin").arg("--server-id=1")).unwrap();
+        let proxy = proxy_with(&server, 2, |builder| builder.user("repl", "repl-pass", 0));
+        for address in [server.address(), proxy.address()] {
+            let options = ConnectOptions::tcp(address, "repl", "repl-pass").timeout(LIMIT);
+            let mut replica = Peer::with(&options, Encoding::Text);
+            replica.exec("SET @master_binlog_checksum = 'NONE', @source_binlog_checksum = 'NONE'");
+            let body = [&4_u32.to_le_bytes()[..], &1_u16.to_le_bytes(), &99_u32.to_le_bytes(), b"bin.000001"].concat();
+            replica.send_command(Command::BinlogDump, &body).unwrap();
+            let mut events = 0;
+            loop {
+                let packet = replica.recv_packet().unwrap();
+                match packet.first() {
+                    Some(0) => events += 1,
+                    Some(0xfe) => break,
+                    _ => panic!("{flavor:?}: {}", String::from_utf8_lossy(&packet)),
+                }
+            }
+            assert!(events > 1, "{flavor:?}");
+            assert!(replica.query("SELECT 'forbidden'").is_err(), "{flavor:?}");
+        }
+    }
+}
+
+fn xa_behind_comments(world: &World) {
+    let xid = format!("{}_{:?}", world.schema, world.encoding);
+    let has_xa = || world.proxy.is_none() || pins(world).is_some_and(|pins| pins.contains("xa"));
+    let mut first = world.connect();
+    first.exec("CREATE TABLE kept(n INT)");
+    first.exec(&format!("/* RECOVER */ XA START '{xid}'"));
+    assert!(has_xa());
+    first.exec_all(&["INSERT INTO kept VALUES(1)", &format!("XA END '{xid}'"), &format!("/* commit phase 1 */ XA PREPARE '{xid}'")]);
+    assert!(has_xa(), "it is prepared");
+    first.exec(&format!("/* PREPARE */ XA COMMIT '{xid}'"));
+    assert_eq!(pins(world), None);
+    assert_eq!(world.connect().get("SELECT COUNT(*) FROM kept"), "1");
+}
+
+/// Stored code that has the server tell less.
+fn stored_code_that_blinds_the_tracker(world: &World) {
+    as_root(
+        world,
+        &[
+            "CREATE DEFINER = app PROCEDURE blinds() BEGIN SET session_track_state_change = 0; SET session_track_system_variables = ''; END",
+            "CREATE TABLE u(n INT)",
+            "CREATE TRIGGER tu BEFORE INSERT ON u FOR EACH ROW SET @@session.session_track_state_change = 0",
+            "CREATE TABLE v(n INT)",
+            "CREATE TRIGGER tv BEFORE INSERT ON v FOR EACH ROW SET session_track_system_variables = ''",
+            "CREATE TABLE t(n INT)",
+            "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET @left = 5, time_zone = '+05:00'",
+        ],
+    );
+    for way in ["CALL blinds()", "INSERT INTO u VALUES(1)", "INSERT INTO v VALUES(1)"] {
+        world.connect().exec(way);
+        let mut second = world.connect();
+        second.exec("INSERT INTO t VALUES(1)");
+        assert_eq!(second.row("SELECT @left, @@time_zone"), "5 +05:00", "{way}");
+        drop(second);
+        assert_eq!(world.connect().row("SELECT @left, @@time_zone"), "NULL SYSTEM", "{way}");
+    }
+}
+
+/// A body that is read after it was replaced says nothing of what ran.
+fn routines_that_are_others_by_now(world: &World) {
+    let ways: [&[&str]; 3] = [
+        &["BEGIN", "SELECT fb()", "DROP FUNCTION fb"],
+        &["BEGIN", "CALL pl()", "DROP PROCEDURE pl", "CREATE PROCEDURE pl() SELECT 1"],
+        &["CREATE TEMPORARY TABLE tm(n INT)", "CALL pl()", "DROP PROCEDURE pl", "CREATE PROCEDURE pl() SELECT 1", "DROP TABLE tm"],
+    ];
+    for way in ways {
+        as_root(
+            world,
+            &[
+                "DROP FUNCTION IF EXISTS fb",
+                "DROP PROCEDURE IF EXISTS pl",
+                "CREATE DEFINER = app FUNCTION fb() RETURNS INT READS SQL DATA BEGIN SELECT 5 INTO @left; RETURN 1; END",
+                "CREATE DEFINER = app PROCEDURE pl() SELECT 5 INTO @left",
+            ],
+        );
+        let mut first = world.connect();
+        first.exec_all(way);
+        assert_eq!(first.get("SELECT @left"), "5", "{way:?}");
+        drop(first);
+        assert_eq!(world.connect().get("SELECT @left"), "NULL", "after {way:?}");
+    }
+}
+
+/// A name that the session's character set does not have.
+fn routines_with_other_names(world: &World) {
+    as_root(
+        world,
+        &[
+            "CREATE DEFINER = app FUNCTION `f\u{436}`() RETURNS INT READS SQL DATA BEGIN SELECT 5 INTO @left; RETURN 1; END",
+            "CREATE DEFINER = app PROCEDURE calls_it() DO f\u{436}()",
+        ],
+    );
+    for charset in ["latin1", "ascii", "utf8mb4"] {
+        let mut first = world.connect();
+        first.exec_all(&[&format!("SET NAMES {charset}"), "CALL calls_it()"]);
+        assert_eq!(first.get("SELECT @left"), "5", "{charset}");
+        drop(first);
+        assert_eq!(world.connect().get("SELECT @left"), "NULL", "after {charset}");
+    }
+}
+
+/// What failed because it is not there, or was not understood, keeps nothing; what ran before it failed in that way does.
+fn what_is_not_there_leaves_nothing(world: &World) {
+    as_root(
+        world,
+        &[
+            "CREATE DEFINER = app PROCEDURE goes_on() BEGIN SET @left = 5, time_zone = '+05:00'; CALL nosuch(); END",
+            "CREATE DEFINER = app FUNCTION f_goes_on() RETURNS INT NO SQL BEGIN SET @left = 5, time_zone = '+05:00'; RETURN nosuchf(); END",
+        ],
+    );
+    let mut first = world.connect();
+    let mut ways = vec!["CALL nosuch()", "SELECT nosuchf()", "DO nosuchf()", "CALL nosuchdb.p()", "SELECT nosuchdb.f()"];
+    if !world.is_mysql() {
+        ways.push("SELECT NEXTVAL(nosuch)");
+    }
+    if world.encoding == Encoding::Text {
+        ways.push("SET NAMES utf8mb4; SET @left = 5");
+    }
+    for way in ways {
+        first.fails(way);
+        first.exec("SELECT 1");
+        assert_eq!(pins(world), None, "{way}");
+    }
+    for way in ["CALL goes_on()", "SELECT f_goes_on()", "SELECT f_goes_on(), nosuchf()"] {
+        let mut first = world.connect();
+        first.fails(way);
+        if !way.contains(",") {
+            assert_eq!(first.row("SELECT @left, @@time_zone"), "5 +05:00", "{way}");
+        }
+        drop(first);
+        assert_eq!(world.connect().row("SELECT @left, @@time_zone"), "NULL SYSTEM", "after {way}");
+    }
 }
 
 /// What MariaDB runs after `SET STATEMENT x=1 FOR`.

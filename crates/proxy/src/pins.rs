@@ -16,7 +16,7 @@ pub enum PinReason {
     /// SAVEPOINT with autocommit=0 before the server calls it a transaction; ends with COMMIT, ROLLBACK or a statement that
     /// commits.
     Savepoint,
-    /// `SET TRANSACTION` for the next transaction only; ends with that transaction.
+    /// `SET TRANSACTION` for the next transaction only; ends with COMMIT or ROLLBACK.
     NextTransaction,
     /// An XA transaction; ends with XA COMMIT or XA ROLLBACK.
     Xa,
@@ -130,6 +130,8 @@ pub const PASSING: PinSet = PinSet::of(&[
 
 /// Calls that a session remembers until they are read.
 const MOST_CALLS: usize = 64;
+/// User variables of one session that are carried; one with more keeps its backend.
+pub const MOST_VARIABLES: usize = 64;
 
 /// The reasons that hold now.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -201,6 +203,8 @@ pub struct StoredCall {
     pub routine: Routine,
     /// Where there is no such routine, nothing ran, or a function of the server's.
     pub may_be_missing: bool,
+    /// The statement failed as where there is no such routine. If there is one, it may have left anything.
+    pub has_failed: bool,
 }
 
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
@@ -220,6 +224,8 @@ struct Names {
     unknown_locks: u32,
     /// Calls of routines whose bodies are not known.
     calls: Vec<StoredCall>,
+    /// The epoch of routines' definitions at the first of them.
+    calls_epoch: u64,
 }
 
 /// A session's pins.
@@ -341,11 +347,19 @@ impl Pins {
         }
         match (known.as_mut(), variables) {
             (Some(known), Some(variables)) => {
-                let new: Vec<String> = variables.into_iter().filter(|name| !known.contains(name)).collect();
-                known.extend(new);
+                let mut new = variables.into_iter();
+                while known.len() <= MOST_VARIABLES
+                    && let Some(name) = new.next()
+                {
+                    if !known.contains(&name) {
+                        known.push(name);
+                    }
+                }
             }
             _ => *known = None,
         }
+        // With more of them nobody asks for their values.
+        known.take_if(|known| known.len() > MOST_VARIABLES);
         self.begin(PinReason::UserVariable, now_ms, digest);
     }
 
@@ -356,8 +370,13 @@ impl Pins {
     }
 
     /// Routines were called whose bodies are not known.
-    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, now_ms: u64, digest: u64) {
-        let known = &mut self.names().calls;
+    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, epoch: u64, now_ms: u64, digest: u64) {
+        let began = self.set.contains(PinReason::StoredCode);
+        let names = self.names();
+        if !began {
+            names.calls_epoch = epoch;
+        }
+        let known = &mut names.calls;
         for call in calls {
             // Beyond that nobody reads them.
             if known.len() < MOST_CALLS && !known.contains(&call) {
@@ -372,6 +391,11 @@ impl Pins {
         let asked_for = PinSet::of(&[PinReason::StoredCode, PinReason::UserVariable]);
         let is_alone = self.set.contains(PinReason::StoredCode) && self.set.without(asked_for).is_empty();
         self.names.as_ref().filter(|_| is_alone).map(|names| &*names.calls)
+    }
+
+    /// The epoch of routines' definitions when the first of those routines was called.
+    pub fn stored_code_epoch(&self) -> u64 {
+        self.names.as_ref().map_or(0, |names| names.calls_epoch)
     }
 
     /// The routines were read; what they leave has pins of its own.
@@ -464,13 +488,27 @@ mod tests {
     }
 
     #[test]
+    fn too_many_variables_are_not_known() {
+        let mut p = Pins::default();
+        let names = |n: usize| Some((0..n).map(|i| format!("a{i}")).collect());
+        p.variables_computed(names(MOST_VARIABLES), 0, 0);
+        p.variables_computed(names(MOST_VARIABLES), 0, 0);
+        assert_eq!(p.only_variables().map(<[String]>::len), Some(MOST_VARIABLES));
+        p.variables_computed(names(40_000), 0, 0);
+        assert_eq!(p.only_variables(), None);
+        assert!(p.set().contains(PinReason::UserVariable));
+    }
+
+    #[test]
     fn stored_code_is_read_when_nothing_else_pins() {
         let routine = Routine { is_procedure: true, schema: Some("s".into()), name: "p".into() };
-        let call = StoredCall { routine, may_be_missing: false };
+        let call = StoredCall { routine, may_be_missing: false, has_failed: false };
         let mut p = Pins::default();
         assert_eq!(p.only_stored_code(), None);
         p.begin(PinReason::Transaction, 0, 0);
-        p.stored_code_called(vec![call.clone(), call.clone()], 0, 0);
+        p.stored_code_called(vec![call.clone(), call.clone()], 3, 0, 0);
+        p.stored_code_called(vec![call.clone()], 4, 0, 0);
+        assert_eq!(p.stored_code_epoch(), 3);
         assert_eq!(p.only_stored_code(), None);
         p.end(PinReason::Transaction);
         p.variables_computed(Some(vec!["x".into()]), 0, 0);

@@ -174,6 +174,8 @@ pub struct Shared {
     pub rsa: Option<RsaKey>,
     /// Grows with each DDL statement seen by any worker: prepared metadata from before it is stale.
     pub ddl_epoch: AtomicU64,
+    /// Grows with each of them that may be of a stored routine: what was called before it may have been another one.
+    pub routine_epoch: AtomicU64,
     /// Addresses of servers' names.
     pub names: crate::names::Names,
     /// The process clock.
@@ -215,6 +217,7 @@ impl Shared {
             names: crate::names::Names::default(),
             rsa,
             ddl_epoch: AtomicU64::new(0),
+            routine_epoch: AtomicU64::new(0),
             clock: Clock::new(),
             logs: Logs::default(),
             hosts: HostCache::default(),

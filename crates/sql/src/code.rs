@@ -129,6 +129,9 @@ impl<'a> Reader<'a> {
                     self.word(&token, kw);
                 }
             }
+            TokenKind::QuotedName if !self.is_after(b'.') => {
+                self.code.state |= is_of_connection(&unquote_name(token.text(self.sql)));
+            }
             TokenKind::UserVariable | TokenKind::Punct(b'@') => self.code.variables = true,
             TokenKind::SystemVariable => self.code.state |= is_of_transactions(variable_name(token.text(self.sql))),
             // `SET @@x = 1`: MariaDB does not tell of it.
@@ -175,7 +178,7 @@ impl<'a> Reader<'a> {
             // `SET x = 1, CHARACTER SET latin1`; CHARSET() is a function too.
             Kw::Character | Kw::Charset => self.last_kw() == Kw::Set || self.is_after(b',') && !next().is(b'('),
             _ if is(&[b"language"]) => !next().text(self.sql).eq_ignore_ascii_case(b"sql"),
-            _ => is(&[b"resource"]) || is_of_transactions(text) || is_of_text(text),
+            _ => is(&[b"resource"]) || is_of_connection(text),
         };
         self.code.state |= leaves;
         self.code.role |= kw == Kw::Role;
@@ -251,16 +254,29 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A variable of which servers do not tell all.
+fn is_of_connection(name: &[u8]) -> bool {
+    is_of_transactions(name) || is_of_text(name) || is_of_tracking(name)
+}
+
 /// A variable that acts on the next transaction alone, where it is set with @@.
 fn is_of_transactions(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 4] = [b"tx_isolation", b"tx_read_only", b"transaction_isolation", b"transaction_read_only"];
     NAMES.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
+/// A variable that decides what servers tell of.
+fn is_of_tracking(name: &[u8]) -> bool {
+    begins(name, b"session_track_")
+}
+
 /// A variable that decides how text travels: what routines do to it is undone in part when they end.
 fn is_of_text(name: &[u8]) -> bool {
-    let begins = |prefix: &[u8]| name.len() > prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix);
-    begins(b"character_set_") || begins(b"collation_")
+    begins(name, b"character_set_") || begins(name, b"collation_")
+}
+
+fn begins(name: &[u8], prefix: &[u8]) -> bool {
+    name.len() > prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix)
 }
 
 #[cfg(test)]
@@ -347,6 +363,8 @@ mod tests {
             "SET @@tx_read_only = 1",
             "SET @@session.time_zone = '+01:00'",
             "SET @@x := 1",
+            "BEGIN SET session_track_state_change = 0; SET session_track_system_variables = ''; END",
+            "SET a = 1, SESSION `session_track_schema` = OFF",
             "FLUSH TABLES WITH READ LOCK",
             "FLUSH TABLES t WITH READ LOCK",
             "LOCK INSTANCE FOR BACKUP",

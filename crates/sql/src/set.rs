@@ -3,6 +3,8 @@
 //! MySQL manual 15.7.6 "SET Statements", MariaDB "SET". A statement with anything that is
 //! not understood gives `None`: the caller must then assume it may change any state.
 
+use std::collections::HashSet;
+
 use crate::cursor::{Cursor, lower, unquote_name, unquote_string, utf8};
 use crate::keywords::Kw;
 use crate::token::{LexMode, Lexer, TokenKind};
@@ -364,14 +366,14 @@ fn global_transaction(traits: TransactionTraits) -> Vec<Assignment> {
 /// The user variables that a statement mentions, in lower case, each once; `None` when a name cannot be read.
 pub fn user_variables(sql: &[u8], mode: LexMode) -> Option<Vec<String>> {
     let mut lexer = Lexer::new(sql, mode);
-    let mut names = Vec::new();
+    let (mut names, mut met) = (Vec::new(), HashSet::new());
     loop {
         let token = lexer.token();
         match token.kind {
             TokenKind::End => return Some(names),
             TokenKind::UserVariable => {
                 let name = user_variable_name(token.text(sql), mode)?;
-                if !names.contains(&name) {
+                if met.insert(name.clone()) {
                     names.push(name);
                 }
             }

@@ -196,6 +196,35 @@ fn locks() {
     assert_eq!(parse("SELECT get_lock('a' 'b', 1)"), [LockCall::Get(None)]);
     assert_eq!(parse("DO RELEASE_LOCK('a'), release_all_locks()"), [LockCall::Release(name("a")), LockCall::ReleaseAll,]);
     assert!(parse("SELECT 'get_lock(1)'").is_empty());
+    assert_eq!(parse("SELECT 1, RELEASE_LOCK('a') AS r; "), [LockCall::Release(name("a"))]);
+    assert_eq!(parse("SET @a = 1, @x = GET_LOCK('a', 1)"), [LockCall::Get(name("a"))]);
+    for may_not_run in [
+        "SELECT IF(0, RELEASE_LOCK('a'), 1)",
+        "SELECT RELEASE_LOCK('a') FROM t WHERE 0",
+        "SELECT RELEASE_LOCK('a') WHERE 0",
+        "SELECT RELEASE_ALL_LOCKS() LIMIT 0",
+        "SELECT 0 AND RELEASE_LOCK('a')",
+        "SELECT RELEASE_LOCK('a') AND 0",
+        "SELECT CASE WHEN 0 THEN RELEASE_LOCK('a') END",
+        "SELECT (SELECT RELEASE_LOCK('a'))",
+        "SET @x = IF(0, RELEASE_LOCK('a'), 1)",
+        "EXPLAIN SELECT RELEASE_ALL_LOCKS()",
+        "CREATE VIEW v AS SELECT RELEASE_LOCK('a')",
+        "UPDATE t SET a = RELEASE_LOCK('a')",
+        "PREPARE s FROM 'DO 1' /* DO */, RELEASE_LOCK('a')",
+    ] {
+        assert_eq!(parse(may_not_run), [LockCall::Release(None)], "{may_not_run}");
+    }
+    for may_run_often in [
+        "SELECT GET_LOCK('a', 0) FROM t",
+        "SELECT NULLIF(GET_LOCK('a', 0), 1)",
+        "DO BENCHMARK(3, GET_LOCK('a', 0))",
+        "SELECT 1 WHERE GET_LOCK('a', 0)",
+        "INSERT INTO t VALUES (GET_LOCK('a', 0))",
+    ] {
+        assert_eq!(parse(may_run_often), [LockCall::Get(None)], "{may_run_often}");
+    }
+    assert!(parse("CREATE PROCEDURE p() BEGIN DO GET_LOCK('a', 0); DO RELEASE_ALL_LOCKS(); END").is_empty());
 }
 
 #[test]

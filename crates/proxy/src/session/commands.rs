@@ -10,6 +10,7 @@ use crate::mailbox::KillKind;
 use crate::pins::PinReason;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::charset::Flavor;
 use wire::command::Command;
@@ -60,9 +61,13 @@ impl Session {
             Command::Statistics => self.send_on(command, ReplyKind::Text).await,
             Command::FieldList => self.send_on(command, ReplyKind::FieldList).await,
             Command::ProcessInfo => self.send_on(command, ReplyKind::Results).await,
-            Command::CreateDb | Command::DropDb | Command::Refresh | Command::Debug | Command::Shutdown => {
-                self.send_on(command, ReplyKind::Simple).await
+            Command::DropDb => {
+                let result = self.send_on(command, ReplyKind::Simple).await;
+                self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
+                self.worker.shared.routine_epoch.fetch_add(1, Ordering::AcqRel);
+                result
             }
+            Command::CreateDb | Command::Refresh | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,
             Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => self.replicate(command).await,
             _ => self.send_error(1047, "08S01", "Unknown command").await,
         }

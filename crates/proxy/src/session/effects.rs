@@ -6,14 +6,14 @@ use super::command::Incoming;
 use super::facts::InsertId;
 use super::failed::leaves_nothing;
 use super::settle::counts_found_rows;
-use super::tableless::reads_table;
 use crate::backend::Tracking;
 use crate::pins::{PinReason, Trace};
 use crate::reframe::{ReplyFacts, TrackFilter};
 use crate::safety::Safety;
 use crate::state::{RESULTS_COLLATION, Text};
 use model::snapshot::RuleMultiplex;
-use sql::{Analysis, Facts, Kind, LockCall, MultiByte, Target, Value};
+use sql::{Analysis, Facts, Kind, Lexer, LockCall, MultiByte, Target, TokenKind, Value};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
 use wire::flags::StatusFlags;
@@ -29,6 +29,9 @@ const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "err
 
 /// What in sql_mode decides how text is read.
 const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE", b"IGNORE_SPACE"];
+
+/// What holds stored routines, as a data definition names it.
+const ROUTINES: [&[u8]; 5] = [b"procedure", b"function", b"package", b"database", b"schema"];
 
 /// Session variables that act once, or on the connection itself: they are not carried but pin.
 pub(super) const UNCARRIED: &[&str] = &[
@@ -72,6 +75,9 @@ impl Session {
 
     /// Notes what a statement with this text did (COM_QUERY and COM_STMT_EXECUTE alike).
     pub(super) fn note_all(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if self.is_refused_whole(analysis, reply) {
+            return;
+        }
         if analysis.facts.contains(Facts::MULTI) && self.is_read_anew(reply) {
             // What followed was read in another way by the server than here.
             self.pin(PinReason::SessionState, analysis);
@@ -93,7 +99,7 @@ impl Session {
             self.note_statement(sql, analysis, reply);
             self.note_dropped(sql, analysis, reply);
         }
-        self.note_next_transaction(sql, analysis, reply);
+        self.note_next_transaction(analysis, reply);
         self.note_unexplained(sql, analysis, reply);
         self.note_counted_pins(analysis, reply);
     }
@@ -169,7 +175,12 @@ impl Session {
                     }
                 }
             }
-            name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {}
+            name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {
+                if !self.is_our_tracking(name, value) {
+                    // Stored code did it, and what comes next may not be told.
+                    self.pin(PinReason::SessionState, analysis);
+                }
+            }
             "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
             "session_track_transaction_info" | TRACK_GTIDS => {
                 self.set_variable(name, Some(value));
@@ -271,6 +282,22 @@ impl Session {
         self.tracking_wish = Some(wish);
     }
 
+    /// Whether the proxy itself, or the client, has set this (or it decides nothing of what the proxy is told).
+    fn is_our_tracking(&self, name: &str, value: &[u8]) -> bool {
+        let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|core| core.tracking == Tracking::Ours) else {
+            return true;
+        };
+        match name {
+            "session_track_schema" | "session_track_state_change" => value.eq_ignore_ascii_case(b"ON") || value == b"1",
+            "session_track_system_variables" => {
+                let ours = core.server.tracking.get().map(|tracking| Arc::clone(&tracking.ours));
+                let value = format!("'{}'", String::from_utf8_lossy(value));
+                ours.is_none_or(|ours| ours.contains(&value))
+            }
+            _ => true,
+        }
+    }
+
     /// What a client is told that never asked for anything else: the server's own defaults.
     pub(super) fn default_filter(&self) -> TrackFilter {
         let known = self.pool.servers().iter().find_map(|s| s.tracking.get()).map(|t| t.defaults.clone());
@@ -321,7 +348,7 @@ impl Session {
             // It may not have run.
             return self.pin(PinReason::SessionState, analysis);
         }
-        self.note_locks(sql, analysis, reply.error.is_some());
+        self.note_locks(sql, analysis, reply);
         self.note_kind(sql, analysis, reply);
         let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
             || analysis.facts.contains(Facts::USER_VARIABLE)
@@ -339,6 +366,9 @@ impl Session {
                 self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
             }
             _ => {}
+        }
+        if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| contains(sql, word)) {
+            self.worker.shared.routine_epoch.fetch_add(1, Ordering::AcqRel);
         }
         match analysis.kind {
             Kind::Ddl if contains(sql, b"rename") => self.pins.tables_renamed(),
@@ -371,7 +401,7 @@ impl Session {
             Kind::Execute => self.note_dynamic(sql, analysis, reply),
             Kind::Compound if mentions_role(sql) => self.pin(PinReason::Role, analysis),
             Kind::Xa => self.note_xa(sql, analysis, failed),
-            Kind::Handler if !failed => match handler_verb(sql) {
+            Kind::Handler if !failed => match handler_verb(sql, self.lex) {
                 HandlerVerb::Open => self.pins.handler_opened(now, digest),
                 HandlerVerb::Close => self.pins.handler_closed(),
                 HandlerVerb::Read => {}
@@ -425,15 +455,18 @@ impl Session {
         self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::None)
     }
 
-    /// A statement that failed may have taken what it names, and has perhaps released nothing.
-    fn note_locks(&mut self, sql: &[u8], analysis: &Analysis, failed: bool) {
+    /// A statement that failed may have taken what it names, and has perhaps released nothing; nor does one with
+    /// `sql_select_limit=0` (DO too, on MySQL).
+    fn note_locks(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if !analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK) || Safety::LockPin.is_off() {
             return;
         }
         let now = self.now_ms();
+        let is_limited = self.state.variables.get("sql_select_limit").is_some_and(|limit| **limit == *b"0");
+        let releases = reply.error.is_none() && !is_limited && (analysis.kind != Kind::Select || reply.all_rows > 0);
         for call in sql::lock_names(sql, self.lex) {
             match call {
-                LockCall::Release(_) | LockCall::ReleaseAll if failed => {}
+                LockCall::Release(_) | LockCall::ReleaseAll if !releases => {}
                 LockCall::Get(name) => self.pins.lock_taken(name, now, analysis.digest),
                 LockCall::Release(name) => self.pins.lock_released(name.as_deref()),
                 LockCall::ReleaseAll => self.pins.locks_released(),
@@ -442,11 +475,11 @@ impl Session {
     }
 
     fn note_xa(&mut self, sql: &[u8], analysis: &Analysis, failed: bool) {
-        let words: Vec<String> = String::from_utf8_lossy(sql).split_whitespace().take(2).map(str::to_ascii_uppercase).collect();
-        let verb = words.get(1).map(String::as_str).unwrap_or_default();
-        match verb {
-            "COMMIT" | "ROLLBACK" if !failed => self.pins.end(PinReason::Xa),
-            "RECOVER" => {}
+        // Where not every server runs a part of it, that part may be the verb.
+        let is_certain = !analysis.facts.contains(Facts::VERSIONED);
+        match verb(sql, self.lex, 1).as_deref() {
+            Some("COMMIT" | "ROLLBACK") if is_certain && !failed => self.pins.end(PinReason::Xa),
+            Some("RECOVER") if is_certain => {}
             _ => self.pin(PinReason::Xa, analysis),
         }
     }
@@ -460,6 +493,7 @@ impl Session {
         };
         if trace != Trace::Nothing {
             self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
+            self.worker.shared.routine_epoch.fetch_add(1, Ordering::AcqRel);
             self.pin(PinReason::SessionState, analysis);
         }
         if trace == Trace::Anything {
@@ -506,20 +540,12 @@ impl Session {
         }
     }
 
-    /// What SET TRANSACTION asked for is over with a transaction, be it of one statement. A SELECT is one when it reads a
-    /// table.
-    fn note_next_transaction(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        let open = reply.status.is_none_or(|s| s.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
-        if open || !self.pins.set().contains(PinReason::NextTransaction) {
-            return;
-        }
-        let over = match analysis.kind {
-            Kind::Select => reads_table(sql),
-            Kind::Commit | Kind::Rollback | Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace => true,
-            Kind::LoadData | Kind::Call | Kind::Ddl | Kind::DropTable => true,
-            _ => false,
-        };
-        if over {
+    /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
+    /// tables will: no answer tells.
+    fn note_next_transaction(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        let ended = reply.status.is_some_and(|s| !s.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
+        let is_certain = reply.error.is_none() && !analysis.facts.intersects(Facts::MULTI.union(Facts::VERSIONED));
+        if ended && is_certain && matches!(analysis.kind, Kind::Commit | Kind::Rollback) {
             self.pins.end(PinReason::NextTransaction);
         }
     }
@@ -568,7 +594,7 @@ fn mentions_role(sql: &[u8]) -> bool {
     contains(sql, b"role")
 }
 
-fn contains(sql: &[u8], word: &[u8]) -> bool {
+pub(super) fn contains(sql: &[u8], word: &[u8]) -> bool {
     sql.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
@@ -607,17 +633,58 @@ fn may_end_pins(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::UnlockTables | Kind::Deallocate | Kind::Handler) || analysis.facts.contains(Facts::RELEASE_LOCK)
 }
 
+/// The word of a statement behind this many tokens, in upper case; None when it is none, or in quotes.
+fn verb(sql: &[u8], lex: sql::LexMode, behind: usize) -> Option<String> {
+    let mut lexer = Lexer::new(sql, lex);
+    let mut tokens = std::iter::from_fn(|| Some(lexer.token())).skip_while(|token| token.is(b';'));
+    tokens
+        .nth(behind)
+        .filter(|token| token.kind == TokenKind::Word)
+        .map(|token| String::from_utf8_lossy(token.text(sql)).to_ascii_uppercase())
+}
+
 enum HandlerVerb {
     Open,
     Read,
     Close,
 }
 
-fn handler_verb(sql: &[u8]) -> HandlerVerb {
-    let text = String::from_utf8_lossy(sql).to_ascii_uppercase();
-    match text.split_whitespace().find(|w| matches!(w.trim_end_matches(';'), "OPEN" | "CLOSE" | "READ")).map(|w| w.trim_end_matches(';')) {
-        Some("OPEN") => HandlerVerb::Open,
+/// `HANDLER t OPEN`, `HANDLER db.t OPEN`.
+fn handler_verb(sql: &[u8], lex: sql::LexMode) -> HandlerVerb {
+    let mut lexer = Lexer::new(sql, lex);
+    let is_qualified =
+        std::iter::from_fn(|| Some(lexer.token())).skip_while(|token| token.is(b';')).nth(2).is_some_and(|token| token.is(b'.'));
+    match verb(sql, lex, if is_qualified { 4 } else { 2 }).as_deref() {
+        Some("READ") => HandlerVerb::Read,
         Some("CLOSE") => HandlerVerb::Close,
-        _ => HandlerVerb::Read,
+        _ => HandlerVerb::Open,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_stand_where_they_belong() {
+        let handler = |sql: &str| match handler_verb(sql.as_bytes(), sql::LexMode::default()) {
+            HandlerVerb::Open => "open",
+            HandlerVerb::Read => "read",
+            HandlerVerb::Close => "close",
+        };
+        for (sql, expected) in [
+            ("HANDLER t OPEN", "open"),
+            ("/* READ */ handler db . `t` open AS close;", "open"),
+            ("; HANDLER /* OPEN */ t CLOSE", "close"),
+            ("/* CLOSE */ HANDLER close READ FIRST", "read"),
+            ("HANDLER open.close READ `close` = (1)", "read"),
+            ("HANDLER", "open"),
+        ] {
+            assert_eq!(handler(sql), expected, "{sql}");
+        }
+        let xa = |sql: &str| verb(sql.as_bytes(), sql::LexMode::default(), 1);
+        assert_eq!(xa("/* commit phase 1 */ XA PREPARE 'xy'").as_deref(), Some("PREPARE"));
+        assert_eq!(xa("/* RECOVER */ ;XA -- COMMIT\n start 'x'").as_deref(), Some("START"));
+        assert_eq!(xa("XA"), None);
     }
 }

@@ -60,6 +60,18 @@ pub enum InsertId {
     Either,
 }
 
+/// What is known of the routines that a statement calls which failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailedCalls {
+    /// They may have run.
+    #[default]
+    Unknown,
+    /// They are the server's own.
+    Natives,
+    /// The error says that they are not there, and whether that is so has a pin, or was seen.
+    Judged,
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct SessionFacts {
@@ -92,6 +104,8 @@ pub struct SessionFacts {
     pub warnings_read: bool,
     /// The statement that just ran leaves older warnings standing (MariaDB, no table read).
     pub keeps_warnings: bool,
+    /// What the statement called that just ran, if it failed.
+    pub failed_calls: FailedCalls,
     /// Statements left before `auto_increment_delay_multiplex` ends.
     pub auto_increment_left: u64,
     /// Process clock (ms) at which it ends in any case (`auto_increment_delay_multiplex_timeout_ms`); 0 is never.

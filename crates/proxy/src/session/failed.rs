@@ -7,6 +7,7 @@
 
 use super::Session;
 use super::effects::changes_data_at_most;
+use super::facts::FailedCalls;
 use super::guard::guarded;
 use super::settle;
 use crate::backend::{Backend, Tracking};
@@ -17,13 +18,16 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
+use wire::flags::Capabilities;
 use wire::reply::ReplyKind;
 
-/// Errors before anything ran: what the text says is not so, or not allowed. (Syntax, names, columns, rights, read-only.)
+/// Errors of what reads before anything ran: what the text says is not so, or not allowed. (Syntax, names, columns, rights, read-only.)
 const REFUSED: [u16; 31] = [
     1036, 1044, 1045, 1046, 1047, 1049, 1052, 1054, 1060, 1064, 1065, 1066, 1103, 1109, 1110, 1111, 1136, 1142, 1143, 1146, 1149, 1210,
     1221, 1222, 1227, 1243, 1248, 1290, 1356, 1370, 1792,
 ];
+/// ER_PARSE_ERROR.
+const PARSE_ERROR: u16 = 1064;
 /// Errors that data gives, and locks: no trigger's own.
 const OF_DATA: [u16; 26] = [
     1020, 1022, 1048, 1062, 1114, 1169, 1205, 1213, 1216, 1217, 1242, 1264, 1265, 1292, 1364, 1365, 1366, 1406, 1416, 1451, 1452, 1526,
@@ -32,9 +36,17 @@ const OF_DATA: [u16; 26] = [
 
 /// Whether what failed with this error may have left anything on its connection.
 pub(super) fn may_have_left(analysis: &Analysis, code: u16) -> bool {
+    !analysis.facts.contains(Facts::MULTI) && (runs_code(analysis) || data_may_have_left(analysis, code))
+}
+
+/// The same of triggers, and of functions behind views. A trigger may give any error: what its definer may not do, what it signals.
+fn data_may_have_left(analysis: &Analysis, code: u16) -> bool {
     // What EXECUTE and SET STATEMENT run is looked at elsewhere: more than data, and it pins.
-    let is_data = matches!(analysis.kind, Kind::LoadData | Kind::Execute | Kind::SetStatement) || changes_data_at_most(analysis.kind);
-    !analysis.facts.contains(Facts::MULTI) && (runs_code(analysis) || is_data && !REFUSED.contains(&code))
+    let writes = matches!(
+        analysis.kind,
+        Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Execute | Kind::SetStatement
+    );
+    writes || changes_data_at_most(analysis.kind) && !REFUSED.contains(&code)
 }
 
 /// The text says that it runs code of the client's, or of the server's.
@@ -53,19 +65,41 @@ pub(super) fn leaves_nothing(analysis: &Analysis) -> bool {
 impl Session {
     /// A statement failed that [`may_have_left`] something.
     pub(super) async fn look_after_failure(&mut self, analysis: &Analysis, code: u16) {
+        let calls = std::mem::take(&mut self.facts.failed_calls);
+        if calls == FailedCalls::Natives && !data_may_have_left(analysis, code) {
+            return;
+        }
+        let runs_code = runs_code(analysis) && calls != FailedCalls::Natives;
+        let tells = self.tells_after_failures();
         let Some(backend) = self.backend.as_mut() else { return };
-        let runs_code = runs_code(analysis);
-        if backend.core.info.flavor == Flavor::MySql && backend.core.tracking != Tracking::None {
+        if tells {
             match self.ask_for_changes().await {
                 Ok(told) => self.note_told(analysis, &told),
                 // The next statement finds it closed.
                 Err(_) => self.found_broken(),
             }
         } else if runs_code {
-            self.pin(PinReason::SessionState, analysis);
+            if calls != FailedCalls::Judged {
+                self.pin(PinReason::SessionState, analysis);
+            }
         } else if !OF_DATA.contains(&code) || backend.core.server.has_loud_triggers.load(Ordering::Relaxed) {
             backend.core.must_reset = true;
         }
+    }
+
+    /// Whether the server at hand tells with its next answer what a statement did that failed.
+    pub(super) fn tells_after_failures(&self) -> bool {
+        self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.tracking != Tracking::None)
+    }
+
+    /// Whether the server refused the text before it ran anything: several statements, of a client that may say but one at a time.
+    pub(super) fn is_refused_whole(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let is_single = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Set | Kind::Use | Kind::Begin);
+        reply.error == Some(PARSE_ERROR)
+            && is_single
+            && analysis.facts.contains(Facts::MULTI)
+            && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN))
+            && !self.caps.contains(Capabilities::MULTI_STATEMENTS)
     }
 
     /// Has the server say what it has not said yet.
@@ -111,7 +145,9 @@ mod tests {
             ("EXECUTE p", 1062, true),
             ("SELECT f(1)", 1054, true),
             ("INSERT INTO t VALUES (1)", 1062, true),
-            ("INSERT INTO t VALUES (1)", 1146, false),
+            ("INSERT INTO t VALUES (1)", 1146, true),
+            ("UPDATE t SET a = 1", 1142, true),
+            ("SELECT * FROM t", 1142, false),
             ("INSERT INTO t VALUES (1)", 1317, true),
             ("SELECT nope", 1054, false),
             ("SELECT 1; CALL p()", 1644, false),

@@ -25,29 +25,67 @@ enum Event {
     Waits,
 }
 
+/// The frames of a file, as they pass.
+#[derive(Default)]
+struct Frames {
+    /// The server's number of the next one.
+    server_seq: u8,
+    /// The client's number of the next one.
+    next_seq: u8,
+    /// Bytes of the last one that are still to come.
+    skip: usize,
+    /// The last one was full: the next one goes on with its packet, be it empty.
+    goes_on: bool,
+    /// The empty packet was met.
+    ended: bool,
+}
+
+impl Frames {
+    /// Looks over the frames at hand up to the end of the file, and renumbers them as the server counts; answers how many bytes
+    /// may go.
+    fn pass(&mut self, bytes: &mut [u8]) -> usize {
+        let mut pos = 0;
+        loop {
+            let n = self.skip.min(bytes.len() - pos);
+            pos += n;
+            self.skip -= n;
+            if self.skip > 0 || self.ended {
+                return pos;
+            }
+            let Some((len, seq)) = bytes.get(pos..).and_then(packet::header) else { return pos };
+            if let Some(byte) = bytes.get_mut(pos + 3) {
+                *byte = self.server_seq;
+            }
+            self.server_seq = self.server_seq.wrapping_add(1);
+            self.next_seq = seq.wrapping_add(1);
+            pos += HEADER;
+            self.ended = len == 0 && !self.goes_on;
+            self.goes_on = len == MAX_PAYLOAD;
+            self.skip = len;
+        }
+    }
+}
+
 impl Session {
     /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
     /// The client's command is in the input before the file's packets.
     pub(super) async fn send_clients_file(&mut self, reframe: &mut Reframe<'_>) -> Result<(), Fault> {
         self.make_room_for_file();
-        let mut server_seq = reframe.server_seq();
-        let mut skip = 0_usize;
-        let mut last = false;
-        let mut next_seq = reframe.next_seq();
-        while !last || skip > 0 {
-            let (n, ended) = self.pass_frames(&mut server_seq, &mut skip, &mut next_seq);
-            last |= ended;
+        let mut frames = Frames { server_seq: reframe.server_seq(), next_seq: reframe.next_seq(), ..Frames::default() };
+        loop {
+            let n = frames.pass(self.input.filled_mut());
             if n > 0 {
                 self.send_data(n).await.map_err(answering)?;
                 self.input.consume(n);
-                continue;
             }
-            if last && skip == 0 {
+            if frames.ended {
                 break;
             }
-            self.read_file().await.map_err(answering)?;
+            if n == 0 {
+                self.read_file().await.map_err(answering)?;
+            }
         }
-        reframe.infile_sent(self.front.frame_seq().unwrap_or(next_seq));
+        reframe.infile_sent(self.front.frame_seq().unwrap_or(frames.next_seq));
         if self.entry.is_timed_out() {
             reframe.set_timed_out();
         }
@@ -68,32 +106,6 @@ impl Session {
             self.input.consume((HEADER + len).min(self.input.len()));
             if len < MAX_PAYLOAD {
                 break;
-            }
-        }
-    }
-
-    /// Looks over the frames at hand, renumbers them as the server counts; answers how many bytes may go, and whether
-    /// the empty packet is among them.
-    fn pass_frames(&mut self, server_seq: &mut u8, skip: &mut usize, next_seq: &mut u8) -> (usize, bool) {
-        let bytes = self.input.filled_mut();
-        let mut pos = 0;
-        loop {
-            let n = (*skip).min(bytes.len() - pos);
-            pos += n;
-            *skip -= n;
-            if *skip > 0 {
-                return (pos, false);
-            }
-            let Some((len, seq)) = bytes.get(pos..).and_then(packet::header) else { return (pos, false) };
-            if let Some(byte) = bytes.get_mut(pos + 3) {
-                *byte = *server_seq;
-            }
-            *server_seq = server_seq.wrapping_add(1);
-            *next_seq = seq.wrapping_add(1);
-            pos += HEADER;
-            *skip = len;
-            if len == 0 {
-                return (pos, true);
             }
         }
     }
@@ -180,5 +192,34 @@ fn answering(fault: Fault) -> Fault {
     match fault {
         Fault::Lost { text, pins, .. } => Fault::Lost { certainty: Certainty::Answering, text, pins },
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(len: usize, seq: u8) -> Vec<u8> {
+        let len_bytes = u32::try_from(len).unwrap_or(0).to_le_bytes();
+        let mut frame = vec![len_bytes[0], len_bytes[1], len_bytes[2], seq];
+        frame.resize(HEADER + len, b'x');
+        frame
+    }
+
+    #[test]
+    fn an_empty_frame_after_a_full_one_is_not_the_end() {
+        let mut file = [frame(MAX_PAYLOAD, 9), frame(0, 10), frame(3, 11), frame(0, 12), b"next".to_vec()].concat();
+        let whole = file.len() - 4;
+        let mut frames = Frames { server_seq: 2, ..Frames::default() };
+        assert_eq!(frames.pass(&mut file), whole);
+        assert!(frames.ended);
+        assert_eq!((frames.server_seq, frames.next_seq), (6, 13));
+        // In pieces, as they come.
+        let mut frames = Frames::default();
+        let (first, rest) = file.split_at_mut(HEADER + MAX_PAYLOAD + 2);
+        assert_eq!(frames.pass(first), HEADER + MAX_PAYLOAD);
+        assert!(!frames.ended);
+        assert_eq!(frames.pass(&mut [&first[HEADER + MAX_PAYLOAD..], rest].concat()), whole - HEADER - MAX_PAYLOAD);
+        assert!(frames.ended);
     }
 }

@@ -6,7 +6,9 @@
 use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
 use super::end::End;
+use super::leave::Overdue;
 use super::query::Plan;
+use super::relay::Outgoing;
 use super::{Session, settle};
 use crate::buffer::{Buffer, WINDOW};
 use crate::entry::{Activity, Signal};
@@ -31,6 +33,8 @@ const ANSWERED_AFTER_US: u64 = 1_000_000;
 const WRITE_TIMEOUT_US: u64 = 60_000_000;
 /// At most so many bytes at a time go to a client that is sent so many a second.
 const MIN_PIECE: usize = 512;
+/// First byte of an error packet.
+const ERROR: u8 = 0xff;
 
 /// Where a 1:1 connection stands.
 #[derive(Default)]
@@ -94,22 +98,54 @@ impl Session {
         let now = self.now_ms();
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
-        if command.byte == Command::RegisterSlave as u8 {
-            self.pins.begin(PinReason::Replication, now, analysis.digest);
-            return match self.run_plan(command, &plan).await {
-                Ok(_) => Ok(()),
-                Err(fault) => self.report(fault).await,
-            };
+        let was_replicas = self.pins.set().contains(PinReason::Replication);
+        let result = match command.byte == Command::RegisterSlave as u8 {
+            true => {
+                self.pins.begin(PinReason::Replication, now, analysis.digest);
+                self.run_plan(command, &plan).await
+            }
+            false => match self.begin_dump(command, &analysis).await {
+                // Servers close the connection when a dump has ended: bytes pass until a side closes.
+                Ok(true) => {
+                    self.input.consume(command.wire_len);
+                    return Err(Box::pin(self.pump(Passage { is_endless: true, ..Passage::default() })).await);
+                }
+                Ok(false) => self.relay(&plan).await,
+                Err(fault) => Err(fault),
+            },
+        };
+        if !was_replicas && result.as_ref().map_or(true, |reply| reply.error.is_some()) {
+            self.pins.end(PinReason::Replication);
         }
-        if let Err(fault) = self.obtain().await {
-            return self.report(fault).await;
+        match result {
+            Ok(reply) => {
+                self.leave_warnings();
+                self.note_status(&analysis, &reply);
+                self.settle(&analysis, &reply, |_, _| false).await
+            }
+            Err(fault) => self.report(fault).await,
         }
-        if let Err(fault) = self.sync(&analysis).await {
-            return self.report(fault).await;
-        }
-        self.pins.begin(PinReason::Replication, now, analysis.digest);
-        // The dump has no end that could be told from its packets: bytes pass until a side closes.
-        Err(Box::pin(self.pump(Passage { is_endless: true, ..Passage::default() })).await)
+    }
+
+    /// Asks the server for its binlog, and waits for the beginning of its answer: false when that is an error, which is still to be
+    /// passed on and leaves the session what it was.
+    async fn begin_dump(&mut self, command: Incoming, analysis: &Analysis) -> Result<bool, Fault> {
+        let ahead = loop {
+            self.obtain().await?;
+            let ahead = self.sync(analysis).await?;
+            if self.may_begin() {
+                break ahead;
+            }
+        };
+        self.pins.begin(PinReason::Replication, self.now_ms(), analysis.digest);
+        self.send_statement(&ahead, Outgoing::AsItCame(command.wire_len)).await?;
+        let first = loop {
+            if let Some(first) = self.backend.as_ref().and_then(|backend| backend.input.filled().get(HEADER)) {
+                break *first;
+            }
+            self.read_backend(HEADER + 1, Overdue::MayNeverEnd).await?;
+        };
+        Ok(first != ERROR)
     }
 
     /// Passes bytes both ways until a side closes or the session is told to end.

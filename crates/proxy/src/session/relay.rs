@@ -225,7 +225,7 @@ impl Session {
     }
 
     /// Waits for more of the reply; meanwhile a client that leaves and a kill are noticed.
-    async fn read_backend(&mut self, needs: usize, overdue: Overdue) -> Result<(), Fault> {
+    pub(super) async fn read_backend(&mut self, needs: usize, overdue: Overdue) -> Result<(), Fault> {
         if let Some(backend) = self.backend.as_mut() {
             backend.input.reserve(needs, &self.worker.buffers);
         }

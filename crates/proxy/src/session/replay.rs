@@ -154,14 +154,25 @@ impl Session {
             self.transcript = None;
             return false;
         }
+        let is_of_its_own = !opens && !pins.contains(PinReason::Transaction);
+        if is_of_its_own && !matches!(kind, Kind::Set | Kind::Use | Kind::Select | Kind::Show) {
+            // It stays done whatever becomes of the transaction that SET TRANSACTION may still be for.
+            self.lose_transcript(Gap::Unrepeatable);
+            return false;
+        }
         true
     }
 
     /// BEGIN ends the transaction that is open, and what was said before it goes; but not `SET TRANSACTION` ahead of it.
     fn note_opening(&mut self, kind: Kind, body: &[u8], testimony: Option<Testimony>) {
-        let before = self.transcript.take().filter(|t| t.progress == Progress::Opening && !t.is_open);
-        let mut transcript = before.unwrap_or_else(|| self.new_transcript());
-        if body.len() > MAX_OPENING {
+        let before = self.transcript.take().filter(|t| !t.is_open);
+        let has_gap =
+            self.pins.set().contains(PinReason::NextTransaction) && before.as_ref().is_some_and(|t| t.progress != Progress::Opening);
+        let mut transcript = before.filter(|t| t.progress == Progress::Opening).unwrap_or_else(|| self.new_transcript());
+        if has_gap {
+            // What SET TRANSACTION said is not at hand any more.
+            transcript.lose(Gap::Unrepeatable);
+        } else if body.len() > MAX_OPENING {
             transcript.lose(Gap::TooLarge);
         } else {
             transcript.keep(How::Text, testimony, 0, usize::MAX, |bytes| bytes.extend_from_slice(body));

@@ -6,8 +6,8 @@
 
 use super::Session;
 use super::definition;
-use super::effects::contains_word;
-use super::facts::InsertId;
+use super::effects::{changes_data_at_most, contains, contains_word};
+use super::facts::{FailedCalls, InsertId};
 use super::guard::guarded;
 use super::settle::Unread;
 use crate::backend::Collected;
@@ -26,6 +26,8 @@ use wire::reply::ReplyKind;
 
 /// ER_SP_DOES_NOT_EXIST.
 const MISSING: u16 = 1305;
+/// What is said where there is no such routine, or no such schema: ER_BAD_DB_ERROR, ER_PROCACCESS_DENIED_ERROR too.
+const NOT_THERE: [u16; 3] = [1049, MISSING, 1370];
 /// Routines that one statement may run, by what its text and their bodies call; one with more keeps its backend.
 const MOST: usize = 32;
 /// NULL in a row of text.
@@ -47,6 +49,10 @@ impl Session {
     /// Notes what a statement may have left by the routines that it calls, and by the code that it is. `schema` is where names are
     /// looked up that have none.
     pub(super) fn note_stored_code(&mut self, sql: &[u8], schema: Option<&Text>, analysis: &Analysis, reply: &ReplyFacts) {
+        self.facts.failed_calls = FailedCalls::Unknown;
+        if self.is_refused_whole(analysis, reply) {
+            return;
+        }
         let several = analysis.facts.contains(Facts::MULTI);
         if several || analysis.kind == Kind::Compound {
             // Its user variables are in the text, and are noted as any others.
@@ -65,30 +71,44 @@ impl Session {
             return self.pin(PinReason::SessionState, analysis);
         };
         let mariadb = self.is_on(Flavor::MariaDb);
-        let mut calls = Vec::new();
+        let is_read_alike = !several && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN));
+        let not_there = is_read_alike && reply.error.is_some_and(|code| NOT_THERE.contains(&code));
+        let is_question = changes_data_at_most(analysis.kind) || analysis.kind == Kind::Do;
+        let has_failed = not_there && matches!(analysis.kind, Kind::Call | Kind::Select | Kind::Do) && !self.tells_after_failures();
+        let (mut calls, mut only_natives) = (Vec::new(), is_read_alike && is_question);
         for routine in routines {
-            let is_native = !routine.is_procedure && routine.schema.is_none() && sql::is_native(&routine.name, mariadb);
-            if is_native || self.is_declared_safe(routine.schema.as_deref(), &routine.name) {
+            if !routine.is_procedure && routine.schema.is_none() && sql::is_native(&routine.name, mariadb) {
+                continue;
+            }
+            only_natives = false;
+            if self.is_declared_safe(routine.schema.as_deref(), &routine.name) && !has_failed {
                 continue;
             }
             // A loadable function, or one that was not there to be called.
             let may_be_loadable = !routine.is_procedure && routine.schema.is_none();
-            let may_be_missing = !several && (may_be_loadable || reply.error == Some(MISSING));
+            let may_be_missing = !several && (may_be_loadable || not_there);
             let is_lost = may_have_moved && routine.schema.is_none() || !is_plain(&routine);
             match located(routine, schema.map(|schema| &**schema)).filter(|routine| !is_lost && is_plain(routine)) {
-                Some(routine) => calls.push(StoredCall { routine, may_be_missing }),
+                Some(routine) => calls.push(StoredCall { routine, may_be_missing, has_failed }),
                 None if may_be_missing && !is_lost && schema.is_none() => {}
                 None => return self.pin(PinReason::SessionState, analysis),
             }
         }
+        // What is not there may be a function of the server's, and the error another one's.
+        let is_named = |call: &StoredCall| contains(&reply.message, call.routine.name.as_bytes());
+        self.facts.failed_calls = match has_failed && calls.iter().any(is_named) {
+            _ if only_natives => FailedCalls::Natives,
+            true => FailedCalls::Judged,
+            false => FailedCalls::Unknown,
+        };
         match self.judge(&calls, &[]) {
             Verdict::Harmless => {}
             Verdict::Leaves { role } => self.pin_unknown(role, analysis),
             // What is pinned so is never asked.
             Verdict::Unread(_) if self.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
-                let now = self.now_ms();
-                self.pins.stored_code_called(calls, now, analysis.digest);
+                let (now, epoch) = (self.now_ms(), self.worker.shared.routine_epoch.load(Ordering::Acquire));
+                self.pins.stored_code_called(calls, epoch, now, analysis.digest);
             }
         }
     }
@@ -111,7 +131,7 @@ impl Session {
         let mariadb = info.flavor == Flavor::MariaDb;
         let mut all = calls.to_vec();
         let (mut at, mut leaves, mut role) = (0, false, false);
-        while let Some(StoredCall { routine, may_be_missing }) = all.get(at).cloned() {
+        while let Some(StoredCall { routine, may_be_missing, has_failed }) = all.get(at).cloned() {
             at += 1;
             let just_read = fresh.iter().find(|(read, _)| *read == routine).map(|(_, body)| body);
             let Some(body) = just_read.or_else(|| memory.body(&place, &routine, epoch, now_ms, max_age_ms)) else {
@@ -121,12 +141,12 @@ impl Session {
                 Body::Missing => leaves |= !may_be_missing,
                 Body::Unreadable => leaves = true,
                 Body::Read { leaves: some, role: sets_role, calls } => {
-                    leaves |= some;
+                    leaves |= *some || has_failed;
                     role |= sets_role;
                     for called in calls.iter() {
                         // What its definer may run, its caller need not be allowed to see.
                         let may_be_missing = !called.is_procedure && sql::is_native(&called.name, mariadb);
-                        let call = StoredCall { routine: called.clone(), may_be_missing };
+                        let call = StoredCall { routine: called.clone(), may_be_missing, has_failed: false };
                         let is_safe =
                             [called.schema.as_deref(), None].into_iter().any(|schema| self.is_declared_safe(schema, &called.name));
                         if !is_safe && !all.contains(&call) {
@@ -173,7 +193,10 @@ impl Session {
                 verdict => break verdict,
             }
         };
+        // What ran may have been defined in another way then.
+        let is_other = self.pins.stored_code_epoch() != self.worker.shared.routine_epoch.load(Ordering::Acquire);
         match verdict {
+            Verdict::Harmless if is_other => self.pin_unknown(false, analysis),
             Verdict::Harmless => {}
             Verdict::Leaves { role } => self.pin_unknown(role, analysis),
             Verdict::Unread(_) => self.pin_unknown(false, analysis),
@@ -198,6 +221,10 @@ impl Session {
         if let Some(backend) = self.backend.as_mut() {
             backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
         }
+        if is_lossy(&reply, info.flavor) {
+            // Others, who read it in other characters, may understand it.
+            return Ok(Body::Unreadable);
+        }
         let body = match &reply.error {
             Some(error) if error.code == MISSING => Body::Missing,
             Some(_) => Body::Unreadable,
@@ -219,6 +246,12 @@ fn located(routine: Routine, schema: Option<&[u8]>) -> Option<Routine> {
 /// Does it mean the same in every character set?
 fn is_plain(routine: &Routine) -> bool {
     routine.name.is_ascii() && routine.schema.as_ref().is_none_or(|schema| schema.is_ascii())
+}
+
+/// May the answer have lost characters that its character set does not have?
+fn is_lossy(reply: &Collected, flavor: Flavor) -> bool {
+    let collation = definition::all(&reply.raw).nth(2).and_then(|column| charset::collation_in(flavor, column.collation));
+    collation.is_none_or(|collation| collation.charset != "utf8mb4") && reply.rows.first().is_some_and(|row| row.contains(&b'?'))
 }
 
 /// What the answer to SHOW CREATE says: name, sql_mode, definition (NULL: not to be read), and more.

@@ -1,4 +1,4 @@
-//! Does a statement read a table? MariaDB forgets older warnings only when one does, and SET TRANSACTION is over with it.
+//! Does a statement read a table? MariaDB forgets older warnings only when one does.
 //!
 //! Pure: what is asked of a statement's text. The forms were measured on MariaDB 10.11.
 

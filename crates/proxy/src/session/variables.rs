@@ -15,15 +15,12 @@ use super::guard::guarded;
 use super::settle::Unread;
 use crate::backend::Collected;
 use crate::counters::count;
-use crate::pins::PinReason;
+use crate::pins::{MOST_VARIABLES, PinReason};
 use crate::state::is_wide;
 use sql::Analysis;
 use std::fmt::Write as _;
 use wire::codec::Reader;
 use wire::reply::ReplyKind;
-
-/// User variables of one session that are carried; one with more keeps its backend.
-const MOST: usize = 64;
 
 /// Column types of the protocol that user variables have ([Column Definition](https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query_response_text_resultset_column_definition.html)).
 const DECIMAL: [u8; 2] = [0, 246];
@@ -45,7 +42,7 @@ impl Session {
     /// Carries a user variable, as far as limits allow.
     pub(super) fn carry_user_variable(&mut self, name: &str, literal: &str) -> bool {
         let carried = &mut self.state.user_variables;
-        let fits = literal.len() <= LONGEST_LITERAL && (carried.get(name).is_some() || carried.entries().len() < MOST);
+        let fits = literal.len() <= LONGEST_LITERAL && (carried.get(name).is_some() || carried.entries().len() < MOST_VARIABLES);
         if fits {
             carried.set(name, Some(literal.as_bytes()));
             if let Some(backend) = self.backend.as_mut() {
@@ -59,7 +56,7 @@ impl Session {
     pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
         let Some(names) = self.pins.only_variables().map(<[String]>::to_vec) else { return Ok(()) };
         let max = self.worker.snapshot().vars.carry_user_variables_max_length;
-        if max == 0 || names.len() > MOST || names.iter().any(|name| !name.is_ascii()) {
+        if max == 0 || names.len() > MOST_VARIABLES || names.iter().any(|name| !name.is_ascii()) {
             self.pin_variables(None, analysis);
             return Ok(());
         }
