@@ -2,7 +2,7 @@
 
 use super::{Rows, Table, text};
 use crate::entry::Entry;
-use crate::pins::{PinReason, PinSet};
+use crate::pins::{Began, PinReason};
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
@@ -55,22 +55,33 @@ struct Pinned {
     user: String,
     client: Option<SocketAddr>,
     held: Option<Held>,
-    pins: PinSet,
+    pins: Vec<Pin>,
+}
+
+/// One of its pins.
+struct Pin {
+    reason: PinReason,
     age_ms: u64,
     digest: Option<Arc<Digest>>,
 }
 
 fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Pinned> {
-    let pins = entry.pins.get();
-    let (since_ms, key) = entry.pinned_since.get().filter(|_| !pins.is_empty())?;
+    if entry.pins.get().is_empty() {
+        return None;
+    }
+    let pin = |began: Began| Pin {
+        reason: began.reason,
+        age_ms: now_ms.saturating_sub(began.since_ms),
+        digest: worker.meter.known_digest(began.digest),
+    };
+    let mut pins: Vec<Pin> = entry.pinned().into_iter().map(pin).collect();
+    pins.sort_unstable_by_key(|pin| pin.reason as u8);
     Some(Pinned {
         id: entry.id,
         user: entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default(),
         client: entry.view.client.get(),
         held: entry.view.held.get(),
         pins,
-        age_ms: now_ms.saturating_sub(since_ms),
-        digest: worker.meter.known_digest(key),
     })
 }
 
@@ -85,17 +96,17 @@ fn pins(stats: &ProxyStats, _: Reading) -> Rows {
     let mut rows = Rows::new();
     for session in sessions {
         let server = session.held.and_then(|held| stats.server(held.server));
-        for reason in session.pins.iter() {
+        for pin in &session.pins {
             rows.push(vec![
                 session.id.into(),
                 session.user.as_str().into(),
                 crate::logs::event::client_name(session.client).into(),
                 server.as_ref().map(|server| server.key.hostgroup.0).into(),
                 server.as_ref().map(|server| format!("{}:{}", server.key.host, server.key.port)).into(),
-                reason.name().into(),
-                session.age_ms.into(),
-                session.digest.as_ref().map(|digest| shown(digest.hash)).into(),
-                session.digest.as_ref().map_or(Value::Null, |digest| text(&digest.text)),
+                pin.reason.name().into(),
+                pin.age_ms.into(),
+                pin.digest.as_ref().map(|digest| shown(digest.hash)).into(),
+                pin.digest.as_ref().map_or(Value::Null, |digest| text(&digest.text)),
             ]);
         }
     }
@@ -109,7 +120,7 @@ pub type Summary = Vec<(PinReason, u64, u64)>;
 pub fn by_reason(shared: &Shared) -> Summary {
     let sessions = pinned(shared);
     let of = |reason: PinReason| {
-        let ages = sessions.iter().filter(|s| s.pins.contains(reason)).map(|s| s.age_ms);
+        let ages = sessions.iter().flat_map(|s| &s.pins).filter(|pin| pin.reason == reason).map(|pin| pin.age_ms);
         let (count, longest) = ages.fold((0, 0), |(count, longest), age| (count + 1, age.max(longest)));
         (reason, count, longest)
     };
