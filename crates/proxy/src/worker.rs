@@ -14,7 +14,7 @@ use crate::in_force::{InForce, SnapshotInForce};
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Memory;
 use crate::mirror::Mirrors;
-use crate::pins::{PASSING, PinReason};
+use crate::pins::{Began, PASSING, PinReason};
 use crate::pool::HostgroupPool;
 use crate::session;
 use crate::shared::Shared;
@@ -317,7 +317,7 @@ impl Worker {
             self.counters.values()
         );
         for (_, entry) in entries.iter().filter(|(_, e)| !e.all_pins().is_empty()).take(REPORTED_PINS) {
-            let (since_ms, digest) = entry.pinned_since.get().unwrap_or_default();
+            let Some(Began { since_ms, digest, .. }) = entry.pinned().into_iter().min_by_key(|began| began.since_ms) else { continue };
             let age_ms = self.clock.now_ms().saturating_sub(since_ms);
             let digest = self.meter.known_digest(digest).map(|d| digest::shown(d.hash)).unwrap_or_default();
             let user = entry.user.borrow().as_ref().map(|u| u.name.to_string()).unwrap_or_default();

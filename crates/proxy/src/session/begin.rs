@@ -157,6 +157,9 @@ impl Session {
         }
         match tokio::time::timeout(SCHEMA_CHECK, backend.init_db(schema, &self.worker.buffers)).await {
             Ok(Ok(reply)) => {
+                if let Some(e) = &reply.error {
+                    self.held_server_erred(e.code, &e.message);
+                }
                 self.give_back();
                 if let Some(e) = reply.error {
                     let state = String::from_utf8_lossy(&e.sqlstate).into_owned();

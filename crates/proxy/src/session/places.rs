@@ -130,7 +130,11 @@ impl Session {
             return;
         }
         let places = self.places.iter().flat_map(|places| &places.0);
-        let shown = |place: &Place| Elsewhere { hostgroup: place.pool.shared.id, pins: place.pins.set(), since: place.pins.since() };
+        let shown = |place: &Place| {
+            let (first, later) = place.pins.began();
+            let began = first.into_iter().chain(later.iter().copied()).collect();
+            Elsewhere { hostgroup: place.pool.shared.id, pins: place.pins.set(), began }
+        };
         *self.entry.elsewhere.borrow_mut() = places.map(shown).collect();
     }
 

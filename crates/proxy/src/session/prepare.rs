@@ -53,7 +53,7 @@ impl Session {
             false => match self.direct(command, 0, &analysis, Phase::Prepare).await? {
                 Some(directed) => directed,
                 None => {
-                    self.preparation_refused(self.body(command), &analysis);
+                    self.preparation_refused(self.body(command), &analysis, None);
                     return Ok(());
                 }
             },
@@ -81,7 +81,10 @@ impl Session {
         }
         match self.prepare_afresh(&statement).await {
             Ok(reply) => self.answer_prepare(statement, reply).await,
-            Err(fault) => self.report(fault).await,
+            Err(fault) => {
+                self.preparation_refused(&statement.key.text, &statement.analysis, Some(&fault));
+                self.report(fault).await
+            }
         }
     }
 
@@ -225,8 +228,8 @@ impl Session {
         }
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
         match (&reply.error, prepare_ok(&reply)) {
-            (Some(ServerError { code, sqlstate, message }), _) => {
-                self.preparation_refused(&statement.key.text, &statement.analysis);
+            (Some(error @ ServerError { code, sqlstate, message }), _) => {
+                self.preparation_refused(&statement.key.text, &statement.analysis, Some(&Fault::server(error.clone())));
                 let state = String::from_utf8_lossy(sqlstate).into_owned();
                 self.send_error_at(self.answer_seq(), *code, &state, message).await?;
             }

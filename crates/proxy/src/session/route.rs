@@ -224,7 +224,8 @@ impl Session {
                 "blocked"
             }
         };
-        tracing::warn!("Firewall {done} unknown query with digest {:#018X} from user {user}", digest.hash);
+        let client = self.client_addr.as_deref().unwrap_or("localhost");
+        tracing::warn!("Firewall {done} unknown query with digest {:#018X} from user {user}@{client}", digest.hash);
     }
 
     /// The side of a read/write split, where one is switched on for this destination.
@@ -339,9 +340,9 @@ impl Session {
     async fn delayed(&mut self, delay_ms: u64, rewritten: Option<Arc<[u8]>>) -> Result<Directed, End> {
         if delay_ms > 0 {
             let pause = tokio::time::sleep(Duration::from_millis(delay_ms));
-            self.entry.set_delayed(true);
+            self.entry.begin_delay();
             let waited = Box::pin(paused(&self.entry, pause)).await;
-            self.entry.set_delayed(false);
+            self.entry.end_delay(self.worker.shared.clock.now_ms());
             if let Err(fault) = waited {
                 Box::pin(self.report(fault)).await?;
                 return Ok(Directed::Answered);
