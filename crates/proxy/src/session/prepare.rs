@@ -8,7 +8,7 @@ use super::guard::guarded;
 use super::query::asks_now;
 use super::route::Phase;
 use super::statements::ClientStatement;
-use super::sync::{Ahead, is_about_diagnostics};
+use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
 use crate::backend::{Collected, ServerError, put_command};
 use crate::counters::{add, count};
 use crate::memory::PrepareReply;
@@ -376,7 +376,11 @@ impl Session {
             return self.prepare_on_backend(key).await;
         }
         if let Some(schema) = &key.schema {
-            self.sync_schema(schema).await?;
+            match self.sync_schema(schema).await {
+                // What needs no schema can still be prepared.
+                Err(fault) if now.is_none() && is_schema_refused(&fault) => {}
+                entered => entered?,
+            }
         }
         let reply = self.prepare_on_backend(key).await?;
         if let Some(schema) = now {
