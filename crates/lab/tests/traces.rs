@@ -528,11 +528,13 @@ fn stored_code_that_blinds_the_tracker(world: &World) {
             "CREATE TRIGGER tu BEFORE INSERT ON u FOR EACH ROW SET @@session.session_track_state_change = 0",
             "CREATE TABLE v(n INT)",
             "CREATE TRIGGER tv BEFORE INSERT ON v FOR EACH ROW SET session_track_system_variables = ''",
+            "CREATE TABLE w(n INT)",
+            "CREATE TRIGGER tw BEFORE INSERT ON w FOR EACH ROW SET session_track_system_variables = '', session_track_state_change = 0",
             "CREATE TABLE t(n INT)",
             "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET @left = 5, time_zone = '+05:00'",
         ],
     );
-    for way in ["CALL blinds()", "INSERT INTO u VALUES(1)", "INSERT INTO v VALUES(1)"] {
+    for way in ["CALL blinds()", "INSERT INTO u VALUES(1)", "INSERT INTO v VALUES(1)", "INSERT INTO w VALUES(1)"] {
         world.connect().exec(way);
         let mut second = world.connect();
         second.exec("INSERT INTO t VALUES(1)");
