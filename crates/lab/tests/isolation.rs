@@ -15,6 +15,7 @@ use wire::Capabilities;
 each_flavor!(
     current_schema,
     no_schema,
+    schema_that_is_gone,
     login_collation,
     set_names,
     wide_connection_charset,
@@ -129,6 +130,50 @@ fn no_schema(world: &World) {
         let sql = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name = 'Server_Connections_created'";
         assert_eq!(proxy.admin().unwrap().scalar(sql).unwrap().as_deref(), Some("1"));
     }
+}
+
+/// A session whose schema is dropped behind its back keeps the name, and runs what needs none.
+fn schema_that_is_gone(world: &World) {
+    let gone = format!("{}_gone", world.schema);
+    let (mut a, mut b) = world.pair();
+    let mut root = world.server.root().unwrap();
+    let statement = {
+        a.exec(&format!("CREATE DATABASE {gone}"));
+        a.exec(&format!("USE {gone}"));
+        a.prepare("SELECT 'prepared'").unwrap()
+    };
+    let mut lose = |a: &mut Peer, b: &mut Peer| {
+        a.exec(&format!("CREATE DATABASE IF NOT EXISTS {gone}"));
+        a.exec(&format!("USE {gone}"));
+        // The backend goes to another schema before the drop.
+        assert_eq!(b.get("SELECT DATABASE()"), world.schema);
+        root.run(format!("DROP DATABASE {gone}")).unwrap();
+    };
+    lose(&mut a, &mut b);
+    for _ in 0..2 {
+        assert_eq!(a.get("SELECT 1"), "1");
+        let code = a.fails("SELECT * FROM missing");
+        assert!([1046, 1049, 1146].contains(&code), "{code}");
+        a.query("SHOW WARNINGS").unwrap().table().unwrap();
+        assert_eq!(a.execute(&statement, &[]).unwrap().scalar().unwrap().as_deref(), Some("prepared"));
+        a.exec("SET @kept = 5, SESSION group_concat_max_len = 2222");
+        assert_eq!(b.get("SELECT DATABASE()"), world.schema);
+        assert_eq!(a.row("SELECT @kept, @@group_concat_max_len"), "5 2222");
+        b.disturb();
+    }
+    a.exec(&format!("USE {}", world.schema));
+    each_keeps(&mut a, &mut b, "SELECT DATABASE()", &world.schema, &world.schema);
+    lose(&mut a, &mut b);
+    a.init_db(&world.schema).unwrap().ok().unwrap();
+    each_keeps(&mut a, &mut b, "SELECT DATABASE()", &world.schema, &world.schema);
+    lose(&mut a, &mut b);
+    assert_eq!(a.fails("USE test_never_there"), 1049);
+    a.reset_connection().unwrap().ok().unwrap();
+    assert_eq!(a.get("SELECT 1"), "1");
+    a.exec(&format!("CREATE DATABASE {gone}"));
+    a.exec(&format!("USE {gone}"));
+    each_keeps(&mut a, &mut b, "SELECT DATABASE()", &gone, &world.schema);
+    a.exec(&format!("DROP DATABASE {gone}"));
 }
 
 /// What a connection of its own to the server answers that logged in with `utf8mb4_general_ci`. MariaDB takes that for

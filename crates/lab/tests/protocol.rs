@@ -241,6 +241,12 @@ fn cursors(world: &World) {
         let rest = peer.fetch(&statement, &set.columns, 2).unwrap();
         assert_eq!(rest.field(0, "i").as_deref(), Some("3"));
         assert!(rest.end.unwrap().status.contains(StatusFlags::LAST_ROW_SENT));
+        // Executed while its cursor is open: MySQL itself answers with columns alone.
+        if world.proxy.is_some() {
+            peer.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap();
+            assert_eq!(peer.execute(&statement, &[]).unwrap().rows().unwrap().rows.len(), 3);
+            assert_eq!(peer.get("SELECT 'after'"), "after");
+        }
         // An abandoned cursor.
         peer.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap();
         peer.close_statement(&statement).unwrap();

@@ -24,6 +24,7 @@ each!(
     a_commit_without_an_answer_is_never_sent_twice,
     what_is_too_large_is_not_kept,
     generated_ids_stay,
+    ids_that_rows_had_of_their_own_are_left_to_nobody,
     generated_ids_are_not_taken_meanwhile,
     an_idle_clients_transaction_is_replayed_at_once,
     an_idle_clients_replay_that_fails_is_told_of,
@@ -241,6 +242,42 @@ fn generated_ids_stay(flavor: Flavor) {
     println!("{}: {result:?}", flavor.name());
     assert_eq!(result, (1, 0));
     assert_eq!(bed.value(0, &format!("SELECT v FROM test.a WHERE id={id}")), "1");
+}
+
+/// Rows that came with their ids use up none that a replay wants for them: it goes to no later row, of whatever session.
+fn ids_that_rows_had_of_their_own_are_left_to_nobody(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.servers[0].sql("ALTER TABLE test.a ADD UNIQUE(v)").unwrap();
+    let cases: [&[&str]; 6] = [
+        &["INSERT INTO a(id, v) VALUES(5, 1)"],
+        &["INSERT INTO a(id, v) VALUES(5, 1), (6, 2)", "REPLACE INTO a(id, v) VALUES(7, 3)"],
+        &["INSERT INTO a(id, v) VALUES(5, 1)", "INSERT INTO a(v) VALUES(1) ON DUPLICATE KEY UPDATE v = 2", "INSERT INTO a(v) VALUES(3)"],
+        &["INSERT INTO a(v) VALUES(1)", "INSERT INTO a(id, v) VALUES(50, 2)", "SELECT 1", "UPDATE a SET v = v + 1 WHERE v = 2"],
+        &["INSERT INTO a(id, v) VALUES(5, 1) ON DUPLICATE KEY UPDATE v = 9", "SAVEPOINT b", "INSERT INTO a(id, v) SELECT 8, 2"],
+        &["INSERT INTO a(id, v) VALUES(1, 1)", "DELETE FROM a", "INSERT INTO a(id, v) VALUES(1, 1)", "INSERT INTO a(v) VALUES(2)"],
+    ];
+    let mut replays = 0;
+    for said in cases {
+        for encoding in BOTH {
+            bed.servers[0].sql("TRUNCATE test.a").unwrap();
+            let mut peer = bed.peer(encoding);
+            peer.exec("BEGIN");
+            peer.exec_all(said);
+            let seen = "SELECT GROUP_CONCAT(id, ':', v ORDER BY id) FROM a";
+            let before = peer.get(seen);
+            bed.cut();
+            assert_eq!(peer.get(seen), before, "{said:?}");
+            let mine = peer.exec("INSERT INTO a(v) VALUES(100)").ok().unwrap().last_insert_id;
+            peer.exec("COMMIT");
+            let mut others = [bed.peer(Encoding::Text), bed.peer(Encoding::Binary)];
+            for (n, other) in others.iter_mut().enumerate() {
+                let id = other.exec(&format!("INSERT INTO a(v) VALUES({})", 200 + n)).ok().unwrap().last_insert_id;
+                assert!(id > mine, "{said:?}: {id} after {mine}");
+            }
+            replays += 1;
+            assert_eq!(bed.replays(), (replays, 0), "{said:?}");
+        }
+    }
 }
 
 /// Sessions that replay on an empty server want the ids that they had; busy writers want any.

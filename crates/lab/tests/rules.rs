@@ -6,6 +6,8 @@
 #[path = "rules/bed.rs"]
 mod bed;
 mod common;
+#[path = "rules/places.rs"]
+mod places;
 #[path = "rules/semantics.rs"]
 mod semantics;
 
@@ -150,9 +152,12 @@ fn multiplexing_off_and_on_again() {
     .unwrap();
     let [mut peer, _] = sessions(&proxy);
     assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+    let pinned = |proxy: &Tidegate| proxy.admin().unwrap().scalar("SELECT COUNT(*) FROM stats_tidegate_pins").unwrap().unwrap();
     assert_eq!(hostgroup(&mut peer, "SELECT @@port AS stay"), 1);
-    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 1, "the rule's pin keeps it");
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2, "the rule's pin keeps a connection, not statements");
+    assert_eq!(pinned(&proxy), "1");
     assert_eq!(hostgroup(&mut peer, "SELECT @@port AS go"), 1);
+    assert_eq!(pinned(&proxy), "0");
     assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
 }
 

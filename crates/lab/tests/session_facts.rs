@@ -13,7 +13,7 @@ use common::{LIMIT, Peer, World};
 use lab::client::{Encoding, Outcome, Param};
 use lab::{Flavor, wait};
 
-each_flavor!(connection_id, kill_query, kill_connection, other_sessions_warnings,);
+each_flavor!(connection_id, kill_query, kill_connection, other_sessions_warnings, other_sessions_warnings_in_a_pin,);
 
 /// What the other session does between statements: it leaves ids, counts and warnings behind.
 const DISTURBANCES: &[&str] = &[
@@ -435,4 +435,43 @@ fn other_sessions_warnings(world: &World) {
     a.execute(&statement, &[Param::Text("prepared".to_owned())]).unwrap();
     b.disturb();
     assert_eq!(warnings(&mut a).len(), 1);
+}
+
+/// MariaDB keeps old warnings over a statement that reads no table: one that pins must not take another session's along.
+fn other_sessions_warnings_in_a_pin(world: &World) {
+    let mut c = world.connect();
+    c.exec_all(&["CREATE TABLE t(s VARCHAR(20) PRIMARY KEY)", "INSERT INTO t VALUES('secret')"]);
+    c.exec("CREATE PROCEDURE p() BEGIN DECLARE a INT; SET a = 5; END");
+    let mut root = world.server.root().unwrap();
+    root.run(format!("CREATE FUNCTION {}.f() RETURNS INT DETERMINISTIC RETURN 3", world.schema)).unwrap();
+    let mut acts = vec![
+        "BEGIN",
+        "START TRANSACTION READ ONLY",
+        "PREPARE s FROM 'SELECT 1'",
+        "SELECT GET_LOCK('w', 0)",
+        "XA START 'w'",
+        "SET TRANSACTION READ ONLY",
+        "SET ROLE NONE",
+        "SET @q = f()",
+        "SELECT f() INTO @q",
+        "SET autocommit = 0",
+        "CALL p()",
+    ];
+    if !world.is_mysql() {
+        acts.extend(["EXECUTE IMMEDIATE 'DO 1'", "BEGIN NOT ATOMIC SET @q = 1; END"]);
+    }
+    for act in acts {
+        let (mut a, mut b) = world.pair();
+        a.get("SELECT 1");
+        assert_eq!(b.fails("INSERT INTO t VALUES('secret')"), 1062);
+        let failed = a.query(act).unwrap().err().map(|error| error.message.clone());
+        assert_eq!(failed, None, "{act}");
+        let seen = a.query("SHOW WARNINGS").unwrap().table().unwrap();
+        assert!(seen.is_empty(), "{act}: {seen:?}");
+        assert_eq!(
+            a.query("SELECT @@warning_count, @@error_count").unwrap().table().unwrap(),
+            [[Some("0".into()), Some("0".into())]],
+            "{act}"
+        );
+    }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use lab::client::Param;
 use lab::port::Port;
+use lab::tidegate::Builder;
 use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
 use model::control::{DataPlane, Flush};
 use model::stats::{Reading, StatsSource, Value};
@@ -28,9 +29,12 @@ struct InProcess {
 
 impl InProcess {
     fn start(server: &Server) -> Self {
+        Self::start_with(|b| b.backend(0, server))
+    }
+
+    fn start_with(more: impl FnOnce(Builder) -> Builder) -> Self {
         let (dir, port) = (dirs::instance("statistics").unwrap(), Port::reserve().unwrap());
-        let builder = Tidegate::builder()
-            .backend(0, server)
+        let builder = more(Tidegate::builder())
             .app_user()
             .variable("threads", 2)
             .variable("have_ssl", false)
@@ -214,4 +218,125 @@ fn what_clients_do_is_counted_where_it_happens() {
     // Reset.
     assert!(!proxy.rows("stats_mysql_query_digest", Reading::Reset).is_empty());
     assert!(proxy.rows("stats_mysql_query_digest", Reading::Keep).is_empty());
+}
+
+/// What the proxy itself answers is counted too, without a server, and told in the query log.
+#[test]
+fn errors_of_the_proxy_are_counted() {
+    let server = Mariadb::start(&Options::new()).unwrap();
+    server.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    let proxy = InProcess::start_with(|b| {
+        let refused = [("rule_id", 1.into()), ("active", 1.into()), ("match_digest", "refused".into()), ("error_msg", "not here".into())];
+        let away = [("rule_id", 2.into()), ("active", 1.into()), ("match_digest", "nowhere".into()), ("destination_hostgroup", 9.into())];
+        let slow = [("rule_id", 3.into()), ("active", 1.into()), ("match_digest", "slow".into()), ("timeout", 200.into())];
+        b.backend(0, &server)
+            .row("mysql_query_rules", &refused)
+            .row("mysql_query_rules", &away)
+            .row("mysql_query_rules", &slow)
+            .variable("connect_timeout_server_max", 300)
+    });
+    let mut client = proxy.connect();
+    let mut fails = |sql: &str| client.query(sql).unwrap().err().unwrap().code;
+    assert_eq!(fails("SELECT 1 AS refused"), 1148);
+    assert_eq!(fails("SELECT 1 AS refused"), 1148);
+    assert_eq!(fails("SELECT 1 AS nowhere"), 9001);
+    assert_eq!(fails("SELECT SLEEP(5) AS slow"), 1907);
+    assert_eq!(fails("INSERT INTO t VALUES (1, 2)"), 1136);
+    assert_eq!(fails("SELECT 1 FROM missing"), 1146);
+    let mut prepares = |sql: &str| client.prepare(sql).is_err();
+    assert!(prepares("SELECT 1 AS refused") && prepares("SELECT 2 FROM missing") && prepares("SELECT 2 AS nowhere"));
+
+    let rows = proxy.rows("stats_mysql_errors", Reading::Keep);
+    let columns = ["hostgroup", "errno", "count_star", "username", "client_address", "schemaname"];
+    let mut own: Vec<_> = rows.iter().filter(|row| row["hostname"].is_empty()).map(|row| columns.map(|c| &*row[c])).collect();
+    own.sort_unstable();
+    let wanted = [["0", "1148", "3", "app", "127.0.0.1", "test"], ["9", "9001", "2", "app", "127.0.0.1", "test"]];
+    assert_eq!(own, wanted, "{rows:#?}");
+    assert!(
+        rows.iter().any(|row| row["errno"] == "9001" && row["last_error"].contains("the hostgroup has no server") && row["port"] == "0")
+    );
+    let of_server =
+        |errno: &str| rows.iter().find(|row| row["errno"] == errno && !row["hostname"].is_empty()).map(|row| &*row["count_star"]);
+    assert_eq!([of_server("1136"), of_server("1146"), of_server("1907")], [Some("1"), Some("2"), Some("1")], "{rows:#?}");
+    let metrics = proxy.control.metrics();
+    let errors = metrics.iter().find(|m| m.name == "proxysql_mysql_error_total").unwrap();
+    let label = |sample: &model::stats::Sample, name| sample.labels.iter().find(|l| l.0 == name).unwrap().1.clone();
+    assert!(errors.samples.iter().any(|s| label(s, "code") == "9001" && label(s, "hostgroup") == "9" && s.value == 2.0), "{errors:#?}");
+
+    proxy.control.flush(Flush::Logs).unwrap();
+    let queries: Vec<serde_json::Value> = proxy.log("queries.").iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let logged = |code: u64| queries.iter().filter(|q| q["errno"] == code && !q["error"].as_str().unwrap().is_empty()).count();
+    assert_eq!([1148, 9001, 1907, 1136, 1146].map(logged), [3, 2, 1, 1, 2], "{queries:#?}");
+    assert_eq!(queries.iter().filter(|q| q["errno"].is_null()).count(), 0);
+}
+
+/// A hostgroup that may open one connection a second: who waits is shown to wait for it, and is told why in the end.
+#[test]
+fn a_throttle_is_named_by_those_whom_it_keeps_waiting() {
+    let server = Mariadb::start(&Options::new()).unwrap();
+    let proxy = InProcess::start_with(|b| {
+        b.backend(0, &server).variable("throttle_connections_per_sec_to_hostgroup", 1).variable("connect_timeout_server_max", 2500)
+    });
+    let [mut holder, mut waiter] = [proxy.connect(), proxy.connect()];
+    holder.query("BEGIN").unwrap();
+    let mut others: Vec<Client> = (0..4).map(|_| proxy.connect()).collect();
+    for other in &mut others {
+        other.send_query("BEGIN").unwrap();
+    }
+    let asked = thread::spawn(move || waiter.query("BEGIN").unwrap().err().cloned());
+    wait::until("the one that waits to be listed", Duration::from_secs(2), || {
+        let rows = proxy.rows("stats_mysql_processlist", Reading::Keep);
+        rows.iter().any(|row| row["command"] == "Connect" && row["hostgroup"] == "0").then_some(())
+    })
+    .unwrap();
+    let mut errors: Vec<_> = asked.join().unwrap().into_iter().collect();
+    for other in &mut others {
+        errors.extend(other.recv_reply(lab::client::Encoding::Text).unwrap().err().cloned());
+    }
+    assert!(!errors.is_empty());
+    for error in errors {
+        let text = error.to_lab_error().to_string();
+        assert!(error.code == 9001 && text.contains("only 1 connections a second may be opened"), "{text}");
+    }
+    assert!(proxy.global("Server_Connections_delayed") >= 1);
+}
+
+/// Each pin has its own beginning and statement.
+#[test]
+fn each_pin_tells_how_it_began() {
+    let server = Mariadb::start(&Options::new()).unwrap();
+    let proxy = InProcess::start(&server);
+    let mut client = proxy.connect();
+    let pin = |reason: &str| proxy.row("stats_tidegate_pins", |row| row["reason"] == reason);
+    let age = |reason: &str| pin(reason)["since_ms"].parse::<u64>().unwrap();
+    client.query("CREATE TEMPORARY TABLE tmp (a INT)").unwrap();
+    wait::until("the table to be old", Duration::from_secs(10), || (age("temporary_table") >= 1000).then_some(())).unwrap();
+    client.query("SELECT GET_LOCK('x', 1)").unwrap();
+    wait::until("the lock to be older", Duration::from_secs(10), || (age("user_lock") >= 500).then_some(())).unwrap();
+    client.query("BEGIN").unwrap();
+    let rows = proxy.rows("stats_tidegate_pins", Reading::Keep);
+    let ages: Vec<u64> = rows.iter().map(|row| row["since_ms"].parse().unwrap()).collect();
+    let [transaction, table, lock] = ages[..] else { panic!("{rows:#?}") };
+    assert!(transaction + 300 < lock && lock + 700 < table, "{rows:#?}");
+    let texts = ["temporary_table", "user_lock", "transaction"].map(|reason| pin(reason)["digest_text"].clone());
+    assert_eq!(texts, ["CREATE TEMPORARY TABLE tmp (a INT)", "SELECT GET_LOCK(?,?)", "BEGIN"]);
+    client.query("DROP TEMPORARY TABLE tmp").unwrap();
+    assert_eq!(proxy.rows("stats_tidegate_pins", Reading::Keep).len(), 2);
+    let rows = proxy.rows("stats_tidegate_pins_summary", Reading::Keep);
+    let longest = |reason: &str| rows.iter().find(|row| row["reason"] == reason).unwrap()["longest_ms"].parse::<u64>().unwrap();
+    assert!(longest("transaction") + 300 < longest("user_lock") && longest("temporary_table") == 0);
+}
+
+/// A rule's time limit counts from when the statement may run.
+#[test]
+fn a_delay_is_not_part_of_the_time_limit() {
+    let server = Mariadb::start(&Options::new()).unwrap();
+    let proxy = InProcess::start_with(|b| {
+        let rule =
+            [("rule_id", 1.into()), ("active", 1.into()), ("match_digest", "late".into()), ("delay", 900.into()), ("timeout", 300.into())];
+        b.backend(0, &server).row("mysql_query_rules", &rule)
+    });
+    let mut client = proxy.connect();
+    assert!(client.query("SELECT 1 AS late").unwrap().err().is_none());
+    assert_eq!(client.query("SELECT SLEEP(5) AS late").unwrap().err().unwrap().code, 1907);
 }

@@ -397,7 +397,10 @@ fn a_pause_can_always_be_ended() {
     running.monitor.pause(WRITERS, true).unwrap();
     assert_eq!(gauge(), [[("hostgroup", WRITERS.to_string()), ("reason", "pause".to_owned())]]);
     running.monitor.configure(&common::snapshot(""));
-    assert_eq!(running.table("stats_tidegate_holds").len(), 1);
+    let holds = running.table("stats_tidegate_holds");
+    assert_eq!(holds.len(), 1);
+    let held_ms: u64 = holds[0]["since_ms"].parse().unwrap();
+    assert!(held_ms < 3_600_000, "as in stats_tidegate_pins, not a time of day: {held_ms}");
     running.monitor.pause(WRITERS, false).unwrap();
     assert!(gauge().is_empty() && running.table("stats_tidegate_holds").is_empty());
     running.plane.look(|told| assert!(told.held.is_empty()));

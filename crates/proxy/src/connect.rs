@@ -357,6 +357,9 @@ async fn log_in(
     }
     let info = Arc::new(info);
     server.info.store(Some(Arc::clone(&info)));
+    if worker.shared.info.get().is_some_and(|known| known.flavor != info.flavor) {
+        worker.shared.is_mixed.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
     login.heard_all()?;
     let Login { link, input, .. } = login;
     let mut backend =

@@ -92,6 +92,8 @@ counters! {
     resets,
     /// Backends opened.
     backends_opened,
+    /// Requests whose connection was put off by `throttle_connections_per_sec_to_hostgroup`.
+    connects_throttled,
     /// Connects that failed.
     connect_errors,
     /// Requests for a backend.

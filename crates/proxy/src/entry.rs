@@ -2,6 +2,8 @@
 //!
 //! Lives on the session's worker; the sweep and KILL write signals, the session reads them while it waits.
 
+use crate::pins::{Began, PinReason, PinSet, Pins};
+use model::HostgroupId;
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
 
@@ -60,6 +62,18 @@ pub enum Activity {
     Delayed,
 }
 
+/// Number and text of an error.
+pub type OwnError = (u16, Box<[u8]>);
+
+/// What few sessions have.
+#[derive(Default)]
+struct Rare {
+    /// Pins that began while the first one held.
+    later_pins: Vec<Began>,
+    /// What the proxy itself answered the command at hand with.
+    own_error: Option<OwnError>,
+}
+
 /// See the module.
 pub struct Entry {
     /// The id the client was told.
@@ -89,14 +103,32 @@ pub struct Entry {
     pub paid_until_us: Cell<u64>,
     /// When (process clock, ms) the session must have left its server; `u64::MAX` while it may stay.
     leave_at_ms: Cell<u64>,
+    /// The error of the command at hand was counted, with the server where it is the server's.
+    pub error_is_counted: Cell<bool>,
     signal: Cell<Option<Signal>>,
+    waits_for: Cell<HostgroupId>,
     waker: RefCell<Option<Waker>>,
     /// Pins, as last published.
-    pub pins: Cell<crate::pins::PinSet>,
-    /// Since when (ms), and by the statement of which digest.
-    pub pinned_since: Cell<Option<(u64, u64)>>,
+    pub pins: Cell<PinSet>,
+    first_pin: Cell<Option<PinReason>>,
+    /// How it began: worker clock (ms), digest.
+    first_pin_began: Cell<(u64, u64)>,
+    rare: Cell<Option<Box<Rare>>>,
+    /// What it keeps in other hostgroups than the one where it is.
+    pub elsewhere: RefCell<Vec<Elsewhere>>,
     /// What operators see of it.
     pub view: crate::stats::view::View,
+}
+
+/// Why a session keeps a backend of a hostgroup where it is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Where that is.
+    pub hostgroup: HostgroupId,
+    /// The reasons.
+    pub pins: PinSet,
+    /// How they began.
+    pub began: Vec<Began>,
 }
 
 /// Time limits of a session, ms; 0 is none.
@@ -146,10 +178,15 @@ impl Entry {
             give_up_at_ms: Cell::new(0),
             paid_until_us: Cell::new(0),
             leave_at_ms: Cell::new(u64::MAX),
+            error_is_counted: Cell::new(false),
             signal: Cell::new(None),
+            waits_for: Cell::new(HostgroupId(0)),
             waker: RefCell::default(),
             pins: Cell::default(),
-            pinned_since: Cell::new(None),
+            first_pin: Cell::default(),
+            first_pin_began: Cell::default(),
+            rare: Cell::default(),
+            elsewhere: RefCell::default(),
             view: Default::default(),
         }
     }
@@ -172,9 +209,30 @@ impl Entry {
         }
     }
 
-    /// The statement that runs is held up, or not any more. Its time limit counts from its beginning.
-    pub fn set_delayed(&self, is_delayed: bool) {
-        self.activity.set(if is_delayed { Activity::Delayed } else { Activity::Running });
+    /// The session waits for a connection to this hostgroup.
+    pub fn begin_wait(&self, hostgroup: HostgroupId, now_ms: u64) {
+        self.waits_for.set(hostgroup);
+        self.set_activity(Activity::Waiting, now_ms);
+    }
+
+    /// The hostgroup that it waits for.
+    pub fn waits_for(&self) -> Option<HostgroupId> {
+        (self.activity.get() == Activity::Waiting).then(|| self.waits_for.get())
+    }
+
+    /// The statement that begins is held up.
+    pub fn begin_delay(&self) {
+        self.activity.set(Activity::Delayed);
+    }
+
+    /// It may run now: its time limit counts from here.
+    pub fn end_delay(&self, now_ms: u64) {
+        self.set_activity(Activity::Running, now_ms);
+    }
+
+    /// Its pins in all hostgroups.
+    pub fn all_pins(&self) -> PinSet {
+        self.elsewhere.borrow().iter().fold(self.pins.get(), |all, place| all.union(place.pins))
     }
 
     /// What it does, and since when (ms).
@@ -240,9 +298,56 @@ impl Entry {
         }
     }
 
+    /// By when (process clock, ms) it must leave; `u64::MAX` while it may stay.
+    pub fn leave_at_ms(&self) -> u64 {
+        self.leave_at_ms.get()
+    }
+
     /// The session is on no server that it must leave.
     pub fn may_stay(&self) {
         self.leave_at_ms.set(u64::MAX);
+    }
+
+    /// The session's pins, for operators. Allocates only where they are several, and others than before.
+    pub fn publish_pins(&self, pins: &Pins) {
+        let (first, later) = pins.began();
+        self.pins.set(pins.set());
+        self.first_pin.set(first.map(|began| began.reason));
+        self.first_pin_began.set(first.map_or((0, 0), |began| (began.since_ms, began.digest)));
+        self.change_rare(!later.is_empty(), |rare| {
+            if rare.later_pins != later {
+                rare.later_pins = later.to_vec();
+            }
+        });
+    }
+
+    /// How the published pins began.
+    pub fn pinned(&self) -> Vec<Began> {
+        let rare = self.rare.take();
+        let (since_ms, digest) = self.first_pin_began.get();
+        let first = self.first_pin.get().map(|reason| Began { reason, since_ms, digest });
+        let all = first.into_iter().chain(rare.iter().flat_map(|rare| rare.later_pins.iter().copied())).collect();
+        self.rare.set(rare);
+        all
+    }
+
+    /// What the proxy itself answers the command at hand with, where that is an error.
+    pub fn set_own_error(&self, error: Option<OwnError>) {
+        self.change_rare(error.is_some(), |rare| rare.own_error = error);
+    }
+
+    /// The same, forgotten from here on.
+    pub fn take_own_error(&self) -> Option<OwnError> {
+        let mut taken = None;
+        self.change_rare(false, |rare| taken = rare.own_error.take());
+        taken
+    }
+
+    /// Changes what few sessions have, and lets go of it where nothing is left; does nothing to who has none, unless `makes`.
+    fn change_rare(&self, makes: bool, change: impl FnOnce(&mut Rare)) {
+        let Some(mut rare) = self.rare.take().or_else(|| makes.then(Box::default)) else { return };
+        change(&mut rare);
+        self.rare.set(Some(rare).filter(|rare| !rare.later_pins.is_empty() || rare.own_error.is_some()));
     }
 
     /// Sets the time limits.
@@ -322,9 +427,7 @@ impl Entry {
             Activity::Idle | Activity::Parked if !in_transaction && over(age, limits.idle_ms) => self.signal(Signal::IdleTimeout),
             Activity::Idle if age > PARK_AFTER_MS => self.signal(Signal::Park),
             Activity::Running if self.give_up_at_ms.get() > 0 && self.give_up_at_ms.get() <= now_ms => self.signal(Signal::GiveUp),
-            Activity::Running | Activity::Delayed if over(age, statement_ms) && !self.timed_out.replace(true) => {
-                self.signal(Signal::QueryTimeout)
-            }
+            Activity::Running if over(age, statement_ms) && !self.timed_out.replace(true) => self.signal(Signal::QueryTimeout),
             _ => {}
         }
         if in_transaction && over(now_ms.saturating_sub(transaction), limits.transaction_ms) {
@@ -350,7 +453,13 @@ mod tests {
         e.check_deadlines(5101);
         assert_eq!(e.pending(), Some(Signal::IdleTimeout));
         e.clear_signal();
-        e.set_activity(Activity::Running, 6000);
+        e.set_activity(Activity::Running, 5000);
+        e.begin_delay();
+        e.check_deadlines(5999);
+        assert_eq!(e.pending(), None, "a statement that is held up does not run yet");
+        e.end_delay(6000);
+        e.check_deadlines(6010);
+        assert_eq!(e.pending(), None);
         e.check_deadlines(6011);
         assert_eq!(e.pending(), Some(Signal::QueryTimeout));
         e.clear_signal();

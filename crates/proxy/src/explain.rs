@@ -27,7 +27,7 @@ pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteSte
     let in_force = shared.in_force.load_full();
     let user = find_user(&in_force, question.user.as_deref())?;
     let text = question.sql.as_bytes();
-    let lex = LexMode::default();
+    let lex = LexMode { builtins: shared.builtins(), ..LexMode::default() };
     let analysis = sql::analyze_with(text, lex, in_force.digests.grouping());
     let digest = in_force.digests.digest(text, lex);
     let schema = question.schema.as_deref().unwrap_or_else(|| in_force.snapshot.default_schema(&user));

@@ -8,6 +8,7 @@ use crate::queue::Queue;
 use crate::quota::Quota;
 use crate::replays::Replays;
 use crate::server::{PlacedBy, ServerShared};
+use crate::told::Told;
 use arc_swap::ArcSwap;
 use model::fleet::{Placement, UnderWay};
 use model::snapshot::{HostgroupAttributes, RoleGroup, RoleKind, ServerStatus, Snapshot};
@@ -91,6 +92,8 @@ pub struct HostgroupShared {
     pub labels: Labels,
     /// Sessions that say a lost transaction again.
     pub replays: Replays,
+    /// Whom it kept waiting in vain, as logged lately.
+    pub told: Told,
 }
 
 impl HostgroupShared {
@@ -109,6 +112,7 @@ impl HostgroupShared {
             next_connect_us: AtomicU64::new(0),
             labels: Labels::default(),
             replays: Replays::default(),
+            told: Told::default(),
         };
         hostgroup.configure(attributes, terms);
         hostgroup
@@ -191,6 +195,13 @@ impl HostgroupShared {
     /// Share of `max_connections` that may stay idle, percent.
     pub fn free_connections_pct(&self) -> u32 {
         self.free_connections_pct.load(Ordering::Acquire)
+    }
+
+    /// How many new connections a second it may have, where the next one is not due yet.
+    pub fn connect_limit_reached(&self, now_us: u64) -> Option<u64> {
+        let interval = self.connect_interval_us.load(Ordering::Relaxed);
+        let is_early = interval > 1 && self.next_connect_us.load(Ordering::Acquire) > now_us;
+        is_early.then(|| 1_000_000 / interval)
     }
 
     /// Takes one new connection from the hostgroup's rate, if it allows one now.

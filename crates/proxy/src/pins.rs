@@ -148,6 +148,16 @@ impl PinSet {
         self.0 & reason.bit() != 0
     }
 
+    /// True when one of `other` holds.
+    pub fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Those of both.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Those that are not in `other`.
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -216,15 +226,30 @@ struct Names {
     calls: Vec<StoredCall>,
     /// The epoch of routines' definitions at the first of them.
     calls_epoch: u64,
+    /// How the pins began that are not the first.
+    later: Vec<Began>,
+}
+
+/// A pin, and how it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Began {
+    /// The pin.
+    pub reason: PinReason,
+    /// Worker clock, ms.
+    pub since_ms: u64,
+    /// Digest of the statement that began it.
+    pub digest: u64,
 }
 
 /// A session's pins.
 #[derive(Default)]
 pub struct Pins {
     set: PinSet,
+    /// The pin that began while there was no first one; those that began beside it are in `names`.
+    first: Option<PinReason>,
+    /// How it began: worker clock (ms), digest.
+    first_began: (u64, u64),
     names: Option<Box<Names>>,
-    /// Worker clock (ms) at which the set became non-empty, and the digest of the statement that did it.
-    since: Option<(u64, u64)>,
 }
 
 impl Pins {
@@ -233,24 +258,34 @@ impl Pins {
         self.set
     }
 
-    /// When (worker clock, ms) the session was pinned and by which statement's digest.
-    pub fn since(&self) -> Option<(u64, u64)> {
-        self.since
+    /// How the pins began: one of them, and the others.
+    pub fn began(&self) -> (Option<Began>, &[Began]) {
+        let (since_ms, digest) = self.first_began;
+        (self.first.map(|reason| Began { reason, since_ms, digest }), self.names.as_ref().map_or(&[], |names| &names.later))
     }
 
-    /// Begins a pin.
+    /// Begins a pin, unless it holds already.
     pub fn begin(&mut self, reason: PinReason, now_ms: u64, digest: u64) {
-        if self.set.is_empty() {
-            self.since = Some((now_ms, digest));
+        if self.set.contains(reason) {
+            return;
         }
         self.set.0 |= reason.bit();
+        match self.first {
+            None => (self.first, self.first_began) = (Some(reason), (now_ms, digest)),
+            Some(_) => self.names().later.push(Began { reason, since_ms: now_ms, digest }),
+        }
     }
 
     /// Ends a pin.
     pub fn end(&mut self, reason: PinReason) {
+        if !self.set.contains(reason) {
+            return;
+        }
         self.set.0 &= !reason.bit();
-        if self.set.is_empty() {
-            self.since = None;
+        if self.first == Some(reason) {
+            self.first = None;
+        } else if let Some(names) = self.names.as_mut() {
+            names.later.retain(|began| began.reason != reason);
         }
     }
 
@@ -270,6 +305,11 @@ impl Pins {
             tables.push(name);
         }
         self.begin(PinReason::TemporaryTable, now_ms, digest);
+    }
+
+    /// Schema and name of each temporary table; None when they are not known.
+    pub fn temporary_tables(&self) -> Option<&[(Text, String)]> {
+        self.names.as_ref().filter(|names| !names.renamed).map(|names| names.tables.as_slice())
     }
 
     /// Something was renamed: which temporary tables there are is not known until a reset.
@@ -440,14 +480,15 @@ mod tests {
         let table = |schema: &str, name: &str| (Text::from(schema.as_bytes()), name.to_owned());
         p.table_created(table("db", "a"), 5, 77);
         p.table_created(table("db", "B"), 6, 78);
-        assert_eq!(p.since(), Some((5, 77)));
+        let began = Began { reason: PinReason::TemporaryTable, since_ms: 5, digest: 77 };
+        assert_eq!(p.began(), (Some(began), &[][..]));
         p.tables_dropped(&[table("db", "a"), table("db", "other")]);
         assert!(p.set().contains(PinReason::TemporaryTable));
         p.tables_dropped(&[table("db", "b"), table("other", "B")]);
         assert!(p.set().contains(PinReason::TemporaryTable));
         p.tables_dropped(&[table("db", "B")]);
         assert!(p.set().is_empty());
-        assert_eq!(p.since(), None);
+        assert_eq!(p.began(), (None, &[][..]));
         p.tables_renamed();
         p.table_created(table("db", "a"), 7, 79);
         p.tables_renamed();
@@ -510,6 +551,27 @@ mod tests {
         p.begin(PinReason::Cursor, 0, 0);
         p.end(PinReason::Transaction);
         assert_eq!(p.set().iter().collect::<Vec<_>>(), [PinReason::Cursor]);
+    }
+
+    #[test]
+    fn every_pin_knows_how_it_began() {
+        let began = |reason, since_ms, digest| Began { reason, since_ms, digest };
+        let mut p = Pins::default();
+        p.begin(PinReason::Xa, 1, 10);
+        p.begin(PinReason::Transaction, 2, 20);
+        p.begin(PinReason::Transaction, 3, 30);
+        p.begin(PinReason::Cursor, 4, 40);
+        let (xa, transaction, cursor) =
+            (began(PinReason::Xa, 1, 10), began(PinReason::Transaction, 2, 20), began(PinReason::Cursor, 4, 40));
+        assert_eq!(p.began(), (Some(xa), &[transaction, cursor][..]));
+        p.end(PinReason::Xa);
+        p.end(PinReason::Transaction);
+        assert_eq!(p.began(), (None, &[cursor][..]));
+        p.begin(PinReason::Transaction, 5, 50);
+        assert_eq!(p.began(), (Some(began(PinReason::Transaction, 5, 50)), &[cursor][..]));
+        p.end(PinReason::Cursor);
+        p.end(PinReason::Transaction);
+        assert!(p.set().is_empty() && p.began() == (None, &[][..]));
     }
 
     #[test]

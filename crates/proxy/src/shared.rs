@@ -17,8 +17,9 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use model::fleet::{Layout, RoleKeeper, UnderWay};
 use model::snapshot::{HostgroupAttributes, Snapshot};
 use model::{HostgroupId, ServerAddr};
+use sql::Builtins;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
 use wire::charset::{self, Collation, Flavor};
@@ -157,8 +158,10 @@ pub struct Shared {
     pub listening: AtomicUsize,
     /// What the backends say they are; None until one was seen.
     pub info: OnceLock<ServerInfo>,
+    /// One of the other family than `info` says was met.
+    pub is_mixed: AtomicBool,
     /// No server could be asked what it is.
-    pub probe_failed: std::sync::atomic::AtomicBool,
+    pub probe_failed: AtomicBool,
     /// Sessions that are logged in, with their users: for KILL.
     pub sessions: Mutex<HashMap<u64, Box<str>>>,
     /// Results that may be given again.
@@ -184,7 +187,7 @@ pub struct Shared {
     /// How many mirrored statements run at a time.
     pub mirrors: Arc<crate::mirror::limit::Limit>,
     /// Set when the process is told to stop: sessions end at their next idle moment.
-    pub draining: std::sync::atomic::AtomicBool,
+    pub draining: AtomicBool,
     /// Sessions so far: their ids are made of it.
     pub sessions_begun: AtomicU64,
     /// The simulated world, where there is one.
@@ -205,7 +208,8 @@ impl Shared {
             frontends: AtomicUsize::new(0),
             listening: AtomicUsize::new(0),
             info: OnceLock::new(),
-            probe_failed: std::sync::atomic::AtomicBool::new(false),
+            is_mixed: AtomicBool::new(false),
+            probe_failed: AtomicBool::new(false),
             sessions: Mutex::default(),
             cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
             tls: ArcSwapOption::empty(),
@@ -218,7 +222,7 @@ impl Shared {
             logs: Logs::default(),
             hosts: HostCache::default(),
             mirrors: crate::mirror::limit::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
-            draining: std::sync::atomic::AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             sessions_begun: AtomicU64::new(0),
             #[cfg(feature = "sim")]
             simulated: OnceLock::new(),
@@ -295,6 +299,14 @@ impl Shared {
         all
     }
 
+    /// Whose built-in functions texts are read by.
+    pub fn builtins(&self) -> Builtins {
+        match self.info.get().filter(|_| !self.is_mixed.load(Ordering::Relaxed)).map(|info| info.flavor) {
+            None => Builtins::Common,
+            Some(flavor) => builtins_of(flavor),
+        }
+    }
+
     /// What is shared of a user, which outlives a reload of the users.
     pub fn user(&self, name: &str) -> Arc<UserShared> {
         if let Some(user) = self.users.read().unwrap_or_else(PoisonError::into_inner).get(name) {
@@ -361,5 +373,13 @@ fn attributes_of(snapshot: &Snapshot, id: HostgroupId) -> HostgroupAttributes {
     match snapshot.hostgroup(id) {
         Some(hostgroup) => hostgroup.attributes.clone(),
         None => HostgroupAttributes::from_variables(&snapshot.vars),
+    }
+}
+
+/// The built-in functions of a family of servers.
+pub fn builtins_of(flavor: Flavor) -> Builtins {
+    match flavor {
+        Flavor::MySql => Builtins::MySql,
+        Flavor::MariaDb => Builtins::MariaDb,
     }
 }

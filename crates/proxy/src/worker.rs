@@ -14,7 +14,7 @@ use crate::in_force::{InForce, SnapshotInForce};
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Memory;
 use crate::mirror::Mirrors;
-use crate::pins::{PASSING, PinReason};
+use crate::pins::{Began, PASSING, PinReason};
 use crate::pool::HostgroupPool;
 use crate::session;
 use crate::shared::Shared;
@@ -229,6 +229,9 @@ impl Worker {
         let now_ms = self.shared.clock.now_ms();
         let pools = self.pools.borrow();
         for (_, entry) in self.entries.borrow().iter() {
+            if !entry.elsewhere.borrow().is_empty() {
+                entry.signal(Signal::Demoted);
+            }
             let Some(held) = entry.view.held.get() else { continue };
             let Some(pool) = pools.get(&held.server.0) else { continue };
             let Some(server) = pool.servers().get(held.server.1).cloned() else { continue };
@@ -260,10 +263,11 @@ impl Worker {
     /// Sessions that keep a backend of a hostgroup for more than a transaction.
     pub fn bound(&self, hostgroup: HostgroupId) -> Vec<Bound> {
         let of = |entry: &Rc<Entry>| {
-            let pins = entry.pins.get().without(PASSING);
-            let is_here = !pins.is_empty() && entry.view.held.get().is_some_and(|held| held.server.0 == hostgroup);
+            let here = entry.view.held.get().filter(|held| held.server.0 == hostgroup).map(|_| entry.pins.get());
+            let elsewhere = || entry.elsewhere.borrow().iter().find(|place| place.hostgroup == hostgroup).map(|place| place.pins);
+            let pins = here.or_else(elsewhere)?.without(PASSING);
             let why = || pins.iter().map(PinReason::name).collect::<Vec<_>>().join(",");
-            is_here.then(|| Bound { session: entry.id, why: why() })
+            (!pins.is_empty()).then(|| Bound { session: entry.id, why: why() })
         };
         self.entries.borrow().iter().filter_map(|(_, entry)| of(entry)).collect()
     }
@@ -299,9 +303,8 @@ impl Worker {
     /// Writes sessions, pins and counters to the log.
     fn report(&self) {
         let entries = self.entries.borrow();
-        let pinned = entries.iter().filter(|(_, e)| !e.pins.get().is_empty());
         let mut by_reason: Vec<(&str, usize)> = Vec::new();
-        for reason in pinned.flat_map(|(_, e)| e.pins.get().iter().collect::<Vec<_>>()) {
+        for reason in entries.iter().flat_map(|(_, e)| e.all_pins().iter().collect::<Vec<_>>()) {
             match by_reason.iter_mut().find(|(name, _)| *name == reason.name()) {
                 Some((_, n)) => *n += 1,
                 None => by_reason.push((reason.name(), 1)),
@@ -313,8 +316,8 @@ impl Worker {
             entries.len(),
             self.counters.values()
         );
-        for (_, entry) in entries.iter().filter(|(_, e)| !e.pins.get().is_empty()).take(REPORTED_PINS) {
-            let (since_ms, digest) = entry.pinned_since.get().unwrap_or_default();
+        for (_, entry) in entries.iter().filter(|(_, e)| !e.all_pins().is_empty()).take(REPORTED_PINS) {
+            let Some(Began { since_ms, digest, .. }) = entry.pinned().into_iter().min_by_key(|began| began.since_ms) else { continue };
             let age_ms = self.clock.now_ms().saturating_sub(since_ms);
             let digest = self.meter.known_digest(digest).map(|d| digest::shown(d.hash)).unwrap_or_default();
             let user = entry.user.borrow().as_ref().map(|u| u.name.to_string()).unwrap_or_default();
@@ -322,7 +325,7 @@ impl Worker {
                 "worker {}: session {} of '{user}' pinned for {age_ms} ms: {:?}, digest {digest}",
                 self.index,
                 entry.id,
-                entry.pins.get()
+                entry.all_pins()
             );
         }
     }

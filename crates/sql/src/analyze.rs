@@ -129,6 +129,9 @@ impl<'a> Scan<'a> {
         if self.ended {
             self.facts |= Facts::MULTI;
         }
+        if class.may_end {
+            self.facts |= Facts::TORN;
+        }
         match class.kind {
             // MariaDB's `ANALYZE INSERT`: rows come back, and no insert id.
             _ if kw == Kw::Analyze => self.facts |= Facts::RETURNING,
@@ -159,7 +162,14 @@ impl<'a> Scan<'a> {
             if fold_head(head, token.len()) == SESSION {
                 self.facts |= session_track(text);
             }
-        } else if kw != Kw::Known {
+            if opens_dollar_quote(text) {
+                self.facts |= Facts::TORN;
+            }
+            if joined && self.lexer.mode().oracle && [b"nextval", b"currval"].iter().any(|word| text.eq_ignore_ascii_case(*word)) {
+                // `sequence.nextval`
+                self.facts |= Facts::UNKNOWN_FUNCTION;
+            }
+        } else if !kw.has_no_role() {
             self.facts |= self.word_facts(kw);
             self.query_met |= kw == Kw::Select;
         }
@@ -206,7 +216,8 @@ impl<'a> Scan<'a> {
         match byte {
             b'(' => {
                 if self.current.is_some() {
-                    self.facts |= self.call_facts();
+                    let facts = self.call_facts(token);
+                    self.facts |= facts;
                 }
             }
             b';' => self.semicolon(),
@@ -231,7 +242,7 @@ impl<'a> Scan<'a> {
 
     /// Facts of the function call whose `(` was met, if it is one.
     #[inline]
-    fn call_facts(&self) -> Facts {
+    fn call_facts(&mut self, parenthesis: &Token) -> Facts {
         match self.last {
             TokenKind::Word | TokenKind::QuotedName if !self.qualified => match self.last_kw {
                 Kw::None => self.unknown_call(),
@@ -241,17 +252,31 @@ impl<'a> Scan<'a> {
                 Kw::GetLock => Facts::GET_LOCK,
                 Kw::ReleaseLock | Kw::ReleaseAllLocks => Facts::RELEASE_LOCK,
                 Kw::ConnectionId => Facts::CONNECTION_ID,
-                _ => Facts::NONE,
+                Kw::Values | Kw::Row => {
+                    // `CREATE TABLE t AS VALUES (f())`
+                    self.query_met = true;
+                    Facts::NONE
+                }
+                kw if kw.is_always_built_in() => Facts::NONE,
+                kw => self.perhaps_stored(kw, parenthesis),
             },
             TokenKind::Word | TokenKind::QuotedName => self.unknown_call(),
             _ => Facts::NONE,
         }
     }
 
+    /// The same of a word that is not always built in.
+    #[inline(never)]
+    fn perhaps_stored(&self, kw: Kw, parenthesis: &Token) -> Facts {
+        let between = self.sql.get(self.last_end..parenthesis.start).unwrap_or_default();
+        if kw.may_be_stored(between, self.lexer.mode()) { self.unknown_call() } else { Facts::NONE }
+    }
+
     /// `name (`: a stored function, unless the name is a table's, an index's or an alias.
     #[inline(never)]
     fn unknown_call(&self) -> Facts {
-        let is_object = precedes_object(self.lead);
+        let inserts = self.lead == Kw::HighPriority && matches!(self.kind(), Kind::Insert | Kind::Replace);
+        let is_object = precedes_object(self.lead) || inserts;
         let no_calls = match self.kind() {
             Kind::Ddl | Kind::CreateTemporaryTable => !self.query_met,
             kind => kind == Kind::Grant,
@@ -332,6 +357,12 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// `$$`, `$tag$`: MySQL 9 reads a string up to the same once more, other servers a name.
+#[inline]
+fn opens_dollar_quote(word: &[u8]) -> bool {
+    word.first() == Some(&b'$') && word[1..].contains(&b'$')
+}
+
 /// After this word a name before `(` is a table's, a column's or an alias.
 pub(crate) fn precedes_object(kw: Kw) -> bool {
     matches!(
@@ -344,7 +375,6 @@ pub(crate) fn precedes_object(kw: Kw) -> bool {
             | Kw::Ignore
             | Kw::Delayed
             | Kw::LowPriority
-            | Kw::HighPriority
             | Kw::As
             | Kw::With
             | Kw::Recursive

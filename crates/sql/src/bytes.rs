@@ -168,20 +168,34 @@ pub(crate) fn version_comment(sql: &[u8], open: usize) -> Option<usize> {
     Some(if digits >= 5 { mark + digits } else { mark })
 }
 
-/// Where a server goes on that skips the version comment at `open`, which others run: for their version's sake, or because it is
-/// MariaDB's own (`/*M!`). None when every server runs it; two places when not all who skip it go on at the same.
-pub(crate) fn skipped_to(sql: &[u8], open: usize) -> Option<(usize, usize)> {
+/// Does a server skip the version comment at `open`, which others run: for their version's sake, or because it is MariaDB's own
+/// (`/*M!`)?
+pub(crate) fn is_skipped_by_some(sql: &[u8], open: usize) -> bool {
     let is_mariadb = sql.get(open + 2) == Some(&b'M');
-    let content = version_comment(sql, open)?;
+    let Some(content) = version_comment(sql, open) else { return false };
     let digits = &sql[open + if is_mariadb { 4 } else { 3 }..content];
     // Those of six digits are of versions from 10.0 up.
     let always_runs = digits.len() < 6 && digits < b"50700".as_slice();
-    let nested = nested_comment_end(sql, open);
-    match is_mariadb {
-        // To MySQL it is any comment.
-        true => Some((nested, comment_end(sql, open))),
-        false => (!always_runs).then_some((nested, nested)),
+    is_mariadb || !always_runs
+}
+
+/// Where a server goes on that skips the version comment at `open`. None when every server runs it; two places when not all who
+/// skip it go on at the same.
+pub(crate) fn skipped_to(sql: &[u8], open: usize) -> Option<(usize, usize)> {
+    if !is_skipped_by_some(sql, open) {
+        return None;
     }
+    let nested = nested_comment_end(sql, open);
+    #[cfg(test)]
+    SEARCHED.set(SEARCHED.get() + nested - open);
+    // To MySQL MariaDB's own is any comment.
+    Some((nested, if sql.get(open + 2) == Some(&b'M') { comment_end(sql, open) } else { nested }))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Bytes that were searched for the ends of version comments.
+    pub(crate) static SEARCHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// Like [`comment_end`], of a comment in which comments may stand.

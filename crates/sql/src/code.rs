@@ -79,16 +79,17 @@ pub fn stored(definition: &[u8], mode: LexMode) -> Option<Code> {
 }
 
 /// Built-in functions for which `analyze` sets [`Facts::UNKNOWN_FUNCTION`] because they read state of the connection or of the server;
-/// they leave nothing that others could meet. No stored function of that name is called without its schema.
+/// they leave nothing that others could meet. No stored function of that name is called without its schema. Also those that the other
+/// family of servers has not.
 pub fn is_native(name: &str, mariadb: bool) -> bool {
     const BOTH: &[&str] = &["is_free_lock", "is_used_lock"];
     const MARIADB: &[&str] = &["nextval", "lastval", "setval", "wsrep_last_seen_gtid", "wsrep_last_written_gtid"];
     const MYSQL: &[&str] = &["ps_current_thread_id", "ps_thread_id"];
     let own = if mariadb { MARIADB } else { MYSQL };
-    BOTH.iter().chain(own).any(|native| native.eq_ignore_ascii_case(name))
+    BOTH.iter().chain(own).any(|native| native.eq_ignore_ascii_case(name)) || lookup(name.as_bytes()).is_built_in(mariadb)
 }
 
-/// Words of statements that a parenthesis may follow; no expression has them.
+/// Words of statements that a parenthesis may follow; no expression has them but `until`.
 const STATEMENT_WORDS: [&[u8]; 4] = [b"elseif", b"until", b"exit", b"cursor"];
 
 /// A token that was read, and the keyword that it is.
@@ -97,7 +98,7 @@ type Read = Option<(Token, Kw)>;
 struct Reader<'a> {
     sql: &'a [u8],
     lexer: Lexer<'a>,
-    oracle: bool,
+    mode: LexMode,
     /// The last four tokens; the newest is the last one.
     last: [Read; 4],
     code: Code,
@@ -106,15 +107,14 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(sql: &'a [u8], mode: LexMode) -> Self {
-        let (lexer, oracle) = (Lexer::new(sql, mode), mode.oracle);
-        Reader { sql, lexer, oracle, last: [None; 4], code: Code::default(), unread_name: false }
+        Reader { sql, lexer: Lexer::new(sql, mode), mode, last: [None; 4], code: Code::default(), unread_name: false }
     }
 
     fn read(mut self) -> Code {
         while self.step() {}
         let torn = self.lexer.comments_met().contains(Facts::TORN);
         // In sql_mode ORACLE a procedure is called by its name alone.
-        self.code.state |= torn || self.unread_name || self.oracle;
+        self.code.state |= torn || self.unread_name || self.mode.oracle;
         self.code
     }
 
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
             TokenKind::Assign | TokenKind::Punct(b'=') => {
                 self.code.state |= self.newest().is_some_and(|(last, _)| last.kind == TokenKind::SystemVariable);
             }
-            TokenKind::Punct(b'(') => self.parenthesis(),
+            TokenKind::Punct(b'(') => self.parenthesis(&token),
             _ => {}
         }
         self.last = [self.last[1], self.last[2], self.last[3], Some((token, kw))];
@@ -201,13 +201,16 @@ impl<'a> Reader<'a> {
     }
 
     /// `(` was read: a function is called, if a name stands before it.
-    fn parenthesis(&mut self) {
+    fn parenthesis(&mut self, parenthesis: &Token) {
         let [before_schema, schema, dot, name] = self.last;
         let Some((name, kw)) = name.filter(|(name, _)| matches!(name.kind, TokenKind::Word | TokenKind::QuotedName)) else { return };
         let is_qualified = dot.is_some_and(|(dot, _)| dot.is(b'.'));
         let lead = if is_qualified { before_schema } else { dot };
         let lead = lead.map_or(Kw::None, |(_, kw)| kw);
-        if lead == Kw::Call || precedes_object(lead) {
+        // Of a name with a schema the word before is not at hand.
+        let before_lead = schema.filter(|_| !is_qualified).map_or(Kw::None, |(_, kw)| kw);
+        let inserts = lead == Kw::HighPriority && matches!(before_lead, Kw::Insert | Kw::Replace);
+        if lead == Kw::Call || precedes_object(lead) || inserts {
             return;
         }
         if is_qualified {
@@ -222,7 +225,12 @@ impl<'a> Reader<'a> {
             self.code.state |= matches!(called_by_quoted_name(text), Kw::GetLock | Kw::ReleaseLock | Kw::ReleaseAllLocks);
             return;
         }
-        let is_known = kw != Kw::None || !is_quoted && STATEMENT_WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
+        // `UNTIL (a)` follows a statement.
+        let is_statement =
+            |word: &&[u8]| text.eq_ignore_ascii_case(word) && (**word != *b"until" || dot.is_some_and(|(dot, _)| dot.is(b';')));
+        let between = self.sql.get(name.end..parenthesis.start).unwrap_or_default();
+        let is_known = kw != Kw::None && (kw.is_always_built_in() || !kw.may_be_stored(between, self.mode))
+            || !is_quoted && STATEMENT_WORDS.iter().any(is_statement);
         if !is_known {
             self.called(false, None, name);
         }
@@ -287,8 +295,14 @@ mod tests {
 
     #[test]
     fn what_a_text_calls() {
-        let cases: [(&str, &[&str]); 14] = [
+        let cases: [(&str, &[&str]); 20] = [
             ("SELECT 1", &[]),
+            ("SELECT HIGH_PRIORITY f()", &["f"]),
+            ("SELECT HIGH_PRIORITY s.f()", &["s.f"]),
+            ("INSERT HIGH_PRIORITY t (a) VALUES (g())", &["g"]),
+            ("SELECT count (1), any_value(1), to_char(1), work(), max(1)", &["count", "any_value", "to_char", "work"]),
+            ("SELECT until(1)", &["until"]),
+            ("CREATE TABLE t AS VALUES (f())", &["f"]),
             ("SELECT count(*), F(1), f(g(2)) FROM t", &["F", "f", "g"]),
             ("CALL p(1, h(2))", &["call p", "h"]),
             ("CALL Shop . `P`", &["call Shop.P"]),
@@ -376,6 +390,24 @@ mod tests {
         assert!(body("BEGIN SET DEFAULT ROLE r FOR u; END").role);
         let oracle = LexMode { oracle: true, ..mode() };
         assert!(stored(b"CREATE DEFINER=\"a\"@\"%\" PROCEDURE \"p\"() AS BEGIN q; END", oracle).is_none_or(|code| code.state));
+    }
+
+    #[test]
+    fn functions_of_one_family() {
+        for (name, mysql, mariadb) in [
+            ("any_value", true, false),
+            ("To_Char", false, true),
+            ("count", false, false),
+            ("rank", true, false),
+            ("work", true, false),
+            ("statement", false, false),
+            ("area", false, true),
+            ("f", false, false),
+            ("nextval", false, true),
+            ("is_used_lock", true, true),
+        ] {
+            assert_eq!((is_native(name, false), is_native(name, true)), (mysql, mariadb), "{name}");
+        }
     }
 
     #[test]

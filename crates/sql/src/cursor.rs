@@ -28,6 +28,11 @@ impl<'a> Cursor<'a> {
         Cursor { lexer, token, kw }
     }
 
+    /// Reads on behind the current token.
+    pub(crate) fn rest(&self) -> Lexer<'a> {
+        self.lexer.clone()
+    }
+
     pub(crate) fn token(&self) -> Token {
         self.token
     }
@@ -140,7 +145,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> Option<String> {
 }
 
 /// The content of a quoted identifier, doubled quotes undone.
-pub(crate) fn unquote_name(text: &[u8]) -> Cow<'_, [u8]> {
+pub fn unquote_name(text: &[u8]) -> Cow<'_, [u8]> {
     let Some((&quote, rest)) = text.split_first() else {
         return Cow::Borrowed(text);
     };

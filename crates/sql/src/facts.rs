@@ -58,8 +58,9 @@ impl Facts {
     pub const PLACEHOLDER: Facts = Facts(1 << 20);
     /// `INSERT ... RETURNING`, `REPLACE ... RETURNING` and `ANALYZE ...` (MariaDB): the reply has rows, and no insert id.
     pub const RETURNING: Facts = Facts(1 << 21);
-    /// A version comment that one server runs ends elsewhere for one that skips it (`/*!99999 ' */ f() /* ' */`): what that
-    /// one runs was not read.
+    /// A server may run what was not read as it reads it: a version comment that one server runs ends elsewhere for one that
+    /// skips it (`/*!99999 ' */ f() /* ' */`), more follows a stored
+    /// program whose end is not certain, or `$$` opens a string or a name.
     pub const TORN: Facts = Facts(1 << 22);
     /// A version comment that not every server runs: what the text says may not have happened.
     pub const VERSIONED: Facts = Facts(1 << 23);
@@ -126,7 +127,7 @@ const NAMES: &[(Facts, &str)] = &[
     (Facts::INTO_FILE, "INTO OUTFILE or DUMPFILE"),
     (Facts::PLACEHOLDER, "placeholder"),
     (Facts::RETURNING, "INSERT ... RETURNING or ANALYZE"),
-    (Facts::TORN, "version comment with two ends"),
+    (Facts::TORN, "cannot be read with certainty"),
     (Facts::VERSIONED, "version comment"),
 ];
 

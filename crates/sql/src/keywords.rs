@@ -1,7 +1,7 @@
 //! Words with a meaning to the proxy, and the lookup that finds them.
 //!
 //! [`Kw`] has a variant for each word that some rule acts on; every other keyword or
-//! built-in function that can stand before a parenthesis is [`Kw::Known`]. The lookup
+//! built-in function that can stand before a parenthesis is [`Kw::Known`] or its like. The lookup
 //! is a hash table built at compile time, keyed by the word's case-folded first eight
 //! bytes and its length.
 
@@ -17,7 +17,26 @@ macro_rules! keywords {
             None,
             /// A keyword or built-in function without a role of its own.
             Known,
+            /// A function that is built in on MySQL alone.
+            OfMySql,
+            /// A function that is built in on MariaDB alone.
+            OfMariaDb,
+            /// A function that is built in where `(` touches its name.
+            Touching,
+            /// The same on MariaDB; on MySQL it is built in.
+            TouchingOnMariaDb,
+            /// [`Kw::Touching`] on MySQL; on MariaDB it is not built in.
+            TouchingOfMySql,
+            /// [`Kw::Touching`] on MariaDB; on MySQL it is not built in.
+            TouchingOfMariaDb,
             $($variant,)*
+        }
+
+        impl Kw {
+            pub(crate) const ALL: &[Kw] = &[
+                Kw::None, Kw::Known, Kw::OfMySql, Kw::OfMariaDb, Kw::Touching, Kw::TouchingOnMariaDb, Kw::TouchingOfMySql,
+                Kw::TouchingOfMariaDb, $(Kw::$variant,)*
+            ];
         }
 
         const ROLES: &[(&str, Kw)] = &[$(($text, Kw::$variant),)*];
@@ -47,7 +66,7 @@ keywords! {
     References "references" Release "release" ReleaseAllLocks "release_all_locks"
     ReleaseLock "release_lock" Rename "rename" Repair "repair" Repeat "repeat" Repeatable "repeatable"
     Replace "replace" Resignal "resignal" Restrict "restrict" Return "return" Returning "returning"
-    Revoke "revoke" Role "role" Rollback "rollback" RowCount "row_count" Savepoint "savepoint"
+    Revoke "revoke" Role "role" Rollback "rollback" Row "row" RowCount "row_count" Savepoint "savepoint"
     Select "select" Serializable "serializable" Session "session" Set "set" Share "share" Show "show"
     Signal "signal" Snapshot "snapshot" Soft "soft" SqlCalcFoundRows "sql_calc_found_rows" Start "start"
     Statement "statement" Table "table" Tables "tables" Temporary "temporary" Then "then" To "to"
@@ -68,6 +87,12 @@ keywords! {
 }
 
 impl Kw {
+    /// A keyword or built-in function that no rule acts on.
+    #[inline]
+    pub(crate) fn has_no_role(self) -> bool {
+        (Kw::Known as u8..=Kw::TouchingOfMariaDb as u8).contains(&(self as u8))
+    }
+
     /// The name of a table or view that shows variables.
     pub(crate) fn is_variable_table(self) -> bool {
         use Kw::*;
@@ -139,13 +164,35 @@ struct Entry {
     kw: Kw,
 }
 
-const ENTRY_COUNT: usize = ROLES.len() + BUILTINS.len();
+const ENTRY_COUNT: usize = {
+    let mut count = ROLES.len();
+    let mut group = 0;
+    while group < BUILTINS.len() {
+        count += BUILTINS[group].1.len();
+        group += 1;
+    }
+    count
+};
+
+/// The word at this place of all, roles first.
+const fn word_at(mut at: usize) -> (&'static str, Kw) {
+    if at < ROLES.len() {
+        return ROLES[at];
+    }
+    at -= ROLES.len();
+    let mut group = 0;
+    while at >= BUILTINS[group].1.len() {
+        at -= BUILTINS[group].1.len();
+        group += 1;
+    }
+    (BUILTINS[group].1[at], BUILTINS[group].0)
+}
 
 static ENTRIES: [Entry; ENTRY_COUNT] = {
     let mut entries = [Entry { head: 0, name: b"", kw: Kw::None }; ENTRY_COUNT];
     let mut at = 0;
     while at < ENTRY_COUNT {
-        let (name, kw) = if at < ROLES.len() { ROLES[at] } else { (BUILTINS[at - ROLES.len()], Kw::Known) };
+        let (name, kw) = word_at(at);
         let name = name.as_bytes();
         assert!(name.len() <= LONGEST);
         entries[at] = Entry { head: fold(const_head(name), name.len()), name, kw };

@@ -1,5 +1,6 @@
 //! What a statement does, from its first words.
 
+use crate::body;
 use crate::cursor::Cursor;
 use crate::keywords::Kw;
 use crate::token::{Lexer, TokenKind};
@@ -108,15 +109,17 @@ pub(crate) struct Class {
     pub(crate) kind: Kind,
     /// The body may hold `;`: the statement reaches to the end of the text.
     pub(crate) whole_text: bool,
+    /// It may end before the text does: what follows was not read.
+    pub(crate) may_end: bool,
 }
 
 impl Class {
     const fn of(kind: Kind) -> Self {
-        Class { kind, whole_text: false }
+        Class { kind, whole_text: false, may_end: false }
     }
 
     const fn whole(kind: Kind) -> Self {
-        Class { kind, whole_text: true }
+        Class { kind, whole_text: true, may_end: false }
     }
 }
 
@@ -192,12 +195,14 @@ fn begin(mut next: Cursor<'_>, oracle: bool) -> Class {
 fn create(verb: Kw, mut next: Cursor<'_>) -> Class {
     while !next.at_statement_end() {
         match next.kw() {
-            Kw::Procedure | Kw::Function | Kw::Trigger | Kw::Event | Kw::Package => {
-                return Class::whole(Kind::Ddl);
+            object @ (Kw::Procedure | Kw::Function | Kw::Trigger | Kw::Event | Kw::Package) => {
+                return Class { may_end: !body::is_all(object, next.rest()), ..Class::whole(Kind::Ddl) };
             }
             Kw::User | Kw::Role => return Class::of(Kind::Grant),
             Kw::Temporary if verb == Kw::Create => return Class::of(Kind::CreateTemporaryTable),
             Kw::Table | Kw::View | Kw::Index | Kw::Database => break,
+            _ if next.eat_word(b"definer") => account(&mut next),
+            _ if OTHER_OBJECTS.iter().any(|word| next.eat_word(word)) => break,
             _ => next.bump(),
         }
         if next.token().is(b'(') {
@@ -205,6 +210,21 @@ fn create(verb: Kw, mut next: Cursor<'_>) -> Class {
         }
     }
     Class::of(Kind::Ddl)
+}
+
+/// Objects without a body, whose names may be any word.
+const OTHER_OBJECTS: [&[u8]; 5] = [b"schema", b"server", b"tablespace", b"sequence", b"library"];
+
+/// `= user@host`, `= CURRENT_USER()`
+fn account(next: &mut Cursor<'_>) {
+    next.eat_punct(b'=');
+    next.bump();
+    if next.eat_punct(b'(') {
+        next.eat_punct(b')');
+    }
+    if next.kind() == TokenKind::UserVariable {
+        next.bump();
+    }
 }
 
 fn set(next: &mut Cursor<'_>) -> Kind {

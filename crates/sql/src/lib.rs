@@ -10,6 +10,7 @@
 //! Pure: no IO, no clock, no randomness, no globals. Any bytes are accepted.
 
 mod analyze;
+mod body;
 mod builtins;
 mod bytes;
 mod calls;
@@ -34,6 +35,7 @@ mod token;
 pub use analyze::{Analysis, analyze, analyze_with};
 pub use calls::{Call, unknown_calls};
 pub use code::{Code, Routine, compound, is_native, routines, stored};
+pub use cursor::unquote_name;
 pub use digest::{DigestOptions, Grouping, digest_text, first_comment};
 pub use facts::Facts;
 pub use insert_id::{insert_id_is_certain, prepared_insert_id_is_certain};
@@ -49,4 +51,4 @@ pub use statements::{
     temporary_tables,
 };
 pub use substitute::substitute_facts;
-pub use token::{LexMode, Lexer, Token, TokenKind};
+pub use token::{Builtins, LexMode, Lexer, Token, TokenKind};

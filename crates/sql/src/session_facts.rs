@@ -41,7 +41,7 @@ pub fn single_fact_select(sql: &[u8], mode: LexMode) -> Option<Fact> {
 
 fn alias(cursor: &mut Cursor<'_>) -> Option<()> {
     let said = cursor.eat(Kw::As);
-    let bare = cursor.kind() == TokenKind::QuotedName || matches!(cursor.kw(), Kw::None | Kw::Known);
+    let bare = cursor.kind() == TokenKind::QuotedName || is_plain(cursor.kw());
     let fits = match cursor.kind() {
         TokenKind::String | TokenKind::QuotedName => true,
         TokenKind::Word => said || bare,
@@ -49,6 +49,10 @@ fn alias(cursor: &mut Cursor<'_>) -> Option<()> {
     };
     cursor.bump();
     fits.then_some(())
+}
+
+fn is_plain(kw: Kw) -> bool {
+    kw == Kw::None || kw.has_no_role()
 }
 
 /// Reads a fact at the cursor and gives the offset after it; does not move when there is none.

@@ -8,7 +8,9 @@
 //!
 //! INVARIANT: `Token::end > Token::start` except for [`TokenKind::End`], so a scan ends.
 
-use crate::bytes::{Class, class, comment_end, is_dash_comment, is_variable, line_end, name_end, number, skipped_to, version_comment};
+use crate::bytes::{
+    self, Class, class, comment_end, is_dash_comment, is_variable, line_end, name_end, number, skipped_to, version_comment,
+};
 use crate::facts::Facts;
 use crate::multibyte::MultiByte;
 
@@ -23,6 +25,22 @@ pub struct LexMode {
     pub oracle: bool,
     /// Characters of several bytes, by `character_set_client`.
     pub multi_byte: MultiByte,
+    /// `IGNORE_SPACE`: blanks may stand between a built-in function's name and its parenthesis.
+    pub ignore_space: bool,
+    /// Which functions are built in.
+    pub builtins: Builtins,
+}
+
+/// Whose built-in functions hide stored ones of their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Builtins {
+    /// Those that MySQL and MariaDB have both: which server reads the text is not known.
+    #[default]
+    Common,
+    /// MySQL's.
+    MySql,
+    /// MariaDB's.
+    MariaDb,
 }
 
 /// What a token is.
@@ -140,7 +158,10 @@ impl<'a> Lexer<'a> {
     /// A statement is over, and the next one is read by itself: servers forget a version comment that is open.
     pub(crate) fn end_statement(&mut self) {
         if self.version_depth > 0 {
-            self.comments_met |= self.left_open();
+            // Who skips the comment goes on elsewhere.
+            if self.skipped_to != 0 {
+                self.comments_met |= Facts::TORN;
+            }
             self.version_depth = 0;
         }
     }
@@ -324,17 +345,22 @@ impl<'a> Lexer<'a> {
     }
 
     fn enter_version_comment(&mut self) {
-        let ends = skipped_to(self.sql, self.pos);
-        self.skipped_to = ends.map_or(0, |(end, _)| end);
-        if ends.is_some() {
+        if bytes::is_skipped_by_some(self.sql, self.pos) {
             self.comments_met |= Facts::VERSIONED;
         }
         // Servers do not count how deep they are.
-        let is_nested = self.version_depth > 0;
-        if is_nested || ends.is_some_and(|(end, other)| end != other) {
+        if self.version_depth > 0 {
             self.comments_met |= Facts::TORN;
         }
         self.version_depth += 1;
+        // Where it ends is looked for while that can still tell something: the search may take as long as the text is.
+        if !self.comments_met.contains(Facts::TORN) {
+            let ends = skipped_to(self.sql, self.pos);
+            self.skipped_to = ends.map_or(0, |(end, _)| end);
+            if ends.is_some_and(|(end, other)| end != other) {
+                self.comments_met |= Facts::TORN;
+            }
+        }
     }
 }
 
@@ -363,6 +389,8 @@ mod tests {
             ("SELECT 1 /*!99999 /* a */ , f() */", false),
             ("SELECT 1 /*M!100100 , f() */", false),
             ("SELECT 1 /*!99999 , f()", false),
+            ("SELECT 1 /*!99999 ; SELECT f()", true),
+            ("SELECT 1 /*!40101 ; SELECT f()", false),
             (
                 "/*!50003 CREATE*/ /*!50017 DEFINER=`a`@`b`*/ /*!50003 TRIGGER t BEFORE INSERT ON u FOR EACH ROW BEGIN SET @a = 1; END */;",
                 false,
@@ -370,6 +398,30 @@ mod tests {
             ("/*!80000 SET SESSION information_schema_stats_expiry=0 */; SELECT '*/'", false),
         ] {
             assert_eq!(analyze(sql.as_bytes(), LexMode::default()).facts.contains(Facts::TORN), expected, "{sql}");
+        }
+    }
+
+    /// What is looked at for the ends of version comments grows with the text, not with its square.
+    #[test]
+    fn many_version_comments() {
+        const COUNT: usize = 2000;
+        for (part, end) in [
+            ("/*!99999 ", ""),
+            ("/*!99999 ", "*/"),
+            ("/*!99999 ;", ""),
+            ("/*!99999 ;", "*/"),
+            ("/*!99999 */", ""),
+            ("/*!99999 1*/;", ""),
+            ("/*!99999 '*/' ", ""),
+            ("/*!99999 /* */ ", "*/"),
+            ("/*M!99999 ;", ""),
+            ("/*!40101 ;/*!99999 ", ""),
+            ("; /*!99999 /*", " */"),
+        ] {
+            let text = format!("SELECT 1 {}{end}", part.repeat(COUNT));
+            bytes::SEARCHED.set(0);
+            analyze(text.as_bytes(), LexMode::default());
+            assert!(bytes::SEARCHED.get() <= 4 * text.len(), "{part}: {} of {}", bytes::SEARCHED.get(), text.len());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Table-driven tests of statement kinds, facts and splitting.
 
-use sql::{Facts, Kind, LexMode, MultiByte, analyze, split};
+use sql::{Builtins, Facts, Kind, LexMode, MultiByte, analyze, split};
 
 fn kind(sql: &str) -> Kind {
     analyze(sql.as_bytes(), LexMode::default()).kind
@@ -207,8 +207,9 @@ fn ordinary_parentheses() {
         "DELETE FROM t WHERE(a=1)ORDER BY FIELD(a,1,2)",
         "GRANT SELECT (a) ON t TO u",
     ];
+    let mode = LexMode { builtins: Builtins::MySql, ..LexMode::default() };
     for sql in cases {
-        assert!(!facts(sql).contains(Facts::UNKNOWN_FUNCTION), "{sql}");
+        assert!(!analyze(sql.as_bytes(), mode).facts.contains(Facts::UNKNOWN_FUNCTION), "{sql}");
     }
 }
 
@@ -274,5 +275,131 @@ fn characters_that_end_in_a_backslash() {
         assert_eq!(analyze(&escaped, mode).facts, Facts::NONE, "{charset}");
         let lock = [b"SELECT GET_LOCK('", backslash, b"', 0)"].concat();
         assert_eq!(sql::lock_names(&lock, mode).len(), 1, "{charset}");
+    }
+}
+
+/// What follows the definition of a stored program is another statement.
+#[test]
+fn ends_of_definitions() {
+    let alone = [
+        "CREATE PROCEDURE p() SELECT 1",
+        "CREATE PROCEDURE p() SELECT 1; ",
+        "CREATE PROCEDURE p() BEGIN END",
+        "CREATE PROCEDURE p() BEGIN SELECT 1; END;;",
+        "CREATE DEFINER=root@localhost PROCEDURE s.p(IN a INT, OUT b VARCHAR(10)) MODIFIES SQL DATA SQL SECURITY INVOKER COMMENT 'x' \
+            BEGIN SELECT 1; SELECT 2; END p -- done",
+        "CREATE DEFINER=CURRENT_USER() PROCEDURE p() l: BEGIN SELECT 1; LEAVE l; END l;",
+        "CREATE FUNCTION f(a INT) RETURNS VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DETERMINISTIC BEGIN SET a = 1; RETURN a; END",
+        "CREATE OR REPLACE FUNCTION f() RETURNS INT UNSIGNED READS SQL DATA BEGIN RETURN (SELECT CASE WHEN 1 THEN 2 END); END",
+        "CREATE TRIGGER t BEFORE INSERT ON u FOR EACH ROW BEGIN IF NEW.a < 0 THEN SET NEW.a = 0; END IF; SET NEW.b = 1; END;",
+        "CREATE TRIGGER t BEFORE INSERT ON u FOR EACH ROW FOLLOWS v BEGIN SET NEW.a = 0; SET NEW.b = 1; END",
+        "CREATE TRIGGER t BEFORE INSERT ON u FOR EACH ROW SET NEW.a = 1;",
+        "CREATE EVENT e ON SCHEDULE EVERY 1 DAY COMMENT 'x' DO BEGIN DELETE FROM t; DELETE FROM u; END",
+        "ALTER EVENT e DO BEGIN DELETE FROM t; DELETE FROM u; END;",
+        "ALTER PROCEDURE p COMMENT 'x';",
+        "CREATE PROCEDURE p() BEGIN DECLARE EXIT HANDLER FOR NOT FOUND, SQLSTATE '42000' BEGIN ROLLBACK; END; \
+            DECLARE CONTINUE HANDLER FOR gone BEGIN END; WHILE a DO BEGIN SET a = 0; END; END WHILE; SELECT start, end FROM t; \
+            CASE a WHEN 1 THEN BEGIN SELECT 1; END; ELSE SELECT 2; END CASE; LOOP BEGIN SELECT 1; END; END LOOP; \
+            SELECT CASE a WHEN b THEN CASE c WHEN 1 THEN 'x' END ELSE NULL END, t.end; REPEAT SET a = 1; UNTIL a END REPEAT; \
+            IF a THEN BEGIN SELECT 1; END; ELSEIF b THEN SELECT 1; ELSE BEGIN SELECT 3; END; END IF; END",
+        "/*!50003 CREATE*/ /*!50017 DEFINER=`a`@`b`*/ /*!50003 TRIGGER t BEFORE INSERT ON u FOR EACH ROW BEGIN SET @a = 1; SET @b = 2; END */;",
+        "CREATE SCHEMA event; SELECT 1",
+        "CREATE SCHEMA IF NOT EXISTS event; SELECT 1; SELECT 2",
+        "CREATE DEFINER=user@localhost PROCEDURE p() BEGIN UNLOCK TABLES; SELECT 1; END",
+        "CREATE TABLE event (a INT); SELECT 1",
+    ];
+    for sql in alone {
+        assert!(!facts(sql).contains(Facts::TORN), "{sql}");
+    }
+    let more = [
+        "CREATE PROCEDURE p() SELECT 1; LOCK TABLES t WRITE",
+        "CREATE PROCEDURE p() BEGIN SELECT 1; END; LOCK TABLES t WRITE",
+        "CREATE PROCEDURE p() BEGIN END; LOCK TABLES t WRITE; END",
+        "CREATE PROCEDURE p() DO (1); LOCK TABLES t WRITE; SELECT 1 BEGIN; SELECT 1; END",
+        "CREATE PROCEDURE begin() SELECT 1; LOCK TABLES t WRITE; SELECT 1 AS END",
+        "CREATE PROCEDURE p() SELECT (1) begin; LOCK TABLES t WRITE; SELECT 1 AS END",
+        "CREATE TRIGGER t BEFORE INSERT ON begin FOR EACH ROW SET NEW.a = 1; LOCK TABLES t WRITE; SELECT 1 AS END",
+        "CREATE TRIGGER t BEFORE INSERT ON u FOR EACH ROW FOLLOWS begin SET NEW.a = 1; LOCK TABLES t WRITE; SELECT 1 AS END",
+        "ALTER EVENT e COMMENT 'x'; SET TRANSACTION READ ONLY",
+        "ALTER PROCEDURE p COMMENT 'x'; LOCK TABLES t WRITE",
+        "CREATE EVENT begin ON SCHEDULE AT NOW() DO DELETE FROM t; LOCK TABLES t WRITE; SELECT 1 AS END",
+        "CREATE PROCEDURE p() BEGIN SELECT begin FROM t; END; LOCK TABLES t WRITE; END",
+        "CREATE PROCEDURE p() BEGIN DO begin; END; LOCK TABLES t WRITE; END",
+        "CREATE PROCEDURE p() BEGIN SELECT CASE WHEN 1 THEN begin ELSE begin END; END; LOCK TABLES t WRITE; END",
+        "CREATE PROCEDURE p() BEGIN SELECT CASE WHEN 1 THEN end ELSE begin END; END; LOCK TABLES t WRITE; END",
+        "CREATE PROCEDURE p() BEGIN DECLARE begin CONDITION FOR 1; DECLARE EXIT HANDLER FOR begin SELECT 1; END; LOCK TABLES t WRITE; END",
+        "CREATE PROCEDURE p() BEGIN DECLARE EXIT HANDLER FOR 1051 SELECT begin FROM t; END; LOCK TABLES t WRITE; END",
+        "CREATE PROCEDURE p() BEGIN SELECT do begin FROM t; END; LOCK TABLES t WRITE; END",
+        "CREATE PROCEDURE p() BEGIN /*!99999 BEGIN */ SELECT 1; END; LOCK TABLES t WRITE; SELECT 1; END",
+        "CREATE PROCEDURE p() BEGIN SELECT 1; END x y; SELECT 1",
+        "CREATE SERVER event FOREIGN DATA WRAPPER mysql OPTIONS (HOST 'x'); CREATE PROCEDURE p() SELECT 1; LOCK TABLES t WRITE",
+    ];
+    for sql in more {
+        assert!(facts(sql).contains(Facts::TORN), "{sql}");
+    }
+}
+
+#[test]
+fn dollar_quotes() {
+    for (sql, expected) in [
+        ("CREATE LIBRARY l LANGUAGE JAVASCRIPT AS $$ ' $$; SELECT GET_LOCK('l', 0); -- '", true),
+        ("SELECT $a$ ' $a$ , f() -- '", true),
+        ("SELECT $\u{e4}_1$ ' $\u{e4}_1$", true),
+        ("SELECT a$b$c, $x, `$$`, '$$', @$$ FROM $t", false),
+    ] {
+        assert_eq!(facts(sql).contains(Facts::TORN), expected, "{sql}");
+    }
+}
+
+/// Which names before a parenthesis may be stored functions depends on the server, and on what stands between.
+#[test]
+fn names_of_stored_functions() {
+    let calls = |sql: &str, builtins, ignore_space| {
+        let mode = LexMode { builtins, ignore_space, ..LexMode::default() };
+        analyze(sql.as_bytes(), mode).facts.contains(Facts::UNKNOWN_FUNCTION)
+    };
+    // For a server that is not known, MySQL, MariaDB.
+    let cases = [
+        ("SELECT f(1)", [true, true, true]),
+        ("SELECT count(1), now(), MAX(a), substr(a, 1), date_add(a, INTERVAL 1 DAY), md5(a)", [false; 3]),
+        ("SELECT abs (1), last_insert_id ( ), if (1, 2, 3), char (1), concat (a), date (a), week (a), POINT (1, 2)", [false; 3]),
+        ("SELECT any_value(a), is_uuid(b), uuid_to_bin(c), regexp_like(d, e), gtid_subset(a, b)", [true, false, true]),
+        ("SELECT to_char(a)", [true, true, false]),
+        ("SELECT add_months(a, 1), chr(1), lengthb(a), encrypt(a), sformat(a, 1), json_query(a, 'b')", [true, true, false]),
+        ("SELECT median(a) OVER ()", [true, true, false]),
+        ("SELECT rank() OVER (), lag(a) OVER w FROM t WINDOW w AS (ORDER BY b)", [false; 3]),
+        ("SELECT rank () OVER ()", [true, false, true]),
+        ("SELECT count (1)", [true; 3]),
+        ("SELECT now ()", [true; 3]),
+        ("SELECT sum/**/(a)", [true; 3]),
+        ("SELECT sysdate ()", [true, true, false]),
+        ("SELECT work()", [true, false, true]),
+        ("SELECT data(1)", [true, false, true]),
+        ("SELECT query(1)", [true, false, true]),
+        ("SELECT statement(1)", [true; 3]),
+        ("SELECT until(1)", [true; 3]),
+        ("SELECT HIGH_PRIORITY f()", [true; 3]),
+        ("INSERT HIGH_PRIORITY t (a) VALUES (1)", [false; 3]),
+        ("INSERT HIGH_PRIORITY INTO t (a) VALUES (1)", [false; 3]),
+        ("INSERT INTO data (work, query) VALUES (1, 2)", [false; 3]),
+        ("CREATE TABLE work (data (1))", [false; 3]),
+        ("CREATE TABLE x VALUES ROW(f())", [true; 3]),
+        ("CREATE TABLE x AS VALUES (f())", [true; 3]),
+        (
+            "CREATE TABLE x (a INT, KEY k (a)) PARTITION BY RANGE COLUMNS (a) (PARTITION p VALUES LESS THAN (1), PARTITION q VALUES IN (2))",
+            [false; 3],
+        ),
+        ("SELECT a MEMBER OF ('[1]')", [true, false, true]),
+    ];
+    for (sql, expected) in cases {
+        for (builtins, expected) in [Builtins::Common, Builtins::MySql, Builtins::MariaDb].into_iter().zip(expected) {
+            assert_eq!(calls(sql, builtins, false), expected, "{sql} {builtins:?}");
+        }
+    }
+    assert!(!calls("SELECT count (1), now ()", Builtins::MySql, true));
+    assert!(calls("SELECT count /**/ (1)", Builtins::MySql, true));
+    let oracle = LexMode { oracle: true, ..LexMode::default() };
+    for (sql, expected) in [("SELECT s.nextval", true), ("SELECT s.CurrVal FROM dual", true), ("SELECT nextval", false)] {
+        assert_eq!(analyze(sql.as_bytes(), oracle).facts.contains(Facts::UNKNOWN_FUNCTION), expected, "{sql}");
     }
 }

@@ -2,7 +2,14 @@
 
 use sql::*;
 
-const MODE: LexMode = LexMode { ansi_quotes: false, no_backslash_escapes: false, oracle: false, multi_byte: MultiByte::Plain };
+const MODE: LexMode = LexMode {
+    ansi_quotes: false,
+    no_backslash_escapes: false,
+    oracle: false,
+    multi_byte: MultiByte::Plain,
+    ignore_space: false,
+    builtins: Builtins::Common,
+};
 
 fn session(name: &str, value: Value) -> Assignment {
     Assignment { target: Target::Session(name.into()), value }

@@ -16,6 +16,7 @@ fn modes() -> impl Strategy<Value = LexMode> {
         no_backslash_escapes,
         oracle,
         multi_byte,
+        ..LexMode::default()
     })
 }
 

@@ -127,9 +127,10 @@ fn user_variables_pin_unless_a_rule_says_otherwise() {
     bed.load(&["match_digest='AS two'; destination_hostgroup=2; apply=1", "match_digest='free'; multiplex=2; apply=1"]);
     for mut peer in bed.sessions() {
         peer.exec("SELECT @free := 1+1");
-        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS two"), 2);
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS two, @free"), 2);
         peer.exec("SELECT @a := 1+1");
-        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS two"), 1);
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS two, @a"), 1, "the variable is there");
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS two"), 2);
     }
 }
 

@@ -34,6 +34,11 @@ pub struct RoleGroup {
 }
 
 impl RoleGroup {
+    /// Whether the cluster's servers that do not write stand there.
+    pub fn is_beside_writer(&self, hostgroup: HostgroupId) -> bool {
+        self.reader == hostgroup || self.backup_writer == Some(hostgroup)
+    }
+
     /// The hostgroups that it claims.
     pub fn hostgroups(&self) -> impl Iterator<Item = HostgroupId> + use<> {
         [Some(self.writer), self.backup_writer, Some(self.reader), self.offline].into_iter().flatten()

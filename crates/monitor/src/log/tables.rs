@@ -239,7 +239,7 @@ static TABLES: &[Table] = &[
             columns: &[stat("hostgroup", "INT"), stat("reason", "VARCHAR"), stat("since_ms", "INTEGER")],
             primary_key: &["hostgroup", "reason"],
             has_reset: false,
-            help: "Hostgroups in which nothing new begins: reason (pause, switchover), and since when (Unix ms)",
+            help: "Hostgroups in which nothing new begins: reason (pause, switchover), and for how long (ms)",
         },
         rows: |monitor| lock(&monitor.holds).rows(),
     },

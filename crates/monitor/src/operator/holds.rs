@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use model::HostgroupId;
 use model::stats::{Metric, MetricKind, Sample, Value};
 
-use crate::clock::unix_us;
 use crate::monitor::{Monitor, lock};
 
 /// Why a hostgroup is held.
@@ -32,8 +32,8 @@ impl Reason {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    /// With the time at which each began, Unix ms.
-    held: BTreeMap<(HostgroupId, Reason), u64>,
+    /// With the time at which each began.
+    held: BTreeMap<(HostgroupId, Reason), Instant>,
 }
 
 impl Holds {
@@ -41,7 +41,7 @@ impl Holds {
     pub(crate) fn add(&mut self, hostgroup: HostgroupId, reason: Reason) -> bool {
         let is_new = !self.held.contains_key(&(hostgroup, reason));
         if is_new {
-            self.held.insert((hostgroup, reason), unix_us() / 1_000);
+            self.held.insert((hostgroup, reason), Instant::now());
         }
         is_new
     }
@@ -58,7 +58,8 @@ impl Holds {
 
     /// The rows of `stats_tidegate_holds`.
     pub(crate) fn rows(&self) -> Vec<Vec<Value>> {
-        self.held.iter().map(|((id, reason), since_ms)| vec![id.0.into(), reason.as_str().into(), (*since_ms).into()]).collect()
+        let held_ms = |since: &Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.held.iter().map(|((id, reason), since)| vec![id.0.into(), reason.as_str().into(), held_ms(since).into()]).collect()
     }
 
     /// The same as a metric.

@@ -62,6 +62,8 @@ pub struct QueryEvent {
     pub digest: u64,
     /// Its text.
     pub query: Box<[u8]>,
+    /// Number and text of the error that it was answered with.
+    pub error: Option<(u16, Box<[u8]>)>,
 }
 
 impl Log<QueryEvent> {
@@ -122,6 +124,10 @@ impl QueryEvent {
         if let Some(id) = stmt_id {
             put("client_stmt_id", id.into());
         }
+        if let Some((code, text)) = &self.error {
+            put("errno", (*code).into());
+            put("error", String::from_utf8_lossy(text).into());
+        }
         Value::Object(map)
     }
 
@@ -160,7 +166,7 @@ impl QueryEvent {
 
 impl Record for QueryEvent {
     fn size(&self) -> usize {
-        size_of::<Self>() + self.query.len() + self.user.len()
+        size_of::<Self>() + self.query.len() + self.user.len() + self.error.as_ref().map_or(0, |(_, text)| text.len())
     }
 
     fn encode(&self, is_json: bool, out: &mut Vec<u8>) {
@@ -192,6 +198,7 @@ mod tests {
             rows_sent: 1,
             digest: 0xab,
             query: b"SELECT '\xff\n'"[..].into(),
+            error: Some((1146, b"no such table"[..].into())),
         }
     }
 
@@ -202,6 +209,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["digest"], "0x00000000000000AB");
+        assert_eq!((value["errno"].as_u64(), &value["error"]), (Some(1146), &Value::from("no such table")));
         assert_eq!(value["query"], "SELECT '\u{fffd}\n'");
         assert_eq!((&value["client"], &value["server"]), (&Value::from("10.0.0.1:5000"), &Value::from("db1:3306")));
         assert_eq!((value["starttime_timestamp_us"].as_u64(), value["endtime_timestamp_us"].as_u64()), (Some(1_000_000), Some(1_000_250)));

@@ -3,6 +3,7 @@
 use super::{AcquireError, HostgroupPool, Needs, Outcome, Waiter};
 use crate::backend::Backend;
 use crate::connect::{self, ConnectError, Raw};
+use crate::counters::count;
 use crate::lane::Lane;
 use crate::mailbox::Mail;
 use crate::shared::ServerShared;
@@ -152,6 +153,13 @@ impl HostgroupPool {
         let crowded = self.waiters.borrow().len() * 2 > have;
         let delay = self.settings.borrow().connection_growth_delay_us;
         if waiter.wish.needs.takes_used() && have > 0 && !crowded && now_us.saturating_sub(waiter.since_us) < delay {
+            return false;
+        }
+        if let Some(per_second) = self.shared.connect_limit_reached(now_us) {
+            self.throttled.set((now_us, per_second));
+            if !waiter.is_throttled.replace(true) {
+                count(&worker.counters.connects_throttled);
+            }
             return false;
         }
         let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };

@@ -82,6 +82,8 @@ struct Waiter {
     wish: Wish,
     /// A connection of its own is being opened for it.
     is_opening: Cell<bool>,
+    /// The connection that it would have had next was put off: the hostgroup may have only so many a second.
+    is_throttled: Cell<bool>,
     since_us: u64,
     /// Since when it is in line: waiters stand in this order.
     turn_us: u64,
@@ -138,6 +140,8 @@ pub struct HostgroupPool {
     /// Whether any lane's user is limited: what is rare is looked for only where it can be.
     has_limits: Cell<bool>,
     connecting: Cell<usize>,
+    /// When (process clock, us) a connection was last put off because the hostgroup may have only so many a second, and how many.
+    throttled: Cell<(u64, u64)>,
     /// Requests for connections that nobody else has used: what concerns only them is looked for only while there are any.
     loners: Cell<usize>,
     /// Told when servers were laid out anew: connects to those that are out are given up.
@@ -196,6 +200,7 @@ impl HostgroupPool {
             waiters: RefCell::default(),
             has_limits: Cell::new(false),
             connecting: Cell::new(0),
+            throttled: Cell::default(),
             loners: Cell::new(0),
             laid_out: Notify::new(),
         })
@@ -334,6 +339,7 @@ impl HostgroupPool {
             lane: Rc::clone(lane),
             wish,
             is_opening: Cell::new(false),
+            is_throttled: Cell::new(false),
             since_us,
             turn_us,
             deadline_us,

@@ -91,6 +91,11 @@ impl HostgroupPool {
             let max: u32 = usable.iter().map(|s| s.max_connections()).sum();
             return format!("all {max} connections (max_connections) are in use");
         }
+        if let (at_us, per_second) = self.throttled.get()
+            && at_us > waiter.since_us
+        {
+            return format!("only {per_second} connections a second may be opened (throttle_connections_per_sec_to_hostgroup)");
+        }
         "connects are slower than the wait allows".into()
     }
 

@@ -166,7 +166,7 @@ impl Session {
         }
         let since_us = self.entry.transaction_since_us().unwrap_or(asked_us);
         let wish = Wish { needs: self.directions.needs, collation, raw: None };
-        self.entry.set_activity(Activity::Waiting, self.now_ms());
+        self.entry.begin_wait(self.pool.shared.id, self.now_ms());
         let result = self.wait_for(wish, since_us, (asked_us, deadline_us)).await;
         self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         result
@@ -193,6 +193,11 @@ impl Session {
             Err(AcquireError::Timeout { hostgroup, reason, .. }) => {
                 let waited_ms = self.worker.shared.clock.now_us().saturating_sub(self.waits_since_us(asked_us)) / 1000;
                 let text = format!("Max connect timeout reached while reaching hostgroup {hostgroup} after {waited_ms}ms: {reason}");
+                let (user, now_ms) = (&self.user.name, self.worker.shared.clock.now_ms());
+                let line = format!("error 9001: user '{user}' got no connection to hostgroup {hostgroup} within {waited_ms} ms: {reason}");
+                if let Some(line) = self.pool.shared.told.due_about(user, &line, now_ms) {
+                    tracing::warn!("{line}");
+                }
                 Err(Fault::error(9001, b"HY000", text))
             }
         }
@@ -229,7 +234,7 @@ impl Session {
             let Some(until_us) = self.head_start_ends_us(deadline_us) else { break };
             if std::mem::take(&mut is_first) {
                 count(&self.worker.counters.replay_waits);
-                self.entry.set_activity(Activity::Waiting, self.now_ms());
+                self.entry.begin_wait(self.pool.shared.id, self.now_ms());
             }
             let left = Duration::from_micros(until_us.saturating_sub(self.worker.shared.clock.now_us())).min(NO_LIMIT);
             let mut waited = pin!(tokio::time::timeout(left, changed));

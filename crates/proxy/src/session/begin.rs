@@ -59,6 +59,8 @@ impl Session {
         let info = self.worker.shared.info.get();
         let flavor = info.map_or(Flavor::MySql, |i| i.flavor);
         (self.flavor, self.stand_ins) = (flavor, None);
+        self.lex.builtins = self.worker.shared.builtins();
+        self.lex.ignore_space = self.caps.contains(Capabilities::IGNORE_SPACE);
         let servers = self.pool.servers();
         let tracking = servers.iter().find_map(|server| server.tracking.get());
         let known = match info {
@@ -155,6 +157,9 @@ impl Session {
         }
         match tokio::time::timeout(SCHEMA_CHECK, backend.init_db(schema, &self.worker.buffers)).await {
             Ok(Ok(reply)) => {
+                if let Some(e) = &reply.error {
+                    self.held_server_erred(e.code, &e.message);
+                }
                 self.give_back();
                 if let Some(e) = reply.error {
                     let state = String::from_utf8_lossy(&e.sqlstate).into_owned();

@@ -38,7 +38,7 @@ impl Session {
                 return Ok(Some(command));
             }
             if self.input.is_empty() {
-                if self.pins.set().is_empty() && self.worker.shared.is_draining() {
+                if !self.is_pinned() && self.worker.shared.is_draining() {
                     return Err(End::Shutdown);
                 }
                 self.input.release(&self.worker.buffers);
@@ -140,7 +140,7 @@ impl Session {
                 self.leave_idle();
                 Ok(())
             }
-            Signal::Drain if !self.pins.set().is_empty() => {
+            Signal::Drain if self.is_pinned() => {
                 // A transaction may finish; the drain's own deadline ends what does not.
                 self.entry.clear_signal();
                 Ok(())

@@ -178,12 +178,14 @@ impl Session {
         let mariadb = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MariaDb);
         if mariadb && self.caps.contains(Capabilities::IGNORE_SPACE) {
             self.caps.remove(Capabilities::IGNORE_SPACE);
+            self.lex.ignore_space = false;
             self.choose_lane();
         }
     }
 
     /// All that a reset forgets.
     pub(super) fn drop_session_state(&mut self) {
+        self.abandon_places();
         self.pins.clear();
         self.transcript = None;
         self.drop_label(false);
@@ -225,7 +227,8 @@ impl Session {
     /// COM_CHANGE_USER: a new login on the same connection.
     async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
         let payload = self.payload(command).to_vec();
-        // The old user's backend is cleaned whatever comes: the session never sees it again.
+        // The old user's backends are cleaned whatever comes: the session never sees them again.
+        self.abandon_places();
         let pins = self.pins.set();
         self.pins.clear();
         self.drop_label(false);

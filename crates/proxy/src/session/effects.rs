@@ -28,7 +28,7 @@ pub const TRACK_GTIDS: &str = "session_track_gtids";
 const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
 
 /// What in sql_mode decides how text is read.
-const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE"];
+const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE", b"IGNORE_SPACE"];
 
 /// What holds stored routines, as a data definition names it.
 const ROUTINES: [&[u8]; 5] = [b"procedure", b"function", b"package", b"database", b"schema"];
@@ -212,6 +212,7 @@ impl Session {
     fn read_text_by(&mut self, sql_mode: &[u8]) {
         self.lex.ansi_quotes = contains_word(sql_mode, b"ANSI_QUOTES");
         self.lex.oracle = contains_word(sql_mode, b"ORACLE");
+        self.lex.ignore_space = contains_word(sql_mode, b"IGNORE_SPACE");
     }
 
     fn autocommit_default(&self) -> bool {

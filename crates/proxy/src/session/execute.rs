@@ -5,6 +5,7 @@ use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
+use super::route::Phase;
 use super::sync::Ahead;
 use crate::entry::Activity;
 use crate::pins::PinReason;
@@ -22,6 +23,14 @@ use wire::reply::ReplyKind;
 /// The shortest COM_STMT_SEND_LONG_DATA: command, statement, parameter.
 pub(super) const MIN_LONG_DATA: usize = 7;
 
+/// Whether a COM_STMT_EXECUTE opens a cursor.
+fn phase_of(payload: &[u8]) -> Phase {
+    match ExecuteHeader::parse(payload) {
+        Ok(header) if header.opens_cursor() => Phase::Cursor,
+        _ => Phase::Execution,
+    }
+}
+
 impl Session {
     /// The statement a COM_STMT_ command names.
     fn named_statement(&self, command: Incoming) -> Option<u32> {
@@ -35,7 +44,7 @@ impl Session {
         let Some(id) = self.named_statement(command) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
-        if !self.needs_no_direction() && !self.direct_prepared(id).await? {
+        if !self.needs_no_direction() && !self.direct_prepared(id, phase_of(self.payload(command))).await? {
             return Ok(());
         }
         let rare = self.statements.get(id).is_some_and(|s| matches!(s.analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Kill));
@@ -55,6 +64,10 @@ impl Session {
             self.execution_ended(id, &plan.analysis, None);
             return Ok(());
         }
+        if self.statements.get(id).is_some_and(|s| s.cursor) {
+            // MySQL would send columns without rows.
+            self.cursor_ended(id).await?;
+        }
         let result = self.run_plan(command, &plan).await;
         self.execution_ended(id, &plan.analysis, Some(&result));
         match result {
@@ -64,10 +77,10 @@ impl Session {
     }
 
     /// Where the execution of a statement goes; false when it was answered.
-    async fn direct_prepared(&mut self, id: u32) -> Result<bool, End> {
+    async fn direct_prepared(&mut self, id: u32, phase: Phase) -> Result<bool, End> {
         let Some(statement) = self.statements.get(id) else { return Ok(true) };
         let (key, analysis) = (Arc::clone(&statement.key), statement.analysis);
-        let runs = self.direct_execution(&key.text, &analysis).await?;
+        let runs = self.direct_execution(&key.text, &analysis, phase).await?;
         if !runs {
             self.execution_ended(id, &analysis, None);
         }
@@ -241,7 +254,7 @@ impl Session {
         let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
         };
-        if !self.needs_no_direction() && !self.direct_prepared(id).await? {
+        if !self.needs_no_direction() && !self.direct_prepared(id, Phase::Execution).await? {
             return Ok(());
         }
         let Some(analysis) = self.statements.get(id).map(|s| s.analysis) else { return Ok(()) };

@@ -6,6 +6,7 @@
 use super::Session;
 use crate::shared::{ServerInfo, ServerTracking};
 use crate::state::{RESULTS_COLLATION, State, Text};
+use sql::Builtins;
 use std::sync::Arc;
 use wire::charset::{self, Collation};
 
@@ -93,6 +94,13 @@ impl Session {
         let put = adapt(&mut self.state, &backend.core.info, backend.core.server.tracking.get());
         self.stand_ins = Some(Box::new(put)).filter(|put| !put.variables.is_empty() || !put.literals.is_empty());
         self.flavor = backend.core.info.flavor;
+        if self.lex.builtins != Builtins::Common {
+            // The statement was read as one for the other family: a stored function may have gone unseen.
+            self.lex.builtins = Builtins::Common;
+            if let Some(backend) = self.backend.as_mut() {
+                backend.core.must_reset = true;
+            }
+        }
     }
 }
 

@@ -215,6 +215,7 @@ impl Session {
     pub(super) fn leave_idle(&mut self) {
         let now_ms = self.worker.shared.clock.now_ms();
         self.entry.may_stay();
+        self.look_after_places();
         let Some(backend) = &self.backend else { return };
         let server = &backend.core.server;
         let pins = self.pins.set();
@@ -229,7 +230,8 @@ impl Session {
             self.backend = None;
             self.entry.view.held.set(None);
         } else {
-            self.entry.leave_by(server.disturb_at_ms(pins, now_ms), Leaving::Demoted, now_ms);
+            let at_ms = server.disturb_at_ms(pins, now_ms).min(self.entry.leave_at_ms());
+            self.entry.leave_by(at_ms, Leaving::Demoted, now_ms);
         }
     }
 

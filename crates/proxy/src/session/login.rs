@@ -375,6 +375,7 @@ impl Login {
             input: self.input,
             backend: None,
             watch: None,
+            places: None,
             user,
             caps: self.caps,
             collation: request.collation,

@@ -13,6 +13,7 @@ use crate::reframe::ReplyFacts;
 use crate::shared::ServerShared;
 use crate::stats::digest::shown;
 use crate::stats::digest_table::Sums;
+use crate::stats::errors::ErrorKey;
 use crate::stats::meter::{Ended, error_key};
 use crate::stats::view::Held;
 use model::HostgroupId;
@@ -52,6 +53,10 @@ impl<'a> Statement<'a> {
     }
 }
 
+/// Errors that the proxy makes although a server has the session: KILL QUERY, a time limit, statements and cursors that are not
+/// there. Those above 9000 are its own too.
+const OWN_CODES: [u16; 4] = [1243, 1317, 1421, 1907];
+
 impl Session {
     /// A command has come.
     pub(super) fn command_begins(&mut self, command: Incoming) {
@@ -89,18 +94,22 @@ impl Session {
         add(&self.worker.counters.bytes_to_clients, to_client);
         add(&self.worker.counters.bytes_from_clients, from_client);
         self.replaying = None;
+        let is_counted = self.entry.error_is_counted.take();
+        if let Some((code, text)) = self.entry.take_own_error().filter(|_| !is_counted) {
+            self.count_own_error(code, &text, None);
+        }
         self.publish();
     }
 
     /// Shows others the session's pins, schema and connection.
     pub(super) fn publish(&mut self) {
-        let (pins, entry) = (self.pins.set(), &self.entry);
-        let new = pins.without(entry.pins.get());
+        let entry = &self.entry;
+        let new = self.all_pins().without(entry.all_pins());
         if !new.is_empty() {
             self.worker.meter.pins_began(new);
         }
-        entry.pins.set(pins);
-        entry.pinned_since.set(self.pins.since());
+        entry.publish_pins(&self.pins);
+        self.publish_places();
         entry.view.held.set(self.backend.as_ref().map(Held::of));
         entry.view.status.set(self.status.bits());
         entry.view.set_schema(self.state.schema.as_ref());
@@ -138,10 +147,29 @@ impl Session {
         self.log(logged, &statement.analysis, None, Sums::one(time_us, 0, 0, 0));
     }
 
-    /// A PREPARE of this text was refused: there is no statement.
-    pub(super) fn preparation_refused(&self, text: &[u8], analysis: &Analysis) {
+    /// A PREPARE of this text was refused, or failed: there is no statement. None: by the proxy.
+    pub(super) fn preparation_refused(&self, text: &[u8], analysis: &Analysis, fault: Option<&Fault>) {
         let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
-        self.log(Statement::Preparation(0, text), analysis, None, Sums::one(time_us, 0, 0, 0));
+        let statement = Statement::Preparation(0, text);
+        match fault {
+            Some(fault) => self.count_fault(Err(fault), Some((statement, analysis))),
+            None => self.count_answer(statement, analysis),
+        }
+        self.log(statement, analysis, fault.map(Err), Sums::one(time_us, 0, 0, 0));
+    }
+
+    /// The client is told of a fault.
+    pub(super) fn fault_reported(&self, fault: &Fault) {
+        if !self.entry.error_is_counted.get() {
+            self.count_fault(Err(fault), None);
+        }
+    }
+
+    /// The proxy sends the client this error.
+    pub(super) fn error_sent(&mut self, code: u16, text: &[u8]) {
+        if !self.entry.error_is_counted.get() {
+            self.entry.set_own_error(Some((code, text.into())));
+        }
     }
 
     fn statement_ended(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<&Result<ReplyFacts, Fault>>) {
@@ -162,10 +190,11 @@ impl Session {
             sums,
         });
         self.count_kind(analysis, statement.text(), time_us);
-        if let Some(result) = result {
-            self.count_fault(result, statement, analysis);
+        match result {
+            Some(result) => self.count_fault(result.as_ref(), Some((statement, analysis))),
+            None => self.count_answer(statement, analysis),
         }
-        self.log(statement, analysis, result, sums);
+        self.log(statement, analysis, result.map(Result::as_ref), sums);
     }
 
     /// Where the session's statements go now.
@@ -196,43 +225,67 @@ impl Session {
     }
 
     /// Counts what went wrong, with the server where it did.
-    fn count_fault(&self, result: &Result<ReplyFacts, Fault>, statement: Statement<'_>, analysis: &Analysis) {
-        let lost = |text: &str| Some((SERVER_LOST, text.as_bytes().to_vec()));
-        let (is_lost, error) = match result {
-            Ok(ReplyFacts { error: None, .. }) => return,
-            Ok(reply) => (false, reply.error.map(|code| (code, reply.message.to_vec()))),
-            Err(Fault::Error { code, text, .. } | Fault::Refused { code, text, .. }) => {
-                (false, (*code < 9000).then(|| (*code, text.clone())))
-            }
-            Err(Fault::Lost { text, .. }) | Err(Fault::End(End::BackendLost(text))) => (true, lost(text)),
-            Err(Fault::End(_)) => return,
-        };
-        if is_lost {
+    fn count_fault(&self, result: Result<&ReplyFacts, &Fault>, what: Option<(Statement<'_>, &Analysis)>) {
+        let Some((code, text)) = error_of(result) else { return };
+        if matches!(result, Err(Fault::Lost { .. } | Fault::End(End::BackendLost(_)))) {
             count(&self.worker.counters.backends_lost);
         }
-        if let (Some((code, text)), Some(server)) = (error, self.server()) {
-            let schema = self.state.schema.as_deref().unwrap_or_default();
-            if self.worker.meter.rules().logs_errors {
-                let what = self.described(statement, analysis);
-                tracing::warn!("error on {}: {code}: {}; {what}", server.key, String::from_utf8_lossy(&text));
-            }
-            let key = error_key(&server, &self.user.name, schema, code);
-            self.worker.meter.count_error(key, self.client_ip(), &text, self.now_ms());
+        self.entry.error_is_counted.set(true);
+        let is_own = matches!(result, Err(Fault::Error { .. })) && (code >= 9000 || OWN_CODES.contains(&code));
+        match self.server().filter(|_| !is_own) {
+            Some(server) => self.count_server_error(&server, code, text, what),
+            None => self.count_own_error(code, text, what),
         }
     }
 
-    /// A statement as the program's log names it: who sent it, and its digest without values.
-    fn described(&self, statement: Statement<'_>, analysis: &Analysis) -> String {
+    /// Counts the error that the proxy answered a statement with, if it was one.
+    fn count_answer(&self, statement: Statement<'_>, analysis: &Analysis) {
+        let Some((code, text)) = self.entry.take_own_error() else { return };
+        if !self.entry.error_is_counted.replace(true) {
+            self.count_own_error(code, &text, Some((statement, analysis)));
+        }
+        self.entry.set_own_error(Some((code, text)));
+    }
+
+    /// Counts an error that the held server gave to what is no statement.
+    pub(super) fn held_server_erred(&self, code: u16, text: &[u8]) {
+        if let Some(server) = self.server() {
+            self.entry.error_is_counted.set(true);
+            self.count_server_error(&server, code, text, None);
+        }
+    }
+
+    fn count_server_error(&self, server: &ServerShared, code: u16, text: &[u8], what: Option<(Statement<'_>, &Analysis)>) {
+        if self.worker.meter.rules().logs_errors {
+            tracing::warn!("error on {}: {code}: {}; {}", server.key, String::from_utf8_lossy(text), self.described(what));
+        }
+        let schema = self.state.schema.as_deref().unwrap_or_default();
+        let key = error_key(server, &self.user.name, schema, code);
+        self.worker.meter.count_error(key, self.client_ip(), text, self.now_ms());
+    }
+
+    /// Counts an error that no server gave.
+    fn count_own_error(&self, code: u16, text: &[u8], what: Option<(Statement<'_>, &Analysis)>) {
+        let hostgroup = self.hostgroup();
+        if self.worker.meter.rules().logs_errors {
+            let text = String::from_utf8_lossy(text);
+            tracing::warn!("error of the proxy in hostgroup {hostgroup}: {code}: {text}; {}", self.described(what));
+        }
+        let schema = self.state.schema.as_deref().unwrap_or_default();
+        let key = ErrorKey { hostgroup: hostgroup.0, host: "".into(), port: 0, user: self.user.name.clone(), schema: schema.into(), code };
+        self.worker.meter.count_error(key, self.client_ip(), text, self.now_ms());
+    }
+
+    /// A session as the program's log names it, and its statement's digest without values.
+    fn described(&self, what: Option<(Statement<'_>, &Analysis)>) -> String {
         let schema = self.state.schema.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         let client = self.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string());
-        let digest = self.worker.meter.digest(analysis, statement.text(), self.lex);
-        let text = String::from_utf8_lossy(&digest.text);
-        format!(
-            "session {}, user '{}' from {client}, schema '{schema}', digest {}: {text}",
-            self.entry.id,
-            self.user.name,
-            shown(digest.hash)
-        )
+        let mut described = format!("session {}, user '{}' from {client}, schema '{schema}'", self.entry.id, self.user.name);
+        if let Some((statement, analysis)) = what {
+            let digest = self.worker.meter.digest(analysis, statement.text(), self.lex);
+            described += &format!(", digest {}: {}", shown(digest.hash), String::from_utf8_lossy(&digest.text));
+        }
+        described
     }
 
     /// Writes the warnings of the statement that just ran to the program's log. They are read for it also where a pin keeps the
@@ -259,12 +312,16 @@ impl Session {
     }
 
     /// Gives the statement to the query log, if that is on and wants it.
-    fn log(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<&Result<ReplyFacts, Fault>>, sums: Sums) {
+    fn log(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: Sums) {
         let log = &self.worker.shared.logs.events;
         if !log.is_on() || !self.directions.log.unwrap_or(self.worker.meter.rules().logs_by_default) {
             return;
         }
-        let reply = result.and_then(|r| r.as_ref().ok());
+        let reply = result.and_then(Result::ok);
+        let error = match result {
+            Some(result) => error_of(result).map(|(code, text)| (code, text.into())),
+            None => self.entry.take_own_error(),
+        };
         let event = QueryEvent {
             thread_id: self.entry.id,
             command: statement.logged(),
@@ -280,6 +337,7 @@ impl Session {
             rows_sent: sums.rows_sent,
             digest: self.worker.meter.digest(analysis, statement.text(), self.lex).hash,
             query: statement.text().into(),
+            error,
         };
         log.write_query(event);
     }
@@ -311,6 +369,16 @@ impl Session {
             logs.audit(AuditEvent::Quit, &self.entry, None);
         }
         logs.audit(AuditEvent::Close, &self.entry, None);
+    }
+}
+
+/// The error that a statement ended with: its number and text.
+fn error_of<'a>(result: Result<&'a ReplyFacts, &'a Fault>) -> Option<(u16, &'a [u8])> {
+    match result {
+        Ok(reply) => reply.error.map(|code| (code, &*reply.message)),
+        Err(Fault::Error { code, text, .. } | Fault::Refused { code, text, .. }) => Some((*code, text)),
+        Err(Fault::Lost { text, .. }) | Err(Fault::End(End::BackendLost(text))) => Some((SERVER_LOST, text.as_bytes())),
+        Err(Fault::End(_)) => None,
     }
 }
 

@@ -35,6 +35,7 @@ mod mirrored;
 mod overdue;
 mod pace;
 mod passthrough;
+mod places;
 mod prepare;
 mod query;
 mod relay;
@@ -94,6 +95,8 @@ pub struct Session {
     watch: Option<Rc<overdue::Watch>>,
     pool: Rc<HostgroupPool>,
     lane: Rc<Lane>,
+    /// What it left in other hostgroups.
+    places: Option<Box<places::Places>>,
     /// The hostgroup used before this one: sessions go back and forth between two.
     before: Option<Box<(Rc<HostgroupPool>, Rc<Lane>)>>,
     /// Where rules begin with the next statement: a rule's `next_query_flagIN`.
@@ -274,6 +277,7 @@ impl Session {
         end.log(&self.entry, self.peer, self.worker.snapshot().vars.log_unhealthy_connections);
         self.session_ended(&end);
         self.entry.set_activity(Activity::Idle, self.worker.clock.now_ms());
+        self.abandon_places();
         if let Some(backend) = self.backend.take() {
             // The client's socket closes now; the backend may take a moment.
             let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.pool), self.pins.set());
@@ -304,12 +308,15 @@ impl Session {
         if let Some(before) = self.before.as_mut().filter(|b| b.0.shared.id == hostgroup) {
             std::mem::swap(&mut self.pool, &mut before.0);
             std::mem::swap(&mut self.lane, &mut before.1);
-            return;
+        } else {
+            let pool = self.worker.pool(hostgroup);
+            let lane = self.lane_in(&pool);
+            let before = (std::mem::replace(&mut self.pool, pool), std::mem::replace(&mut self.lane, lane));
+            self.before = Some(Box::new(before));
         }
-        let pool = self.worker.pool(hostgroup);
-        let lane = self.lane_in(&pool);
-        let before = (std::mem::replace(&mut self.pool, pool), std::mem::replace(&mut self.lane, lane));
-        self.before = Some(Box::new(before));
+        if self.places.is_some() {
+            self.come_back();
+        }
     }
 
     fn now_ms(&self) -> u64 {

@@ -8,7 +8,7 @@ use super::guard::guarded;
 use super::query::asks_now;
 use super::route::Phase;
 use super::statements::ClientStatement;
-use super::sync::{Ahead, is_about_diagnostics};
+use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
 use crate::backend::{Collected, ServerError, put_command};
 use crate::counters::{add, count};
 use crate::memory::PrepareReply;
@@ -53,7 +53,7 @@ impl Session {
             false => match self.direct(command, 0, &analysis, Phase::Prepare).await? {
                 Some(directed) => directed,
                 None => {
-                    self.preparation_refused(self.body(command), &analysis);
+                    self.preparation_refused(self.body(command), &analysis, None);
                     return Ok(());
                 }
             },
@@ -81,7 +81,10 @@ impl Session {
         }
         match self.prepare_afresh(&statement).await {
             Ok(reply) => self.answer_prepare(statement, reply).await,
-            Err(fault) => self.report(fault).await,
+            Err(fault) => {
+                self.preparation_refused(&statement.key.text, &statement.analysis, Some(&fault));
+                self.report(fault).await
+            }
         }
     }
 
@@ -225,8 +228,8 @@ impl Session {
         }
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
         match (&reply.error, prepare_ok(&reply)) {
-            (Some(ServerError { code, sqlstate, message }), _) => {
-                self.preparation_refused(&statement.key.text, &statement.analysis);
+            (Some(error @ ServerError { code, sqlstate, message }), _) => {
+                self.preparation_refused(&statement.key.text, &statement.analysis, Some(&Fault::server(error.clone())));
                 let state = String::from_utf8_lossy(sqlstate).into_owned();
                 self.send_error_at(self.answer_seq(), *code, &state, message).await?;
             }
@@ -373,7 +376,11 @@ impl Session {
             return self.prepare_on_backend(key).await;
         }
         if let Some(schema) = &key.schema {
-            self.sync_schema(schema).await?;
+            match self.sync_schema(schema).await {
+                // What needs no schema can still be prepared.
+                Err(fault) if now.is_none() && is_schema_refused(&fault) => {}
+                entered => entered?,
+            }
         }
         let reply = self.prepare_on_backend(key).await?;
         if let Some(schema) = now {

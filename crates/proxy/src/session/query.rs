@@ -199,6 +199,7 @@ impl Session {
 
     /// Tells the client of a fault; the session goes on where it can.
     pub(super) async fn report(&mut self, fault: Fault) -> Result<(), End> {
+        self.fault_reported(&fault);
         match fault {
             Fault::End(end) => Err(end),
             Fault::Error { code, sqlstate, text } => {

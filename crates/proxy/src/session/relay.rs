@@ -304,7 +304,10 @@ impl Session {
             Signal::GiveUp => {
                 Err(self.lost(&io::Error::new(io::ErrorKind::TimedOut, "the server did not answer a KILL"), Certainty::Unknown))
             }
-            Signal::Demoted => self.hurry_up(),
+            Signal::Demoted => {
+                self.look_after_places();
+                self.hurry_up()
+            }
             Signal::Cut if !self.is_cut() => Ok(()),
             Signal::Cut => Err(self.lost(&io::Error::other("the server was taken out of service"), Certainty::Unknown)),
             Signal::KillConnection => Err(End::Killed.into()),

@@ -9,6 +9,7 @@ use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::certainty::{self, Refusal};
 use super::command::Incoming;
+use super::doubt::numbers;
 use super::end::End;
 use super::facts::InsertId;
 use super::guard::guarded;
@@ -16,7 +17,7 @@ use super::leave::{Kept, TRANSACTION, WISHES};
 use super::query::Plan;
 use super::relay::Outgoing;
 use super::settle;
-use super::transcript::{self, Gap, How, MAX_OPENING, Progress, Said, Transcript};
+use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Said, Transcript};
 use crate::backend::{ServerError, put_command};
 use crate::counters::count;
 use crate::pins::{PinReason, PinSet};
@@ -76,14 +77,14 @@ impl Session {
             }
             Kind::Commit | Kind::Rollback if is_alone && self.pins.set().contains(PinReason::Transaction) => self.note_chained(),
             _ if self.needs_place(plan, reply, testimony) => {
-                let generated = generated(&plan.analysis, testimony);
+                let ids = ids_of(&plan.analysis, testimony);
                 let max = self.transcript_limit();
                 let Some(mut transcript) = self.transcript.take() else { return };
                 match plan.rewritten.is_some() && plan.sent_body().is_none() {
                     true => _ = transcript.lose(Gap::TooLarge),
                     false => {
                         let body = plan.sent_body().unwrap_or_else(|| self.body(command));
-                        transcript.keep(How::Text, testimony, generated, max, |bytes| bytes.extend_from_slice(body));
+                        transcript.keep(How::Text, testimony, ids, max, |bytes| bytes.extend_from_slice(body));
                     }
                 }
                 self.transcript = Some(transcript);
@@ -122,14 +123,14 @@ impl Session {
         if !self.needs_place(plan, reply, testimony) {
             return;
         }
-        let generated = generated(&plan.analysis, testimony);
+        let ids = ids_of(&plan.analysis, testimony);
         let max = self.transcript_limit();
         let (Some(mut transcript), Some(statement)) = (self.transcript.take(), self.statements.get(id)) else { return };
         let payload = self.payload(command);
         let key = Arc::clone(&statement.key);
         let mut kept = Ok(());
         match ExecuteParams::parse(payload, statement.params, self.caps) {
-            Ok(params) => transcript.keep(How::Execution(key), testimony, generated, max, |bytes| {
+            Ok(params) => transcript.keep(How::Execution(key), testimony, ids, max, |bytes| {
                 kept = rewrite_execute(payload, 0, params.as_ref(), Some(&statement.types), bytes);
             }),
             Err(e) => kept = Err(e),
@@ -175,7 +176,7 @@ impl Session {
         } else if body.len() > MAX_OPENING {
             transcript.lose(Gap::TooLarge);
         } else {
-            transcript.keep(How::Text, testimony, 0, usize::MAX, |bytes| bytes.extend_from_slice(body));
+            transcript.keep(How::Text, testimony, Ids::default(), usize::MAX, |bytes| bytes.extend_from_slice(body));
             transcript.opening += 1;
         }
         transcript.is_open = kind == Kind::Begin;
@@ -411,7 +412,7 @@ impl Session {
         if !self.is_movable() {
             return Err(self.pinned_backend_lost("the connection is gone"));
         }
-        let Some(transcript) = self.transcript.take() else {
+        let Some(mut transcript) = self.transcript.take() else {
             let pins = std::mem::take(&mut self.pins);
             let result = self.obtain().await;
             self.pins = pins;
@@ -422,7 +423,7 @@ impl Session {
         let wanted = std::mem::replace(&mut self.state, transcript.state.clone());
         let id = std::mem::replace(&mut self.facts.last_insert_id, transcript.last_insert_id.unwrap_or_default());
         let who_knows = std::mem::replace(&mut self.facts.insert_id, InsertId::Session);
-        let result = match tokio::time::timeout(self.time_to_replay(transcript.progress), self.say(&transcript)).await {
+        let result = match tokio::time::timeout(self.time_to_replay(transcript.progress), self.say(&mut transcript)).await {
             Ok(result) => result,
             Err(_) => Err(differs("it took longer than transaction_replay_timeout_ms")),
         };
@@ -487,10 +488,10 @@ impl Session {
         Duration::from_micros(until_us.saturating_sub(now_us))
     }
 
-    async fn say(&mut self, transcript: &Transcript) -> Result<(), Fault> {
+    async fn say(&mut self, transcript: &mut Transcript) -> Result<(), Fault> {
         // Everything may follow LAST_INSERT_ID().
         let any = Analysis { kind: Kind::Other, facts: Facts::LAST_INSERT_ID, digest: 0 };
-        'other_server: loop {
+        loop {
             self.obtain().await?;
             let ahead = self.sync(&any).await?;
             self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
@@ -501,22 +502,40 @@ impl Session {
             if self.label.is_some() {
                 self.label_replay().await?;
             }
-            for (place, (said, bytes)) in transcript.statements().enumerate() {
-                let packets = self.packets_of(said, bytes).await?;
-                if place == 0 && !self.may_begin() {
-                    continue 'other_server;
-                }
-                self.say_one(said, &packets).await?;
+            let mut wants = Wants::default();
+            let said = match self.say_all(transcript, &mut wants).await {
+                // Any answer may have come of it.
+                Err(Fault::End(End::BackendLost(_)) | Fault::Refused { .. }) if wants.is_spoilt => Ok(Turn::Another),
+                said => said,
+            };
+            transcript.forget_ids(&wants.unused);
+            match said? {
+                Turn::Done => return Ok(()),
+                Turn::Another if wants.is_spoilt => self.close_transaction().await,
+                Turn::Another => {}
             }
-            return Ok(());
         }
+    }
+
+    async fn say_all(&mut self, transcript: &Transcript, wants: &mut Wants) -> Result<Turn, Fault> {
+        for (place, (said, bytes)) in transcript.statements().enumerate() {
+            if said.generated != 0 || wants.open.is_some() && said.may_insert {
+                self.want_insert_id(wants, place, said.generated).await?;
+            }
+            let packets = self.packets_of(said, bytes).await?;
+            if place == 0 && !self.may_begin() {
+                return Ok(Turn::Another);
+            }
+            self.say_one(said, &packets).await?;
+        }
+        if wants.open.is_some() {
+            self.want_insert_id(wants, usize::MAX, 0).await?;
+        }
+        Ok(if wants.is_spoilt { Turn::Another } else { Turn::Done })
     }
 
     /// What says it on the backend at hand, which is made ready for it.
     async fn packets_of(&mut self, said: &Said, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
-        if said.generated != 0 {
-            self.want_insert_id(said.generated).await?;
-        }
         let mut out = Vec::with_capacity(bytes.len() + 8);
         match &said.how {
             How::Text => put_command(&mut out, Command::Query, bytes),
@@ -549,14 +568,35 @@ impl Session {
         }
     }
 
-    /// The next row gets this id, as it had; where the server allows that.
-    async fn want_insert_id(&mut self, id: u64) -> Result<(), Fault> {
+    /// The next row gets this id (0: any), as it had; where the server allows that. A statement whose rows had ids of their own
+    /// does not use up what was wanted for it: nothing takes that away but another one, so who would get it gets another backend.
+    async fn want_insert_id(&mut self, wants: &mut Wants, place: usize, id: u64) -> Result<(), Fault> {
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
-        let question = format!("SET @@session.insert_id={id}");
-        let set = backend.query(&question, &self.worker.buffers);
-        match guarded(&self.worker, &self.entry, set).await {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.lost_before(&e)),
+        let ask = wants.open.map(|_| "SELECT @@session.insert_id".to_owned());
+        let set = (id != 0).then(|| format!("SET @@session.insert_id={id}"));
+        let questions: Vec<String> = ask.into_iter().chain(set).collect();
+        let exchange = backend.query_all(&questions, &self.worker.buffers);
+        let replies = match guarded(&self.worker, &self.entry, exchange).await {
+            Ok(replies) => replies,
+            Err(e) => return Err(self.lost_before(&e)),
+        };
+        if let (Some(before), Some(left)) = (wants.open.take(), replies.first())
+            && numbers(left) != [0]
+        {
+            wants.unused.push(before);
+            wants.is_spoilt |= id == 0;
+        }
+        // One that the server refused is wanted of nobody.
+        wants.open = replies.last().filter(|reply| id != 0 && reply.error.is_none()).map(|_| place);
+        Ok(())
+    }
+
+    /// Ends what is open on the backend at hand, which serves nobody any more.
+    async fn close_transaction(&mut self) {
+        if let Some(mut backend) = self.backend.take() {
+            // Its locks are gone before another connection asks for them; one that does not answer is closed all the same.
+            let rollback = backend.query("ROLLBACK", &self.worker.buffers);
+            let _ = guarded(&self.worker, &self.entry, rollback).await;
         }
     }
 
@@ -573,6 +613,26 @@ impl Session {
         let found = self.backend.as_mut().and_then(|b| b.core.statements.get(key)).map(|found| found.id);
         found.ok_or_else(|| differs("a statement could not be prepared"))
     }
+}
+
+/// What became of a transaction that was said on one backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It is open there.
+    Done,
+    /// It has to be said on another one.
+    Another,
+}
+
+/// The ids that were wanted of a backend.
+#[derive(Default)]
+struct Wants {
+    /// The statement for which one was wanted last, and it is not known whether it used it up.
+    open: Option<usize>,
+    /// Statements that did not.
+    unused: Vec<usize>,
+    /// One of those was followed by what may have taken it, or take it.
+    is_spoilt: bool,
 }
 
 /// Sends a command, and listens to all of its answer: what it said, and its error.
@@ -609,12 +669,13 @@ async fn exchange(
     Ok((witness.testimony(), error))
 }
 
-/// The first id that a statement generated.
-fn generated(analysis: &Analysis, testimony: Option<Testimony>) -> u64 {
-    match analysis.kind {
+/// The id that a statement was answered, and whether it may take one.
+fn ids_of(analysis: &Analysis, testimony: Option<Testimony>) -> Ids {
+    let generated = match analysis.kind {
         Kind::Insert | Kind::Replace => testimony.map_or(0, |t| t.insert_id),
         _ => 0,
-    }
+    };
+    Ids { generated, may_insert: !certainty::is_plain_read(analysis) }
 }
 
 /// What a client is told whose connection ends with its backend's.

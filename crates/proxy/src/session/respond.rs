@@ -72,6 +72,7 @@ impl Session {
     /// As [`Session::send_error`], with the sequence id that is due (an answer had begun).
     pub(super) async fn send_error_at(&mut self, mut seq: u8, code: u16, sqlstate: &str, text: &[u8]) -> Result<(), End> {
         count(&self.worker.counters.own_errors);
+        self.error_sent(code, text);
         let mut state = ErrPacket::GENERAL;
         if let Some(given) = sqlstate.as_bytes().first_chunk() {
             state = *given;

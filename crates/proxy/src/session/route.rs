@@ -1,8 +1,8 @@
 //! Where a statement goes and how it is run: query rules, comments, the firewall, the read/write split.
 //!
 //! [`decide`](Session::decide) is asked before each statement and changes nothing; [`follow`](Session::follow) does what
-//! was decided. A pin outweighs every destination: it routes, and never fails a statement. With a read/write split, what only
-//! changes the session does not wait for a writer.
+//! was decided. What is pinned by a transaction or its like stays where it is, whatever was decided; other pins keep a connection,
+//! not statements (see the module `places`). With a read/write split, what only changes the session does not wait for a writer.
 
 use super::Session;
 use super::causal_token::WRONG_VALUE;
@@ -10,6 +10,7 @@ use super::command::Incoming;
 use super::effects::UNCARRIED;
 use super::end::End;
 use super::guard::paused;
+use super::leave::WISHES;
 use crate::choice::Needs;
 use crate::counters::add;
 use crate::in_force::InForce;
@@ -69,6 +70,8 @@ pub enum Phase {
     Prepare,
     /// COM_STMT_EXECUTE: the text was rewritten when it was prepared.
     Execution,
+    /// The same, and it opens a cursor, which keeps the session where it is.
+    Cursor,
 }
 
 /// ER_NOT_ALLOWED_COMMAND: what `error_msg` and the firewall answer with.
@@ -105,10 +108,10 @@ impl Session {
     }
 
     /// The same for an execution; false when it was answered.
-    pub(super) async fn direct_execution(&mut self, text: &[u8], analysis: &Analysis) -> Result<bool, End> {
+    pub(super) async fn direct_execution(&mut self, text: &[u8], analysis: &Analysis, phase: Phase) -> Result<bool, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, text, analysis, Phase::Execution);
-        Ok(matches!(self.follow(&in_force, decision, Phase::Execution).await?, Directed::Run(_)))
+        let decision = self.decide_timed(&in_force, text, analysis, phase);
+        Ok(matches!(self.follow(&in_force, decision, phase).await?, Directed::Run(_)))
     }
 
     /// [`Session::decide`], measured if that is wanted.
@@ -134,7 +137,7 @@ impl Session {
             let known = KnownDigest { hash: digest.hash, text: &digest.text };
             let request = self.request(text, analysis, &known, self.flag_in, None);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
-            let hostgroup = self.split(in_force, text, analysis, &route).or(route.destination_hostgroup).unwrap_or(default);
+            let hostgroup = self.destination(in_force, text, analysis, &route, phase);
             return Decision { hostgroup, directions: Directions::default(), route: None };
         }
         let obeys = self.user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
@@ -143,7 +146,7 @@ impl Session {
         if in_force.snapshot.vars.firewall_whitelist_enabled {
             self.ask_firewall(in_force, &digest, &mut route);
         }
-        let hostgroup = self.split(in_force, text, analysis, &route).or(route.destination_hostgroup).unwrap_or(default);
+        let hostgroup = self.destination(in_force, text, analysis, &route, phase);
         let directions = Directions {
             retries: route.retries,
             multiplex: route.multiplex,
@@ -162,6 +165,12 @@ impl Session {
             || route.timeout_ms.is_some()
             || route.next_query_flag_in.is_some();
         Decision { hostgroup, directions, route: is_rare.then(|| Box::new(route)) }
+    }
+
+    fn destination(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route, phase: Phase) -> HostgroupId {
+        let meant =
+            self.split(in_force, text, analysis, route, phase).or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup);
+        self.drawn_to(in_force, text, analysis, meant)
     }
 
     /// What the rules say of a statement that begins at `flag_in`.
@@ -215,25 +224,29 @@ impl Session {
                 "blocked"
             }
         };
-        tracing::warn!("Firewall {done} unknown query with digest {:#018X} from user {user}", digest.hash);
+        let client = self.client_addr.as_deref().unwrap_or("localhost");
+        tracing::warn!("Firewall {done} unknown query with digest {:#018X} from user {user}@{client}", digest.hash);
     }
 
     /// The side of a read/write split, where one is switched on for this destination.
-    fn split(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route) -> Option<HostgroupId> {
+    fn split(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route, phase: Phase) -> Option<HostgroupId> {
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten()?;
+        if phase == Phase::Cursor {
+            // What follows until it is closed may write.
+            return Some(split.writer);
+        }
         let session = SessionFacts {
             transaction: Transaction::None,
             autocommit_off: !self.current_status().contains(StatusFlags::AUTOCOMMIT),
-            pinned: !self.pins.set().is_empty(),
+            pinned: !self.pins_in(split.writer).without(WISHES).is_empty(),
         };
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
         match routing::side(&statement, &session, &self.user.attributes.safe_functions) {
             Side::Writer if self.only_changes_session(text, analysis) && route.multiplex != Some(RuleMultiplex::Off) => {
                 Some(self.for_state(in_force, split))
             }
-            Side::Writer => Some(split.writer),
+            Side::Writer | Side::Stay => Some(split.writer),
             Side::Reader => Some(split.reader),
-            Side::Stay => None,
         }
     }
 
@@ -281,11 +294,11 @@ impl Session {
     async fn follow(&mut self, in_force: &InForce, decision: Decision, phase: Phase) -> Result<Directed, End> {
         self.directions = decision.directions;
         self.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
+        self.travel(decision.hostgroup).await;
         match decision.directions.multiplex {
             Some(RuleMultiplex::On) => self.pins.end(PinReason::Rule),
             Some(RuleMultiplex::Off | RuleMultiplex::IgnoreVariables) | None => {}
         }
-        self.go_to(decision.hostgroup);
         // A statement waits when it runs, not when it is prepared.
         let delays = phase != Phase::Prepare;
         let delay_ms = if delays { self.lane.settings().default_query_delay } else { 0 };
@@ -312,7 +325,7 @@ impl Session {
             self.send_error(NOT_ALLOWED, "42000", text).await?;
             return Ok(Directed::Answered);
         }
-        let rewritten = route.rewritten.filter(|_| phase != Phase::Execution);
+        let rewritten = route.rewritten.filter(|_| !matches!(phase, Phase::Execution | Phase::Cursor));
         if let Some(text) = &rewritten
             && text.len() as u64 + 1 > in_force.snapshot.vars.max_allowed_packet
         {
@@ -327,9 +340,9 @@ impl Session {
     async fn delayed(&mut self, delay_ms: u64, rewritten: Option<Arc<[u8]>>) -> Result<Directed, End> {
         if delay_ms > 0 {
             let pause = tokio::time::sleep(Duration::from_millis(delay_ms));
-            self.entry.set_delayed(true);
+            self.entry.begin_delay();
             let waited = Box::pin(paused(&self.entry, pause)).await;
-            self.entry.set_delayed(false);
+            self.entry.end_delay(self.worker.shared.clock.now_ms());
             if let Err(fault) = waited {
                 Box::pin(self.report(fault)).await?;
                 return Ok(Directed::Answered);

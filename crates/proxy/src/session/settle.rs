@@ -118,20 +118,7 @@ impl Session {
         if self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
             self.restore_tracking().await;
         }
-        let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..self.only_handled(unread) };
-        if unread.any() && self.read_unread(unread).await.is_err() {
-            // The connection failed after the answer: nothing is lost but the warnings, and the best word on the id is the
-            // reply's.
-            if unread.warnings {
-                (self.facts.warnings, self.facts.errors) = (0, 0);
-            }
-            let replied = std::mem::take(&mut self.facts.replied_insert_id);
-            if unread.last_insert_id && replied != 0 {
-                self.facts.last_insert_id = replied;
-            }
-            self.facts.insert_id = InsertId::Session;
-            self.facts.found_rows_with_backend = false;
-            self.backend = None;
+        if !self.read_or_lose(Unread { found_rows: self.facts.found_rows_with_backend, ..unread }).await {
             return Ok(());
         }
         let delay_ms = self.lane.settings().connection_delay_multiplex_ms;
@@ -141,6 +128,26 @@ impl Session {
             self.give_back();
         }
         Ok(())
+    }
+
+    /// Reads what is unread, as far as it is wanted. False when the connection failed: nothing is lost but the warnings, and the
+    /// best word on the id is the reply's.
+    pub(super) async fn read_or_lose(&mut self, unread: Unread) -> bool {
+        let unread = self.only_handled(unread);
+        if !unread.any() || self.read_unread(unread).await.is_ok() {
+            return true;
+        }
+        if unread.warnings {
+            (self.facts.warnings, self.facts.errors) = (0, 0);
+        }
+        let replied = std::mem::take(&mut self.facts.replied_insert_id);
+        if unread.last_insert_id && replied != 0 {
+            self.facts.last_insert_id = replied;
+        }
+        self.facts.insert_id = InsertId::Session;
+        self.facts.found_rows_with_backend = false;
+        self.backend = None;
+        false
     }
 
     /// Where `autocommit_false_is_transaction` is on, autocommit=0 is as good as an open transaction.

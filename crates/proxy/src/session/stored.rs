@@ -14,6 +14,7 @@ use crate::backend::Collected;
 use crate::memory::Body;
 use crate::pins::{PinReason, StoredCall};
 use crate::reframe::ReplyFacts;
+use crate::shared::builtins_of;
 use crate::state::Text;
 use sql::{Analysis, Facts, Kind, LexMode, Routine};
 use std::io;
@@ -266,6 +267,8 @@ fn body_in(reply: &Collected, flavor: Flavor, routine: &Routine) -> Option<Body>
         ansi_quotes: contains_word(sql_mode, b"ANSI_QUOTES"),
         no_backslash_escapes: contains_word(sql_mode, b"NO_BACKSLASH_ESCAPES"),
         oracle: contains_word(sql_mode, b"ORACLE"),
+        ignore_space: contains_word(sql_mode, b"IGNORE_SPACE"),
+        builtins: builtins_of(flavor),
         ..LexMode::default()
     };
     let code = sql::stored(row.lenenc_bytes().ok()?, mode)?;

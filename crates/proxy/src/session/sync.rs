@@ -4,7 +4,7 @@
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
-use super::effects::TRACK_GTIDS;
+use super::effects::{TRACK_GTIDS, changes_data_at_most};
 use super::facts::InsertId;
 use super::guard::guarded;
 use super::leave::WISHES;
@@ -16,7 +16,8 @@ use crate::safety::Safety;
 use crate::state::{self, Diff, diff};
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
-use wire::flags::Capabilities;
+use wire::charset::Flavor;
+use wire::flags::{Capabilities, StatusFlags};
 
 /// What is to be sent ahead of the statement in the same write.
 #[derive(Default)]
@@ -40,7 +41,12 @@ impl Session {
     /// Brings the backend to the session's state for this statement.
     pub(super) async fn sync(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
         let mut ahead = Ahead::default();
-        self.sync_state(&mut ahead).await?;
+        let entering = analysis.kind == Kind::Use && analysis.facts.is_empty();
+        match entering && self.pins.set().without(WISHES).is_empty() {
+            // The one that it leaves may be gone.
+            true => self.sync_but_schema(&mut ahead).await?,
+            false => self.sync_state(&mut ahead).await?,
+        }
         self.sync_tracking(analysis).await?;
         if self.needs_last_insert_id(analysis) && !Safety::InsertIdSync.is_off() {
             if self.facts.insert_id == InsertId::Either {
@@ -52,17 +58,35 @@ impl Session {
                 backend.core.last_insert_id = Some(id);
             }
         }
-        let entering = analysis.kind == Kind::Use && analysis.facts.is_empty();
-        if (entering || is_about_diagnostics(analysis)) && self.pins.set().is_empty() && self.facts.own_error.is_none() {
-            // The backend's warnings are another session's, or of the SET that goes ahead (MySQL warns of utf8mb3, and counts
-            // warnings once more with COM_INIT_DB): a statement without any comes between.
-            let set_ahead = ahead.replies > 0;
-            if let Some(backend) = self.backend.as_mut().filter(|b| b.core.has_warnings || set_ahead) {
-                ahead.push(CLEAR_WARNINGS, backend.core.caps);
-                backend.core.has_warnings = false;
-            }
+        if self.backend.as_ref().is_some_and(|b| b.core.has_warnings) || ahead.replies > 0 {
+            self.clear_warnings(analysis, entering, &mut ahead);
         }
         Ok(ahead)
+    }
+
+    /// The backend's warnings are another session's, or of the SET that goes ahead (MySQL warns of utf8mb3, and counts warnings
+    /// once more with COM_INIT_DB): a statement without any comes between, where this one shows them, or leaves them for the next
+    /// one to show on the same backend.
+    fn clear_warnings(&mut self, analysis: &Analysis, entering: bool, ahead: &mut Ahead) {
+        if !self.pins.set().is_empty() {
+            return;
+        }
+        let shows = (entering || is_about_diagnostics(analysis)) && self.facts.own_error.is_none();
+        let keeps = self.may_keep_backend(analysis) && !is_about_diagnostics(analysis);
+        let Some(backend) = self.backend.as_mut() else { return };
+        // MySQL forgets them with any statement.
+        let leaves = keeps && backend.core.has_warnings && backend.core.info.flavor == Flavor::MariaDb;
+        if shows || leaves {
+            ahead.push(CLEAR_WARNINGS, backend.core.caps);
+            backend.core.has_warnings = false;
+        }
+    }
+
+    /// May the session be pinned once the statement has run?
+    fn may_keep_backend(&self, analysis: &Analysis) -> bool {
+        let is_quiet = changes_data_at_most(analysis.kind) && analysis.facts.is_empty();
+        let is_off = self.directions.multiplex.is_some() || !self.lane.settings().multiplexing;
+        !is_quiet || is_off || !self.status.contains(StatusFlags::AUTOCOMMIT)
     }
 
     /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may,
@@ -104,7 +128,12 @@ impl Session {
                 Diff::Steps { schema, set, sure } => {
                     count(&self.worker.counters.state_syncs);
                     if let Some(schema) = schema {
-                        self.sync_schema(&schema).await?;
+                        match self.sync_schema(&schema).await {
+                            Err(fault) if is_schema_refused(&fault) && self.pins.set().without(WISHES).is_empty() => {
+                                return Box::pin(self.sync_without_schema(ahead)).await;
+                            }
+                            result => result?,
+                        }
                     }
                     let Some(mut set) = set else { return Ok(()) };
                     if self.caps.contains(Capabilities::IGNORE_SPACE) {
@@ -120,6 +149,24 @@ impl Session {
             }
         }
         Err(self.pinned_backend_lost("the connection could not be brought to the session's state"))
+    }
+
+    /// Brings the backend to the session's state, but leaves it in the schema it is in, if any.
+    async fn sync_but_schema(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
+        let there = self.backend.as_ref().and_then(|b| b.core.state.schema.clone());
+        let own = std::mem::replace(&mut self.state.schema, there);
+        let result = self.sync_state(ahead).await;
+        self.state.schema = own;
+        result
+    }
+
+    /// The session's schema is gone, or its user has no rights there any more. On a connection of its own the session would keep
+    /// the name: what needs no schema runs, and what needs one fails.
+    async fn sync_without_schema(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
+        let own = self.state.schema.take();
+        let result = self.sync_state(ahead).await;
+        self.state.schema = own;
+        result
     }
 
     async fn reset_backend(&mut self, change_user: bool) -> Result<(), Fault> {
@@ -243,6 +290,11 @@ impl Session {
             other => other,
         }
     }
+}
+
+/// Is it what a server says of a schema that does not exist (1049), or that the user may not use (1044)?
+pub(super) fn is_schema_refused(fault: &Fault) -> bool {
+    matches!(fault, Fault::Error { code: 1044 | 1049, .. })
 }
 
 /// A statement without effect that has no warnings. MariaDB forgets old ones only when a table is read.

@@ -41,6 +41,15 @@ pub enum How {
     Execution(Arc<StatementKey>),
 }
 
+/// What a statement has to do with generated ids.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ids {
+    /// [`Said::generated`].
+    pub generated: u64,
+    /// [`Said::may_insert`].
+    pub may_insert: bool,
+}
+
 /// One statement.
 pub struct Said {
     /// How it came.
@@ -49,8 +58,10 @@ pub struct Said {
     end: usize,
     /// What was answered; None where only success matters (an opening that is kept without `transaction_replay`).
     pub testimony: Option<Testimony>,
-    /// The first id that it generated; 0 for none.
+    /// The id that it was answered, as a rule the first that it generated; 0 for none.
     pub generated: u64,
+    /// It may use up an id that is wanted of the next row.
+    pub may_insert: bool,
 }
 
 /// See the module.
@@ -101,9 +112,10 @@ impl Transcript {
     }
 
     /// Keeps one statement more, whose bytes `put` appends; too much of it is a gap.
-    pub fn keep(&mut self, how: How, testimony: Option<Testimony>, generated: u64, max: usize, put: impl FnOnce(&mut Vec<u8>)) {
+    pub fn keep(&mut self, how: How, testimony: Option<Testimony>, ids: Ids, max: usize, put: impl FnOnce(&mut Vec<u8>)) {
         put(&mut self.bytes);
-        self.said.push(Said { how, end: self.bytes.len(), testimony, generated });
+        let Ids { generated, may_insert } = ids;
+        self.said.push(Said { how, end: self.bytes.len(), testimony, generated, may_insert });
         if self.bytes.len() + self.said.len() * OVERHEAD > max {
             self.lose(Gap::TooLarge);
         }
@@ -124,10 +136,19 @@ impl Transcript {
     /// Begins as `before` did, of which all is here.
     pub fn open_as(&mut self, before: &Self) {
         for (said, bytes) in before.statements().take(before.opening) {
-            self.keep(said.how.clone(), said.testimony, 0, usize::MAX, |kept| kept.extend_from_slice(bytes));
+            self.keep(said.how.clone(), said.testimony, Ids::default(), usize::MAX, |kept| kept.extend_from_slice(bytes));
         }
         self.opening = before.opening;
         self.is_open = before.is_open;
+    }
+
+    /// The ids that these statements were answered were in the rows that they wrote: none was generated.
+    pub fn forget_ids(&mut self, places: &[usize]) {
+        for place in places {
+            if let Some(said) = self.said.get_mut(*place) {
+                said.generated = 0;
+            }
+        }
     }
 
     /// The statements with their bytes, in order.
@@ -241,11 +262,11 @@ mod tests {
     fn statements_come_back_as_they_were_and_too_much_is_a_gap() {
         let mut t = Transcript::new(State::default(), Some(0));
         for text in ["BEGIN", "", "SELECT 1"] {
-            t.keep(How::Text, None, 0, 4096, |bytes| bytes.extend_from_slice(text.as_bytes()));
+            t.keep(How::Text, None, Ids::default(), 4096, |bytes| bytes.extend_from_slice(text.as_bytes()));
         }
         let all: Vec<&[u8]> = t.statements().map(|(_, bytes)| bytes).collect();
         assert_eq!(all, [&b"BEGIN"[..], b"", b"SELECT 1"]);
-        t.keep(How::Text, None, 0, 4096, |bytes| bytes.resize(5000, b'x'));
+        t.keep(How::Text, None, Ids::default(), 4096, |bytes| bytes.resize(5000, b'x'));
         assert_eq!((t.progress, t.statements().count()), (Progress::Lost(Gap::TooLarge), 0));
         assert!(!t.lose(Gap::Off), "the first gap is the reason");
     }

@@ -136,7 +136,7 @@ pub const GLOBAL: &[Number] = &[
         t.of_servers(|s| u64::from(s.used + s.free))
     }),
     both("Server_Connections_created", SERVERS, Some(("status", "created")), |t| t.of_servers(|s| s.totals.connects_ok)),
-    both("Server_Connections_delayed", SERVERS, Some(("status", "delayed")), NONE),
+    both("Server_Connections_delayed", SERVERS, Some(("status", "delayed")), counted!(connects_throttled)),
     both("mysql_backend_buffers_bytes", ("proxysql_mysql_backend_buffers_bytes", Gauge, NOT_COUNTED), None, NONE),
     both(
         "mysql_frontend_buffers_bytes",

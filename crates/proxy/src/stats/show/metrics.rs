@@ -159,7 +159,7 @@ fn errors(families: &mut Families, stats: &ProxyStats) {
             ("code", code.to_string()),
         ];
         for name in ["mysql_error_total", "proxysql_mysql_error_total"] {
-            families.add((name, Counter, "Errors that servers gave, by number"), "", labels.clone(), float(count));
+            families.add((name, Counter, "Errors by number; without an address: the proxy's own"), "", labels.clone(), float(count));
         }
     }
     let unlisted = ("tidegate_errors_unlisted_total", Counter, "Errors for which stats_mysql_errors had no room");

@@ -2,13 +2,14 @@
 
 use super::{Rows, Table, text};
 use crate::entry::Entry;
-use crate::pins::{PinReason, PinSet};
+use crate::pins::{Began, PinReason};
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
 use crate::stats::digest::{Digest, shown};
 use crate::stats::view::Held;
 use crate::worker::Worker;
+use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub const TABLES: &[Table] = &[
                 stat_null("digest", "VARCHAR"),
                 stat_null("digest_text", "VARCHAR"),
             ],
-            primary_key: &["session", "reason"],
+            primary_key: &["session", "hostgroup", "reason"],
             has_reset: false,
             help: "Sessions that must keep their connection: why, for how long (ms), and the statement that began it",
         },
@@ -49,34 +50,47 @@ pub const TABLES: &[Table] = &[
     },
 ];
 
-/// A session that is pinned.
+/// What a session keeps in one hostgroup.
 struct Pinned {
     id: u64,
     user: String,
     client: Option<SocketAddr>,
+    hostgroup: Option<HostgroupId>,
+    /// Its backend, where the session is.
     held: Option<Held>,
-    pins: PinSet,
+    pins: Vec<Pin>,
+}
+
+/// One of its pins.
+struct Pin {
+    reason: PinReason,
     age_ms: u64,
     digest: Option<Arc<Digest>>,
 }
 
-fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Pinned> {
-    let pins = entry.pins.get();
-    let (since_ms, key) = entry.pinned_since.get().filter(|_| !pins.is_empty())?;
-    Some(Pinned {
-        id: entry.id,
-        user: entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default(),
-        client: entry.view.client.get(),
-        held: entry.view.held.get(),
-        pins,
-        age_ms: now_ms.saturating_sub(since_ms),
-        digest: worker.meter.known_digest(key),
-    })
+fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Vec<Pinned>> {
+    let pin = |began: Began| Pin {
+        reason: began.reason,
+        age_ms: now_ms.saturating_sub(began.since_ms),
+        digest: worker.meter.known_digest(began.digest),
+    };
+    let shown = |(hostgroup, held, began): (Option<HostgroupId>, Option<Held>, Vec<Began>)| {
+        let mut pins: Vec<Pin> = began.into_iter().map(pin).collect();
+        pins.sort_unstable_by_key(|pin| pin.reason as u8);
+        let user = entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default();
+        Pinned { id: entry.id, user, client: entry.view.client.get(), hostgroup, held, pins }
+    };
+    let held = entry.view.held.get();
+    let here = (!entry.pins.get().is_empty()).then(|| (held.map(|held| held.server.0), held, entry.pinned()));
+    let elsewhere = entry.elsewhere.borrow();
+    let elsewhere = elsewhere.iter().map(|place| (Some(place.hostgroup), None, place.began.clone()));
+    let all: Vec<Pinned> = here.into_iter().chain(elsewhere).map(shown).collect();
+    (!all.is_empty()).then_some(all)
 }
 
 fn pinned(shared: &Shared) -> Vec<Pinned> {
     let now_ms = shared.clock.now_ms();
-    collect::sessions(shared, move |worker, entry| of(worker, entry, now_ms))
+    collect::sessions(shared, move |worker, entry| of(worker, entry, now_ms)).into_iter().flatten().collect()
 }
 
 fn pins(stats: &ProxyStats, _: Reading) -> Rows {
@@ -85,17 +99,17 @@ fn pins(stats: &ProxyStats, _: Reading) -> Rows {
     let mut rows = Rows::new();
     for session in sessions {
         let server = session.held.and_then(|held| stats.server(held.server));
-        for reason in session.pins.iter() {
+        for pin in &session.pins {
             rows.push(vec![
                 session.id.into(),
                 session.user.as_str().into(),
                 crate::logs::event::client_name(session.client).into(),
-                server.as_ref().map(|server| server.key.hostgroup.0).into(),
+                session.hostgroup.map(|id| id.0).into(),
                 server.as_ref().map(|server| format!("{}:{}", server.key.host, server.key.port)).into(),
-                reason.name().into(),
-                session.age_ms.into(),
-                session.digest.as_ref().map(|digest| shown(digest.hash)).into(),
-                session.digest.as_ref().map_or(Value::Null, |digest| text(&digest.text)),
+                pin.reason.name().into(),
+                pin.age_ms.into(),
+                pin.digest.as_ref().map(|digest| shown(digest.hash)).into(),
+                pin.digest.as_ref().map_or(Value::Null, |digest| text(&digest.text)),
             ]);
         }
     }
@@ -109,7 +123,7 @@ pub type Summary = Vec<(PinReason, u64, u64)>;
 pub fn by_reason(shared: &Shared) -> Summary {
     let sessions = pinned(shared);
     let of = |reason: PinReason| {
-        let ages = sessions.iter().filter(|s| s.pins.contains(reason)).map(|s| s.age_ms);
+        let ages = sessions.iter().flat_map(|s| &s.pins).filter(|pin| pin.reason == reason).map(|pin| pin.age_ms);
         let (count, longest) = ages.fold((0, 0), |(count, longest), age| (count + 1, age.max(longest)));
         (reason, count, longest)
     };

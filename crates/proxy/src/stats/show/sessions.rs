@@ -7,6 +7,7 @@ use crate::stats::ProxyStats;
 use crate::stats::collect;
 use crate::stats::view::Held;
 use crate::worker::Worker;
+use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use serde_json::json;
 use std::net::SocketAddr;
@@ -76,6 +77,7 @@ struct Listed {
     client: Option<SocketAddr>,
     proxy: Option<SocketAddr>,
     held: Option<Held>,
+    waits_for: Option<HostgroupId>,
     command: &'static str,
     age_ms: u64,
     info: Option<String>,
@@ -98,14 +100,15 @@ impl Listed {
             schema: view.schema.borrow().as_deref().map(|schema| String::from_utf8_lossy(schema).into_owned()),
             client: view.client.get(),
             proxy: view.proxy.get(),
-            held: view.held.get(),
+            held: view.held.get().filter(|_| entry.waits_for().is_none()),
+            waits_for: entry.waits_for(),
             command: command(activity, view.command.get(), view.passes_through.get()),
             age_ms: now_ms.saturating_sub(since_ms),
             info: busy.then(|| view.info()).filter(|info| !info.is_empty()),
             status: view.status.get(),
             is_tls: view.is_tls.get(),
             in_transaction: entry.is_in_transaction(),
-            pins: entry.pins.get(),
+            pins: entry.all_pins(),
             connected_at_ms: view.connected_at_ms.get(),
         }
     }
@@ -170,7 +173,7 @@ fn row(stats: &ProxyStats, session: Listed, extended: u64) -> Vec<Value> {
         session.schema.into(),
         host(session.client).unwrap_or_else(|| "localhost".to_owned()).into(),
         port(session.client).into(),
-        server.as_ref().map_or(Value::Integer(-1), |key| key.hostgroup.0.into()),
+        server.as_ref().map(|key| key.hostgroup).or(session.waits_for).map_or(Value::Integer(-1), |hostgroup| hostgroup.0.into()),
         host(local).into(),
         port(local).into(),
         server.as_ref().map(|key| key.host.to_string()).into(),

@@ -82,7 +82,7 @@ pub const TABLES: &[Table] = &[
             ],
             primary_key: &["hostgroup", "hostname", "port", "username", "schemaname", "errno"],
             has_reset: true,
-            help: "Errors that servers gave, and connects that failed",
+            help: "Errors that servers gave, connects that failed, and what the proxy itself answered sessions (no hostname, port 0)",
         },
         rows: errors,
     },

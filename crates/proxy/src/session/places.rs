@@ -1,0 +1,200 @@
+//! Where a session left something that cannot be carried. A pin keeps a connection, not statements: what a rule or a read/write split
+//! sends to another hostgroup goes there, and what was left behind waits for those that come back. One connection is kept for each
+//! hostgroup. A transaction and its like stay in one place until they end.
+
+use super::Session;
+use super::settle::{self, Unread};
+use crate::backend::Backend;
+use crate::entry::{Elsewhere, Leaving};
+use crate::in_force::InForce;
+use crate::pins::{PinReason, PinSet, Pins};
+use crate::pool::HostgroupPool;
+use crate::stats::view::Held;
+use model::HostgroupId;
+use sql::{Analysis, Facts, Kind, LexMode, Lexer, TokenKind};
+use std::rc::Rc;
+
+/// Pins under which every statement goes where the session is: what runs elsewhere would be outside of the transaction, or not see
+/// what is locked; and what is bound to one command after another.
+const BOUND: PinSet = PinSet::of(&[
+    PinReason::Transaction,
+    PinReason::Savepoint,
+    PinReason::NextTransaction,
+    PinReason::Xa,
+    PinReason::LockTables,
+    PinReason::Cursor,
+    PinReason::LongData,
+    PinReason::Replication,
+]);
+
+/// Pins that end when the session goes elsewhere: wishes, and what is asked for before it goes.
+const ENDS: PinSet = PinSet::of(&[PinReason::AutoIncrementDelay, PinReason::AutocommitOff, PinReason::FoundRows]);
+
+/// What a session left in other hostgroups than the one where it is.
+#[derive(Default)]
+pub struct Places(Vec<Place>);
+
+struct Place {
+    pool: Rc<HostgroupPool>,
+    /// None when it was lost.
+    backend: Option<Backend>,
+    pins: Pins,
+}
+
+impl Session {
+    /// Whether it keeps a backend, here or elsewhere.
+    pub(super) fn is_pinned(&self) -> bool {
+        !self.pins.set().is_empty() || self.places.is_some()
+    }
+
+    /// All its pins, wherever.
+    pub(super) fn all_pins(&self) -> PinSet {
+        let here = self.pins.set();
+        self.places.iter().flat_map(|places| &places.0).fold(here, |all, place| all.union(place.pins.set()))
+    }
+
+    /// Its pins in a hostgroup.
+    pub(super) fn pins_in(&self, hostgroup: HostgroupId) -> PinSet {
+        self.all_places().find(|(id, _)| *id == hostgroup).map_or_else(PinSet::default, |(_, pins)| pins.set())
+    }
+
+    fn all_places(&self) -> impl Iterator<Item = (HostgroupId, &Pins)> {
+        let elsewhere = self.places.iter().flat_map(|places| &places.0).map(|place| (place.pool.shared.id, &place.pins));
+        std::iter::once((self.pool.shared.id, &self.pins)).chain(elsewhere)
+    }
+
+    /// Where a statement goes that is meant for `hostgroup`: to what it names, if the session left that elsewhere; and what is for
+    /// the readers of a cluster to its writer, if the session left something there.
+    pub(super) fn drawn_to(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId) -> HostgroupId {
+        if !self.is_pinned() {
+            return hostgroup;
+        }
+        let named = self.all_places().find(|(_, pins)| is_named(pins, text, self.lex, analysis));
+        let writes_for = |writer| in_force.snapshot.roles.iter().any(|group| group.writer == writer && group.is_beside_writer(hostgroup));
+        let is_left = |pins: &Pins| !pins.set().without(super::WISHES).is_empty();
+        let writer = || self.all_places().find(|(id, pins)| is_left(pins) && writes_for(*id));
+        named.or_else(writer).map_or(hostgroup, |(id, _)| id)
+    }
+
+    /// The next statement goes to `hostgroup`.
+    pub(super) async fn travel(&mut self, hostgroup: HostgroupId) {
+        match self.pool.shared.id != hostgroup && self.is_pinned() {
+            true => Box::pin(self.change_places(hostgroup)).await,
+            false => self.go_to(hostgroup),
+        }
+    }
+
+    async fn change_places(&mut self, hostgroup: HostgroupId) {
+        if self.pins.set().intersects(BOUND) {
+            return;
+        }
+        if !self.pins.set().is_empty() {
+            self.read_before_leaving().await;
+            if self.pins.set().contains(PinReason::Transaction) {
+                // As was seen now.
+                return;
+            }
+            self.end_insert_delay();
+            ENDS.iter().for_each(|reason| self.pins.end(reason));
+        }
+        if !self.pins.set().is_empty() {
+            let place = Place { pool: Rc::clone(&self.pool), backend: self.backend.take(), pins: std::mem::take(&mut self.pins) };
+            self.places.get_or_insert_default().0.push(place);
+        }
+        self.go_to(hostgroup);
+    }
+
+    /// The session came to another hostgroup: what it left there is at hand again.
+    pub(super) fn come_back(&mut self) {
+        if let Some(place) = self.take_place(self.pool.shared.id) {
+            self.pins = place.pins;
+            self.backend = place.backend;
+        }
+        self.entry.view.held.set(self.backend.as_ref().map(Held::of));
+    }
+
+    /// What the session has to know itself, as soon as it is elsewhere.
+    async fn read_before_leaving(&mut self) {
+        let unread = Unread {
+            warnings: self.facts.is_unread(),
+            last_insert_id: self.facts.insert_id != super::facts::InsertId::Session,
+            found_rows: self.facts.found_rows_with_backend,
+        };
+        self.facts.row_count_with_backend = false;
+        self.read_or_lose(unread).await;
+    }
+
+    /// Shows others what the session left elsewhere.
+    pub(super) fn publish_places(&self) {
+        if self.places.is_none() && self.entry.elsewhere.borrow().is_empty() {
+            return;
+        }
+        let places = self.places.iter().flat_map(|places| &places.0);
+        let shown = |place: &Place| {
+            let (first, later) = place.pins.began();
+            let began = first.into_iter().chain(later.iter().copied()).collect();
+            Elsewhere { hostgroup: place.pool.shared.id, pins: place.pins.set(), began }
+        };
+        *self.entry.elsewhere.borrow_mut() = places.map(shown).collect();
+    }
+
+    fn take_place(&mut self, hostgroup: HostgroupId) -> Option<Place> {
+        let places = &mut self.places.as_mut()?.0;
+        let found = places.iter().position(|place| place.pool.shared.id == hostgroup);
+        let place = found.map(|at| places.swap_remove(at));
+        if places.is_empty() {
+            self.places = None;
+        }
+        place
+    }
+
+    /// What was left elsewhere is cleaned up or closed, in the background.
+    pub(super) fn abandon_places(&mut self) {
+        for place in self.places.take().into_iter().flat_map(|places| places.0) {
+            if let Some(backend) = place.backend {
+                tokio::task::spawn_local(settle::abandon(Rc::clone(&self.worker), place.pool, backend, place.pins.set(), false));
+            }
+        }
+    }
+
+    /// Servers are placed anew: what was left on those that are not to be used is given up when its time there is over.
+    pub(super) fn look_after_places(&mut self) {
+        let now_ms = self.worker.shared.clock.now_ms();
+        for place in self.places.iter_mut().flat_map(|places| &mut places.0) {
+            let Some(backend) = &place.backend else { continue };
+            let (server, pins) = (&backend.core.server, place.pins.set());
+            match server.is_cut() || server.leave_at_ms_with(pins) <= now_ms {
+                true => place.backend = None,
+                false => self.entry.leave_by(self.entry.leave_at_ms().min(server.disturb_at_ms(pins, now_ms)), Leaving::Demoted, now_ms),
+            }
+        }
+    }
+}
+
+/// Whether a statement names what these pins keep: it can only mean that.
+fn is_named(pins: &Pins, text: &[u8], mode: LexMode, analysis: &Analysis) -> bool {
+    let set = pins.set();
+    let kept = |reason, names: bool| names && set.contains(reason);
+    kept(PinReason::UserLock, analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK))
+        || kept(PinReason::UserVariable, analysis.facts.contains(Facts::USER_VARIABLE))
+        || kept(PinReason::TextPrepare, matches!(analysis.kind, Kind::Execute | Kind::Deallocate))
+        || kept(PinReason::Handler, analysis.kind == Kind::Handler)
+        || set.contains(PinReason::TemporaryTable) && names_table(pins, text, mode)
+}
+
+fn names_table(pins: &Pins, text: &[u8], mode: LexMode) -> bool {
+    let Some(tables) = pins.temporary_tables() else { return true };
+    let mut lexer = Lexer::new(text, mode);
+    loop {
+        let token = lexer.token();
+        let name = match token.kind {
+            TokenKind::End => return false,
+            TokenKind::Word => token.text(text).into(),
+            TokenKind::QuotedName => sql::unquote_name(token.text(text)),
+            _ => continue,
+        };
+        if tables.iter().any(|(_, table)| table.as_bytes().eq_ignore_ascii_case(&name)) {
+            return true;
+        }
+    }
+}
