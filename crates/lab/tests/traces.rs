@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::io::{Read, Write};
+
 use common::{LIMIT, Peer, World, proxy_with, server};
 use lab::client::Encoding;
 use lab::{ConnectOptions, Flavor, wait};
@@ -528,11 +530,13 @@ fn stored_code_that_blinds_the_tracker(world: &World) {
             "CREATE TRIGGER tu BEFORE INSERT ON u FOR EACH ROW SET @@session.session_track_state_change = 0",
             "CREATE TABLE v(n INT)",
             "CREATE TRIGGER tv BEFORE INSERT ON v FOR EACH ROW SET session_track_system_variables = ''",
+            "CREATE TABLE w(n INT)",
+            "CREATE TRIGGER tw BEFORE INSERT ON w FOR EACH ROW SET session_track_system_variables = '', session_track_state_change = 0",
             "CREATE TABLE t(n INT)",
             "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET @left = 5, time_zone = '+05:00'",
         ],
     );
-    for way in ["CALL blinds()", "INSERT INTO u VALUES(1)", "INSERT INTO v VALUES(1)"] {
+    for way in ["CALL blinds()", "INSERT INTO u VALUES(1)", "INSERT INTO v VALUES(1)", "INSERT INTO w VALUES(1)"] {
         world.connect().exec(way);
         let mut second = world.connect();
         second.exec("INSERT INTO t VALUES(1)");
@@ -778,6 +782,36 @@ fn local_infile_over_a_compressed_connection() {
         assert_eq!(peer.fails("LOAD DATA LOCAL INFILE 'here.txt' INTO TABLE missing"), 1146);
         assert_eq!(Peer::with(&options, Encoding::Text).get("SELECT COUNT(*) FROM files"), "50004");
         peer.exec("DROP TABLE files");
+    }
+}
+
+/// A packet of the client's file that fills its frame goes on in the next one, which is empty: that is not the file's end.
+#[test]
+fn local_infile_with_a_full_frame() {
+    const FULL: usize = 0xff_ffff;
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = server(flavor);
+        let proxy = proxy_with(server, 1, |builder| builder);
+        server.sql("CREATE TABLE test.full(s TEXT)").unwrap();
+        for address in [server.address(), proxy.address()] {
+            let options = ConnectOptions::tcp(address, "app", "app-pass").database("test").with(Capabilities::LOCAL_FILES).timeout(LIMIT);
+            let mut peer = Peer::with(&options, Encoding::Text);
+            peer.send_query("LOAD DATA LOCAL INFILE 'here' INTO TABLE full").unwrap();
+            assert_eq!(peer.recv_packet().unwrap().first(), Some(&0xfb));
+            let mut socket = peer.try_clone_tcp().unwrap();
+            let lines = [vec![b'a'; 65_535], vec![b'\n']].concat().repeat(256);
+            for (seq, data) in (2..).zip([&lines[..FULL], b"", b"\nlast\n", b""]) {
+                let mut frame = u32::try_from(data.len()).unwrap().to_le_bytes();
+                frame[3] = seq;
+                socket.write_all(&[&frame, data].concat()).unwrap();
+            }
+            let mut header = [0; 5];
+            socket.read_exact(&mut header).unwrap();
+            assert_eq!((header[3], header[4]), (6, 0), "{flavor:?}");
+            assert_eq!(server.root().unwrap().scalar("SELECT COUNT(*) FROM test.full").unwrap().as_deref(), Some("257"), "{flavor:?}");
+            server.sql("DELETE FROM test.full").unwrap();
+        }
+        server.sql("DROP TABLE test.full").unwrap();
     }
 }
 
