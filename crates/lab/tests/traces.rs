@@ -489,6 +489,7 @@ fn after_a_definition(world: &World) {
     }
     as_root(world, &TABLES);
     as_root(world, &["CREATE PROCEDURE leaves() SELECT 5 INTO @left", "CREATE EVENT e ON SCHEDULE EVERY 1 YEAR DO DO 1"]);
+    world.connect().exec("CREATE PROCEDURE mine() SELECT 1");
     let after = "DROP PROCEDURE IF EXISTS one; DROP TRIGGER IF EXISTS tr; SELECT nope";
     for (head, tail, own) in [
         ("CREATE PROCEDURE one() SELECT 1", "LOCK TABLES free WRITE", ""),
@@ -499,7 +500,8 @@ fn after_a_definition(world: &World) {
         ("CREATE PROCEDURE one() BEGIN SELECT 1; END", "SET @left = 5", "5 SYSTEM 1 1 1"),
         ("CREATE PROCEDURE one() SELECT 1", "CALL leaves()", "5 SYSTEM 1 1 1"),
         ("CREATE TRIGGER tr BEFORE INSERT ON once FOR EACH ROW SET NEW.n = 1", "SET autocommit = 0", ""),
-        ("ALTER EVENT e COMMENT 'x'", "DO GET_LOCK('definition', 0)", "NULL SYSTEM 1 1 0"),
+        ("ALTER PROCEDURE mine COMMENT 'x'", "DO GET_LOCK('definition', 0)", "NULL SYSTEM 1 1 0"),
+        ("ALTER EVENT e COMMENT 'x'", "DO GET_LOCK('definition', 0)", ""),
         ("CREATE SCHEMA IF NOT EXISTS event", "LOCK TABLES free WRITE", ""),
     ] {
         let after =
@@ -508,7 +510,7 @@ fn after_a_definition(world: &World) {
         as_root(world, &["DROP PROCEDURE IF EXISTS one", "DROP TRIGGER IF EXISTS tr"]);
     }
     let mut plain = world.connect();
-    plain.exec("CREATE PROCEDURE one() BEGIN DECLARE n INT DEFAULT 0; IF n = 0 THEN SET @left = 1; END IF; UNLOCK TABLES; END;");
+    plain.exec("CREATE PROCEDURE one() BEGIN DECLARE n INT DEFAULT 0; IF n = 0 THEN SET @left = 1; END IF; DELETE FROM free; END;");
     assert_eq!(pins(world), None);
 }
 
