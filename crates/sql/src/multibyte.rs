@@ -242,7 +242,8 @@ mod tests {
                 words.push(token.text(sql).to_vec());
             }
         };
-        let cases: [(&str, &[u8], &[&[u8]]); 13] = [
+        type Words = &'static [&'static [u8]];
+        let cases: [(&str, &[u8], Words); 13] = [
             ("latin1", b"LOCK\xa0TABLES\xa0t", &[b"LOCK", b"TABLES", b"t"]),
             ("utf8mb4", b"LOCK\xa0TABLES", &[b"LOCK\xa0TABLES"]),
             ("latin1", b"\xa0@x\xa0=\xa05\xa0,@@\xa0y", &[b"@x", b"=", b"5", b",", b"@", b"@", b"y"]),

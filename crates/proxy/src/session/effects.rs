@@ -164,7 +164,7 @@ impl Session {
         let passing = analysis.kind == Kind::SetStatement;
         // So does a hint: of the values that the variables have again.
         let hints = has_set_var(sql, analysis);
-        for (name, value) in reply.variables.iter().filter(|(name, _)| !passing && !(hints && contains(sql, name.as_bytes()))) {
+        for (name, value) in reply.variables.iter().filter(|(name, _)| !(passing || hints && contains(sql, name.as_bytes()))) {
             self.note_variable(name, value, sql, analysis);
         }
         if charsets::changed_by(reply) && !self.text_variables().is_empty() {
