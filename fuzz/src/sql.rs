@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 
-use sql::{Fact, Facts, Kind, LexMode, Lexer, MultiByte, TokenKind};
+use sql::{Builtins, Fact, Facts, Kind, LexMode, Lexer, MultiByte, TokenKind};
 
 /// Modes that change how text is read: each alone, and some together.
 #[must_use]
-pub fn modes() -> [LexMode; 8] {
+pub fn modes() -> [LexMode; 10] {
     let plain = LexMode::default();
     let of = |multi_byte| LexMode { multi_byte, ..plain };
     [
@@ -18,6 +18,8 @@ pub fn modes() -> [LexMode; 8] {
         of(MultiByte::Gbk),
         of(MultiByte::Big5),
         of(MultiByte::Gb18030),
+        LexMode { ignore_space: true, ..of(MultiByte::Latin1) },
+        LexMode { builtins: Builtins::MariaDb, ..of(MultiByte::Cp866) },
     ]
 }
 

@@ -36,6 +36,10 @@ each_flavor!(
     routines_that_are_others_by_now,
     routines_with_other_names,
     what_is_not_there_leaves_nothing,
+    after_a_definition,
+    functions_with_names_of_others,
+    blanks_of_latin1,
+    variables_set_by_hints,
 );
 
 /// Runs statements as root in the world's schema.
@@ -673,6 +677,118 @@ fn hidden_by_a_version_comment(world: &World) {
     plain.exec("/*!50003 SET @left = 1 */");
     plain.exec("SELECT 1 /*!999999 , nope */ /* ' */");
     assert_eq!(pins(world), None);
+}
+
+/// What follows the definition of a stored program in its text runs.
+fn after_a_definition(world: &World) {
+    if world.encoding != Encoding::Text {
+        return;
+    }
+    as_root(world, &TABLES);
+    as_root(world, &["CREATE PROCEDURE leaves() SELECT 5 INTO @left", "CREATE EVENT e ON SCHEDULE EVERY 1 YEAR DO DO 1"]);
+    world.connect().exec("CREATE PROCEDURE mine() SELECT 1");
+    let after = "DROP PROCEDURE IF EXISTS one; DROP TRIGGER IF EXISTS tr; SELECT nope";
+    for (head, tail, own) in [
+        ("CREATE PROCEDURE one() SELECT 1", "LOCK TABLES free WRITE", ""),
+        ("CREATE PROCEDURE one() SELECT 1", "FLUSH TABLES WITH READ LOCK", ""),
+        ("CREATE PROCEDURE one() SELECT 1", "SET TRANSACTION READ ONLY", ""),
+        ("CREATE PROCEDURE one() SELECT 1", "CREATE TEMPORARY TABLE tmp(n INT)", ""),
+        ("CREATE PROCEDURE one() SELECT 1", "PREPARE p FROM 'SELECT 1'", ""),
+        ("CREATE PROCEDURE one() BEGIN SELECT 1; END", "SET @left = 5", "5 SYSTEM 1 1 1"),
+        ("CREATE PROCEDURE one() SELECT 1", "CALL leaves()", "5 SYSTEM 1 1 1"),
+        ("CREATE TRIGGER tr BEFORE INSERT ON once FOR EACH ROW SET NEW.n = 1", "SET autocommit = 0", ""),
+        ("ALTER PROCEDURE mine COMMENT 'x'", "DO GET_LOCK('definition', 0)", "NULL SYSTEM 1 1 0"),
+        ("ALTER EVENT e COMMENT 'x'", "DO GET_LOCK('definition', 0)", ""),
+        ("CREATE SCHEMA IF NOT EXISTS event", "LOCK TABLES free WRITE", ""),
+    ] {
+        let after =
+            if tail.starts_with("LOCK") || tail.starts_with("FLUSH") || tail.starts_with("SET TRAN") { "SELECT nope" } else { after };
+        leaves_nothing_to_others(world, "definition", &[(&[&format!("{head}; {tail}; {after}")], own)]);
+        as_root(world, &["DROP PROCEDURE IF EXISTS one", "DROP TRIGGER IF EXISTS tr"]);
+    }
+    let mut plain = world.connect();
+    plain.exec("CREATE PROCEDURE one() BEGIN DECLARE n INT DEFAULT 0; IF n = 0 THEN SET @left = 1; END IF; DELETE FROM free; END;");
+    assert_eq!(pins(world), None);
+}
+
+/// A stored function may have the name of the other family's built-in function, of a keyword, or of a built-in function that
+/// stands before a blank.
+fn functions_with_names_of_others(world: &World) {
+    let others = if world.is_mysql() { ["to_char", "chr", "median", "statement"] } else { ["any_value", "is_uuid", "work", "until"] };
+    let names = others.iter().copied().chain(["count", "now", "plain"]);
+    let body = "(a INT) RETURNS INT DETERMINISTIC BEGIN SELECT 5 INTO @left; RETURN a; END";
+    as_root(
+        world,
+        &names.map(|name| format!("CREATE FUNCTION `{name}`{body}")).collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>(),
+    );
+    let calls = others.map(|name| format!("SELECT {name}(1)"));
+    let with_blanks = ["SELECT count (1)", "SELECT now\n(1)", "SELECT HIGH_PRIORITY plain(1)", "SELECT count/**/(1)"];
+    for call in calls.iter().map(String::as_str).chain(with_blanks) {
+        let mut first = world.connect();
+        assert_eq!(first.get(call), "1", "{call}");
+        assert_eq!(first.get("SELECT @left"), "5", "{call}");
+        drop(first);
+        assert_eq!(world.connect().get("SELECT @left"), "NULL", "after {call}");
+    }
+    let mut plain = world.connect();
+    plain.exec("SELECT count(1), now(), max(1), abs (1)");
+    plain.exec(if world.is_mysql() {
+        "SELECT any_value(1), is_uuid('a'), rank () OVER ()"
+    } else {
+        "SELECT chr(65), to_char(now()), lengthb('a')"
+    });
+    assert_eq!(pins(world), None);
+}
+
+/// 0xa0 is a blank in latin1.
+fn blanks_of_latin1(world: &World) {
+    if world.encoding != Encoding::Text {
+        return;
+    }
+    for (statement, left) in [
+        (b"SELECT 5 INTO\xa0@left".as_slice(), "SELECT @left"),
+        (b"SELECT\xa0GET_LOCK\xa0('latin1', 0)", "SELECT NULLIF(IS_FREE_LOCK('latin1'), 1)"),
+        (b"SELECT 8--\xa0'\n, GET_LOCK('latin1', 0) -- '", "SELECT NULLIF(IS_FREE_LOCK('latin1'), 1)"),
+        (b"SET\xa0@left=5", "SELECT @left"),
+    ] {
+        let mut first = world.connect();
+        first.exec("SET NAMES latin1");
+        first.query(statement).unwrap();
+        assert_ne!(first.get(left), "NULL", "{}", statement.escape_ascii());
+        drop(first);
+        let mut second = world.connect();
+        wait::until("nothing to be left", LIMIT, || (second.get(left) == "NULL").then_some(())).unwrap();
+    }
+}
+
+/// What a hint sets, it sets for its statement.
+fn variables_set_by_hints(world: &World) {
+    if !world.is_mysql() {
+        return;
+    }
+    world.connect().exec_all(&["CREATE TABLE t(a INT)", "INSERT INTO t VALUES(1)"]);
+    let values = "SELECT @@max_execution_time, @@sql_mode, @@optimizer_switch, @@time_zone, @@foreign_key_checks, @@sort_buffer_size";
+    let fresh = world.connect().row(values);
+    let mut first = world.connect();
+    for statement in [
+        "SELECT /*+ SET_VAR(max_execution_time=1000) */ a FROM t",
+        "SELECT /*+ SET_VAR(sql_mode='ANSI_QUOTES') */ a FROM t",
+        "INSERT /*+ SET_VAR(sql_mode='') SET_VAR(foreign_key_checks=0) */ INTO t VALUES(2)",
+        "UPDATE /*+ SET_VAR(optimizer_switch='mrr=off') */ t SET a = 1",
+        "SELECT /*+ SET_VAR(time_zone='+05:00') */ a FROM t",
+        "DELETE /*+ SET_VAR(sort_buffer_size=65536) */ FROM t WHERE a = 7",
+    ] {
+        first.exec(statement);
+        assert_eq!(pins(world), None, "{statement}");
+        assert_eq!(world.connect().row(values), fresh, "others, after {statement}");
+        assert_eq!(first.row(values), fresh, "{statement}");
+    }
+    first.exec("SET SESSION sort_buffer_size = 131072");
+    first.exec("SELECT /*+ SET_VAR(sort_buffer_size=65536) */ a FROM t");
+    assert_eq!(first.get("SELECT @@sort_buffer_size"), "131072");
+    as_root(world, &["CREATE TABLE loud(a INT)", "CREATE TRIGGER tr BEFORE INSERT ON loud FOR EACH ROW SET @left = 5"]);
+    first.exec("INSERT /*+ SET_VAR(max_execution_time=1000) */ INTO loud VALUES(1)");
+    assert_eq!(world.connect().get("SELECT @left"), "NULL");
 }
 
 fn last_insert_id_in_triggers(world: &World) {

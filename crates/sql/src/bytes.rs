@@ -4,6 +4,7 @@
 
 use memchr::{memchr, memchr2};
 
+use crate::multibyte::MultiByte;
 use crate::token::TokenKind;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,10 +140,10 @@ pub(crate) fn quoted_end(sql: &[u8], open: usize, quote: u8, backslash: bool) ->
     }
 }
 
-/// Whether the `-` at `at` begins a comment: a second one follows, and then a blank, a control character (DEL is one) or nothing.
+/// Whether the `-` at `at` begins a comment: a second one follows, and then a blank, a control character or nothing.
 #[inline]
-pub(crate) fn is_dash_comment(sql: &[u8], at: usize) -> bool {
-    sql.get(at + 1) == Some(&b'-') && sql.get(at + 2).is_none_or(|&third| third <= b' ' || third == 0x7f)
+pub(crate) fn is_dash_comment(sql: &[u8], at: usize, charset: MultiByte) -> bool {
+    sql.get(at + 1) == Some(&b'-') && sql.get(at + 2).is_none_or(|&third| charset.is_after_dashes(third))
 }
 
 /// Offset after the comment whose `/*` stands at `open`; the end of the text when it is not closed.

@@ -75,9 +75,9 @@ pub fn first_comment(sql: &[u8], mode: LexMode) -> Option<&[u8]> {
             b'\'' => mode.multi_byte.quoted_end(sql, at, byte, !mode.no_backslash_escapes),
             b'"' => mode.multi_byte.quoted_end(sql, at, byte, !mode.no_backslash_escapes && !mode.ansi_quotes),
             b'`' => mode.multi_byte.quoted_end(sql, at, byte, false),
-            0x80.. => mode.multi_byte.name_end(sql, at),
+            0x80.. => mode.multi_byte.name_end(sql, at).max(at + 1),
             b'#' => line_end(sql, at),
-            b'-' if is_dash_comment(sql, at) => line_end(sql, at),
+            b'-' if is_dash_comment(sql, at, mode.multi_byte) => line_end(sql, at),
             b'/' if sql.get(at + 1) == Some(&b'*') => match version_comment(sql, at) {
                 Some(content) => content,
                 None => return comment_content(sql, at),
@@ -209,6 +209,10 @@ impl<'a> Writer<'a> {
                 self.space = true;
                 self.pos += 1;
             }
+            Class::Letter if self.opts.lex.multi_byte.is_blank(byte) => {
+                self.space = true;
+                self.pos += 1;
+            }
             Class::Letter => self.word(self.opts.lex.multi_byte.name_end(self.sql, at)),
             Class::Digit => self.number(),
             Class::Quote | Class::DoubleQuote => self.string(byte),
@@ -216,7 +220,7 @@ impl<'a> Writer<'a> {
             Class::Question => self.value(at + 1),
             Class::Comment if self.comment(byte) => {}
             Class::Dot if self.starts_number() => self.number(),
-            Class::At if self.sql.get(at + 1).is_some_and(|&next| is_variable(next)) => self.user_variable(at + 1),
+            Class::At if self.sql.get(at + 1).is_some_and(|&next| self.is_variable(next)) => self.user_variable(at + 1),
             _ => {
                 if byte == b';' {
                     self.semicolon();
@@ -300,10 +304,14 @@ impl<'a> Writer<'a> {
         self.prev = Prev::Word { precedes_value: kw.precedes_value() };
     }
 
+    fn is_variable(&self, byte: u8) -> bool {
+        is_variable(byte) && !self.opts.lex.multi_byte.is_blank(byte)
+    }
+
     /// `@name`, dots included: they join nothing to it.
     fn user_variable(&mut self, name: usize) {
         let rest = self.sql.get(name..).unwrap_or_default();
-        let end = rest.iter().position(|&byte| !is_variable(byte)).map_or(self.sql.len(), |len| name + len);
+        let end = rest.iter().position(|&byte| !self.is_variable(byte)).map_or(self.sql.len(), |len| name + len);
         self.break_run();
         self.gap(false);
         self.copy(end);
@@ -318,7 +326,7 @@ impl<'a> Writer<'a> {
         if names_variable || joined {
             return self.word(self.opts.lex.multi_byte.name_end(self.sql, self.pos));
         }
-        match number(self.sql, self.pos) {
+        match number(self.opts.lex.multi_byte.number_text(self.sql, self.pos), self.pos) {
             (TokenKind::Word, _) => self.word(self.opts.lex.multi_byte.name_end(self.sql, self.pos)),
             (_, end) => self.value(end),
         }
@@ -471,7 +479,7 @@ impl<'a> Writer<'a> {
         let at = self.pos;
         let end = match (byte, self.sql.get(at + 1)) {
             (b'#', _) => line_end(self.sql, at),
-            (b'-', _) if is_dash_comment(self.sql, at) => line_end(self.sql, at),
+            (b'-', _) if is_dash_comment(self.sql, at, self.opts.lex.multi_byte) => line_end(self.sql, at),
             (b'/', Some(b'*')) => match version_comment(self.sql, at) {
                 Some(content) => {
                     self.version_depth += 1;

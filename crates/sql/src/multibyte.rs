@@ -1,5 +1,6 @@
 //! Character sets in which the second byte of a character may be a backslash or a backtick, so that text cannot be read byte by
-//! byte. What is taken for a character is what servers take for one.
+//! byte, and those in which a byte from 0x80 up is a blank, or a control character that makes a comment of `--`. What is taken for
+//! a character is what servers take for one.
 
 use crate::bytes;
 
@@ -17,6 +18,26 @@ pub enum MultiByte {
     Big5,
     /// `gb18030`.
     Gb18030,
+    /// `latin1` and others with a no-break space at 0xa0.
+    Latin1,
+    /// `latin2`.
+    Latin2,
+    /// `hebrew`.
+    Hebrew,
+    /// `cp1250`.
+    Cp1250,
+    /// `latin7`.
+    Latin7,
+    /// `cp866`, `cp852`, `keybcs2`: a no-break space at 0xff.
+    Cp866,
+    /// `cp850`.
+    Cp850,
+    /// `hp8`.
+    Hp8,
+    /// `macroman`.
+    MacRoman,
+    /// `cp1251`, `cp1257`, `macce`: DEL is no control character.
+    Cp1251,
 }
 
 impl MultiByte {
@@ -28,18 +49,94 @@ impl MultiByte {
             () if is("gbk") => MultiByte::Gbk,
             () if is("big5") => MultiByte::Big5,
             () if is("gb18030") => MultiByte::Gb18030,
+            () if ["latin1", "latin5", "dec8", "greek", "armscii8", "geostd8"].into_iter().any(is) => MultiByte::Latin1,
+            () if is("latin2") => MultiByte::Latin2,
+            () if is("hebrew") => MultiByte::Hebrew,
+            () if is("cp1250") => MultiByte::Cp1250,
+            () if is("latin7") => MultiByte::Latin7,
+            () if ["cp866", "cp852", "keybcs2"].into_iter().any(is) => MultiByte::Cp866,
+            () if is("cp850") => MultiByte::Cp850,
+            () if is("hp8") => MultiByte::Hp8,
+            () if is("macroman") => MultiByte::MacRoman,
+            () if ["cp1251", "cp1257", "macce"].into_iter().any(is) => MultiByte::Cp1251,
             () => MultiByte::Plain,
         }
+    }
+
+    /// Is this text the same in all character sets?
+    pub fn reads_alike(self, text: &[u8]) -> bool {
+        match self {
+            MultiByte::Plain => true,
+            _ if self.has_long_characters() => false,
+            _ => text.iter().all(|&byte| byte < 0x7f),
+        }
+    }
+
+    /// Is each byte a character?
+    pub(crate) fn is_single(self) -> bool {
+        self != MultiByte::Plain && !self.has_long_characters()
+    }
+
+    fn has_long_characters(self) -> bool {
+        matches!(self, MultiByte::Sjis | MultiByte::Gbk | MultiByte::Big5 | MultiByte::Gb18030)
+    }
+
+    /// The blank from 0x80 up.
+    #[inline]
+    fn blank(self) -> Option<u8> {
+        match self {
+            MultiByte::Latin1 | MultiByte::Latin2 | MultiByte::Hebrew | MultiByte::Cp1250 | MultiByte::Latin7 => Some(0xa0),
+            MultiByte::Cp866 => Some(0xff),
+            _ => None,
+        }
+    }
+
+    /// A blank that no ASCII text has.
+    #[inline]
+    pub(crate) fn is_blank(self, byte: u8) -> bool {
+        self != MultiByte::Plain && self.blank() == Some(byte)
+    }
+
+    /// Whether `--` and this byte begin a comment: it is a blank or a control character.
+    pub(crate) fn is_after_dashes(self, byte: u8) -> bool {
+        let controls: &[u8] = match self {
+            MultiByte::Latin1 => &[0x7f, 0xa0],
+            MultiByte::Latin2 => &[0xa0],
+            MultiByte::Hebrew => &[0x7f, 0xa0, 0xfd, 0xfe],
+            MultiByte::Cp1250 => &[0x7f, 0x80, 0x81, 0x83, 0x88, 0x90, 0x98, 0xa0],
+            MultiByte::Latin7 => &[0x7f, 0x81, 0x83, 0x88, 0x8a, 0x8c, 0x90, 0x98, 0x9a, 0x9c, 0x9f, 0xa0, 0xa1, 0xa5],
+            MultiByte::Cp866 => &[0xff],
+            MultiByte::Cp850 => &[0x7f, 0xff],
+            MultiByte::Hp8 => return byte <= b' ' || matches!(byte, 0x7f..=0xa0 | 0xb1 | 0xb2 | 0xf2..=0xf5 | 0xff),
+            MultiByte::MacRoman => &[0x80, 0xcb, 0xe5],
+            MultiByte::Cp1251 => &[],
+            MultiByte::Plain | MultiByte::Sjis | MultiByte::Gbk | MultiByte::Big5 | MultiByte::Gb18030 => &[0x7f],
+        };
+        byte <= b' ' || controls.contains(&byte)
+    }
+
+    /// As much of the text as a number that begins at `start` can take; a blank ends it.
+    pub(crate) fn number_text(self, sql: &[u8], start: usize) -> &[u8] {
+        if self.blank().is_none() {
+            return sql;
+        }
+        let mut end = self.long_name_end(sql, start);
+        for joins in [b".".as_slice(), b"+-"] {
+            if sql.get(end).is_some_and(|byte| joins.contains(byte)) {
+                end = self.long_name_end(sql, end + 1);
+            }
+        }
+        sql.get(..end).unwrap_or(sql)
     }
 
     /// Length of the character of several bytes at `at`; `None` where none stands.
     fn character(self, sql: &[u8], at: usize) -> Option<usize> {
         let (&lead, &trail) = (sql.get(at)?, sql.get(at + 1)?);
         let (leads, trails) = match self {
-            MultiByte::Plain => return None,
             MultiByte::Sjis => (matches!(lead, 0x81..=0x9f | 0xe0..=0xfc), matches!(trail, 0x40..=0x7e | 0x80..=0xfc)),
             MultiByte::Big5 => (matches!(lead, 0xa1..=0xf9), matches!(trail, 0x40..=0x7e | 0xa1..=0xfe)),
             MultiByte::Gbk | MultiByte::Gb18030 => (matches!(lead, 0x81..=0xfe), matches!(trail, 0x40..=0x7e | 0x80..=0xfe)),
+            _ => return None,
         };
         if leads && trails {
             return Some(2);
@@ -61,7 +158,10 @@ impl MultiByte {
     /// [`bytes::name_end`] in this character set.
     #[inline]
     pub(crate) fn name_end(self, sql: &[u8], from: usize) -> usize {
-        if self == MultiByte::Plain { bytes::name_end(sql, from) } else { self.long_name_end(sql, from) }
+        match self == MultiByte::Plain || self.blank().is_none() && !self.has_long_characters() {
+            true => bytes::name_end(sql, from),
+            false => self.long_name_end(sql, from),
+        }
     }
 
     #[cold]
@@ -69,7 +169,7 @@ impl MultiByte {
         while let Some(&byte) = sql.get(at) {
             match self.character(sql, at) {
                 Some(len) => at += len,
-                None if bytes::is_name(byte) => at += 1,
+                None if bytes::is_name(byte) && !self.is_blank(byte) => at += 1,
                 None => break,
             }
         }
@@ -79,7 +179,7 @@ impl MultiByte {
     /// [`bytes::quoted_end`] in this character set.
     #[inline]
     pub(crate) fn quoted_end(self, sql: &[u8], open: usize, quote: u8, backslash: bool) -> usize {
-        if self == MultiByte::Plain {
+        if !self.has_long_characters() {
             return bytes::quoted_end(sql, open, quote, backslash);
         }
         self.long_quoted_end(sql, open, quote, backslash)
@@ -104,6 +204,7 @@ impl MultiByte {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token::{LexMode, Lexer, TokenKind};
 
     #[test]
     fn characters() {
@@ -125,6 +226,56 @@ mod tests {
         for (charset, text, expected) in cases {
             assert_eq!(MultiByte::of(charset.as_bytes()).character(text, 0), expected, "{charset} {text:x?}");
         }
+    }
+
+    #[test]
+    fn blanks() {
+        let words = |charset: &str, sql: &[u8]| {
+            let mode = LexMode { multi_byte: MultiByte::of(charset.as_bytes()), ..LexMode::default() };
+            let mut lexer = Lexer::new(sql, mode);
+            let mut words = Vec::new();
+            loop {
+                let token = lexer.token();
+                if token.kind == TokenKind::End {
+                    return words;
+                }
+                words.push(token.text(sql).to_vec());
+            }
+        };
+        type Words = &'static [&'static [u8]];
+        let cases: [(&str, &[u8], Words); 13] = [
+            ("latin1", b"LOCK\xa0TABLES\xa0t", &[b"LOCK", b"TABLES", b"t"]),
+            ("utf8mb4", b"LOCK\xa0TABLES", &[b"LOCK\xa0TABLES"]),
+            ("latin1", b"\xa0@x\xa0=\xa05\xa0,@@\xa0y", &[b"@x", b"=", b"5", b",", b"@", b"@", b"y"]),
+            ("latin1", b"@@a\xa0.\xa0b\xa0c", &[b"@@a\xa0.\xa0b", b"c"]),
+            ("latin1", b"1.5e3\xa01e5\xa0.5\xa00x41\xa0a1\xa01a\xa0", &[b"1.5e3", b"1e5", b".5", b"0x41", b"a1", b"1a"]),
+            ("latin1", b"1e+5\xa0+1+1", &[b"1e+5", b"+", b"1", b"+", b"1"]),
+            ("latin1", b"'a\xa0'`b\xa0`\xe4\xa0", &[b"'a\xa0'", b"`b\xa0`", b"\xe4"]),
+            ("latin1", b"a--\xa0b\nc--\x80d", &[b"a", b"c", b"-", b"-", b"\x80d"]),
+            ("cp866", b"FOR\xffUPDATE\xa0--\x7fa", &[b"FOR", b"UPDATE\xa0", b"-", b"-", &[0x7f], b"a"]),
+            ("hp8", b"a\xa0b--\x9fc", &[b"a\xa0b"]),
+            ("cp1250", b"a\xa0b--\x81c", &[b"a", b"b"]),
+            ("cp850", b"a\xffb--\xffc", &[b"a\xffb"]),
+            ("cp1251", b"a\xa0b--\xa0c", &[b"a\xa0b", b"-", b"-", b"\xa0c"]),
+        ];
+        for (charset, sql, expected) in cases {
+            assert_eq!(words(charset, sql), expected, "{charset} {}", sql.escape_ascii());
+        }
+        assert!(MultiByte::Latin1.reads_alike(b"SET a = 1") && !MultiByte::Latin1.reads_alike(b"SET\xa0a = 1"));
+        assert!(!MultiByte::Gbk.reads_alike(b"SET a = 1"));
+    }
+
+    /// Names that a blank ends are read once.
+    #[test]
+    fn many_blanks() {
+        let text = b"1\xa0a\xa0@b\xa0.5\xa0".repeat(200_000);
+        let mode = LexMode { multi_byte: MultiByte::Latin1, ..LexMode::default() };
+        let mut lexer = Lexer::new(&text, mode);
+        let mut count = 0;
+        while lexer.token().kind != TokenKind::End {
+            count += 1;
+        }
+        assert_eq!(count, 800_000);
     }
 
     #[test]

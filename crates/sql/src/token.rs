@@ -223,7 +223,7 @@ impl<'a> Lexer<'a> {
     /// A number, or a name that begins with digits.
     #[inline]
     fn number(&self, start: usize) -> (TokenKind, usize) {
-        match number(self.sql, start) {
+        match number(self.mode.multi_byte.number_text(self.sql, start), start) {
             (TokenKind::Word, _) if self.mode.multi_byte != MultiByte::Plain => {
                 (TokenKind::Word, self.mode.multi_byte.name_end(self.sql, start))
             }
@@ -253,15 +253,19 @@ impl<'a> Lexer<'a> {
             Some(b'@') => self.system_variable(start),
             Some(b'`') => (TokenKind::UserVariable, self.mode.multi_byte.quoted_end(self.sql, start + 1, b'`', false)),
             Some(quote @ (b'\'' | b'"')) => (TokenKind::UserVariable, self.string_end(start + 1, quote)),
-            Some(byte) if is_variable(byte) => {
+            Some(byte) if self.is_variable(byte) => {
                 let mut end = start + 1;
-                while self.byte(end).is_some_and(is_variable) {
+                while self.byte(end).is_some_and(|byte| self.is_variable(byte)) {
                     end += 1;
                 }
                 (TokenKind::UserVariable, end)
             }
             _ => (TokenKind::Punct(b'@'), start + 1),
         }
+    }
+
+    fn is_variable(&self, byte: u8) -> bool {
+        is_variable(byte) && !self.mode.multi_byte.is_blank(byte)
     }
 
     /// `@@name`, and as many `.name` as follow; blanks may surround a dot.
@@ -288,12 +292,13 @@ impl<'a> Lexer<'a> {
     fn part_end(&self, at: usize) -> usize {
         match self.byte(at) {
             Some(b'`') => self.mode.multi_byte.quoted_end(self.sql, at, b'`', false),
+            _ if self.mode.multi_byte.is_single() => self.mode.multi_byte.name_end(self.sql, at),
             _ => name_end(self.sql, at),
         }
     }
 
     fn blanks_end(&self, mut at: usize) -> usize {
-        while self.byte(at).is_some_and(|byte| class(byte) == Class::Space) {
+        while self.byte(at).is_some_and(|byte| class(byte) == Class::Space || self.mode.multi_byte.is_blank(byte)) {
             at += 1;
         }
         at
@@ -305,6 +310,7 @@ impl<'a> Lexer<'a> {
             match class(byte) {
                 Class::Space => self.pos += 1,
                 Class::Comment if self.skip_comment(byte) => {}
+                Class::Letter if byte >= 0x80 && self.mode.multi_byte.is_blank(byte) => self.pos += 1,
                 _ => return,
             }
         }
@@ -316,7 +322,7 @@ impl<'a> Lexer<'a> {
         let next = self.byte(self.pos + 1);
         match (byte, next) {
             (b'#', _) => self.skip_line(),
-            (b'-', _) if is_dash_comment(self.sql, self.pos) => self.skip_line(),
+            (b'-', _) if is_dash_comment(self.sql, self.pos, self.mode.multi_byte) => self.skip_line(),
             (b'/', Some(b'*')) => self.open_comment(),
             (b'*', Some(b'/')) if self.version_depth > 0 => {
                 self.version_depth -= 1;

@@ -1,6 +1,6 @@
 //! The digest corpus.
 
-use sql::{DigestOptions, Grouping, LexMode, digest_text, first_comment, spooky_hash64};
+use sql::{DigestOptions, Grouping, LexMode, MultiByte, digest_text, first_comment, spooky_hash64};
 
 fn digest(sql: &str, opts: &DigestOptions) -> String {
     let mut out = Vec::new();
@@ -100,4 +100,18 @@ fn comments() {
     assert_eq!(first("/*!40101 SET x=1 */ /* y */"), Some("y"));
     assert_eq!(first("-- /* a */\n/* b */"), Some("b"));
     assert_eq!(first("/* open"), None);
+}
+
+#[test]
+fn blanks_of_single_byte_character_sets() {
+    let opts = DigestOptions { lex: LexMode { multi_byte: MultiByte::Latin1, ..LexMode::default() }, ..DigestOptions::default() };
+    for (sql, expected) in [
+        (b"DELETE\xa0FROM\xa0t\xa0WHERE a=5\xa0--\xa0x".as_slice(), b"DELETE FROM t WHERE a=?".as_slice()),
+        (b"SELECT @a\xa0,\xe4", b"SELECT @a,\xe4"),
+    ] {
+        let mut out = Vec::new();
+        digest_text(sql, &opts, &mut out);
+        assert_eq!(out, expected, "{}", sql.escape_ascii());
+    }
+    assert_eq!(first_comment(b"SELECT\xa01\xa0/* a */", opts.lex), Some(b"a".as_slice()));
 }

@@ -403,3 +403,19 @@ fn names_of_stored_functions() {
         assert_eq!(analyze(sql.as_bytes(), oracle).facts.contains(Facts::UNKNOWN_FUNCTION), expected, "{sql}");
     }
 }
+
+#[test]
+fn blanks_of_single_byte_character_sets() {
+    let latin1 = LexMode { multi_byte: MultiByte::of(b"latin1"), ..LexMode::default() };
+    for (sql, kind, fact) in [
+        (b"LOCK\xa0TABLES t WRITE".as_slice(), Kind::LockTables, Facts::NONE),
+        (b"SELECT * FROM t FOR\xa0UPDATE", Kind::Select, Facts::LOCKING_READ),
+        (b"SELECT GET_LOCK\xa0('a', 0)", Kind::Select, Facts::GET_LOCK),
+        (b"SELECT 8--\xa0'\n, GET_LOCK('L',0) -- '", Kind::Select, Facts::GET_LOCK),
+        (b"SELECT 5 INTO\xa0@x", Kind::Select, Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN),
+        (b"CREATE\xa0TEMPORARY TABLE t (a INT)", Kind::CreateTemporaryTable, Facts::TEMPORARY),
+    ] {
+        let analysis = analyze(sql, latin1);
+        assert_eq!((analysis.kind, analysis.facts), (kind, fact), "{}", sql.escape_ascii());
+    }
+}

@@ -10,6 +10,8 @@ fn modes() -> impl Strategy<Value = LexMode> {
         1 => Just(MultiByte::Gbk),
         1 => Just(MultiByte::Big5),
         1 => Just(MultiByte::Gb18030),
+        1 => Just(MultiByte::Latin1),
+        1 => Just(MultiByte::Cp866),
     ];
     (any::<bool>(), any::<bool>(), any::<bool>(), multi_byte).prop_map(|(ansi_quotes, no_backslash_escapes, oracle, multi_byte)| LexMode {
         ansi_quotes,

@@ -78,7 +78,7 @@ impl Session {
         if self.is_refused_whole(analysis, reply) {
             return;
         }
-        if analysis.facts.contains(Facts::MULTI) && self.is_read_anew(reply) {
+        if analysis.facts.contains(Facts::MULTI) && (self.is_read_anew(reply) || self.is_read_anew_untold(sql)) {
             // What followed was read in another way by the server than here.
             self.pin(PinReason::SessionState, analysis);
         }
@@ -116,6 +116,29 @@ impl Session {
         })
     }
 
+    /// The same of a SET that is written with @@, of which MariaDB does not tell.
+    fn is_read_anew_untold(&self, sql: &[u8]) -> bool {
+        let names = [b"sql_mode".as_slice(), b"character_set_client"];
+        let may_change = |one: &[u8]| contains(one, b"@@") && names.iter().any(|name| contains(one, name));
+        let text = |value: &Value| match value {
+            Value::Literal(text) | Value::Word(text) => Some(text.trim_matches(['\'', '"']).to_owned()),
+            Value::Default | Value::Expression => None,
+        };
+        let changes = |assignment: &sql::Assignment| match (&assignment.target, text(&assignment.value)) {
+            (Target::Session(name), value) if name == "sql_mode" => value.is_none_or(|mode| {
+                let before = self.state.variables.get(name).map_or(&b""[..], |value| value);
+                [before, mode.as_bytes()].into_iter().any(|mode| READS_TEXT.iter().any(|word| contains(mode, word)))
+            }),
+            (Target::Session(name), value) if name == "character_set_client" => {
+                value.is_none_or(|charset| MultiByte::of(charset.as_bytes()) != self.lex.multi_byte)
+            }
+            _ => false,
+        };
+        sql::split(sql, self.lex)
+            .filter(|one| may_change(one) && sql::analyze(one, self.lex).kind == Kind::Set)
+            .any(|one| sql::parse_set(one, self.lex).is_none_or(|all| all.iter().any(changes)))
+    }
+
     /// The transaction, as the server's status flags say.
     pub(super) fn note_status(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         if reply.error.is_none() && matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl | Kind::Set) {
@@ -145,7 +168,9 @@ impl Session {
         }
         // `SET STATEMENT x=1 FOR ...` tells of values that are gone again when it is over.
         let passing = analysis.kind == Kind::SetStatement;
-        for (name, value) in reply.variables.iter().filter(|_| !passing) {
+        // So does a hint: of the values that the variables have again.
+        let hints = has_set_var(sql, analysis);
+        for (name, value) in reply.variables.iter().filter(|(name, _)| !(passing || hints && contains(sql, name.as_bytes()))) {
             self.note_variable(name, value, sql, analysis);
         }
         if charsets::changed_by(reply) && !self.text_variables().is_empty() {
@@ -532,6 +557,13 @@ impl Session {
             true => sql::split(sql, self.lex).all(|one| is_quiet(sql::analyze(one, self.lex).kind)),
             false => is_quiet(analysis.kind),
         };
+        if changes_nothing_itself && !stored_code && has_set_var(sql, analysis) {
+            // The hint does it, and undoes it. Perhaps a trigger did more, which others must not meet.
+            if let Some(backend) = self.backend.as_mut() {
+                backend.core.must_reset = true;
+            }
+            return;
+        }
         if stored_code || changes_nothing_itself {
             self.pin(PinReason::SessionState, analysis);
         }
@@ -587,6 +619,11 @@ impl Session {
         (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (0, 0);
         self.pins.end(PinReason::AutoIncrementDelay);
     }
+}
+
+/// Whether a text, which is one statement, has a hint that sets variables for it alone: `/*+ SET_VAR(x=1) */`.
+fn has_set_var(sql: &[u8], analysis: &Analysis) -> bool {
+    analysis.facts.contains(Facts::COMMENT) && !analysis.facts.contains(Facts::MULTI) && contains(sql, b"set_var")
 }
 
 /// Whether a text may say SET ROLE.

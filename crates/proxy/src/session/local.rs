@@ -12,7 +12,7 @@ use crate::mailbox::{KillKind, Mail};
 use crate::memory::Place;
 use crate::shared::ServerInfo;
 use crate::worker::Worker;
-use sql::{Analysis, Facts, Kill, KillTarget, Kind, MultiByte};
+use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use wire::codec::{Reader, put_lenenc_bytes};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
@@ -48,7 +48,7 @@ impl Session {
     /// statement that needs a backend.
     async fn answer_set(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
-        if !plain || !self.state_is_ordinary() {
+        if !plain || !self.state_is_ordinary(self.sql_text(command, start)) {
             return Ok(false);
         }
         let Some(info) = self.pool.one_version() else { return Ok(false) };
@@ -86,11 +86,11 @@ impl Session {
         Place { hostgroup: self.pool.shared.id, server: None, version: &info.version, user: &self.user.name }
     }
 
-    /// Settings under which the same SET text might mean something else.
-    pub(super) fn state_is_ordinary(&self) -> bool {
+    /// False under settings under which this SET text might mean something else.
+    pub(super) fn state_is_ordinary(&self, sql: &[u8]) -> bool {
         !self.lex.ansi_quotes
             && !self.lex.no_backslash_escapes
-            && self.lex.multi_byte == MultiByte::Plain
+            && self.lex.multi_byte.reads_alike(sql)
             && self.state.variables.get("default_collation_for_utf8mb4").is_none()
             && self.state.variables.get("character_set_collations").is_none()
     }

@@ -131,7 +131,7 @@ impl Session {
     pub(super) fn remember_set(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, untold: &[Change]) {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
         let did = reply.error.is_none() && !(reply.variables.is_empty() && untold.is_empty());
-        if did && plain && analysis.kind == Kind::Set && reply.warnings == 0 && self.state_is_ordinary() {
+        if did && plain && analysis.kind == Kind::Set && reply.warnings == 0 && self.state_is_ordinary(sql) {
             let effect = sql::parse_set(sql, self.lex).and_then(|all| self.repeatable_effect(&all, reply, untold));
             if let Some((effect, info)) = effect.zip(self.pool.one_version()) {
                 self.worker.memory.borrow_mut().learn_set(&self.place(&info), sql, effect);
