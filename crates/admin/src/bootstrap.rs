@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use model::config::Row;
 use model::config::text::to_text;
+use model::config::{Row, inert};
 use model::control::DataPlane;
 use model::fleet::Operator;
 use model::stats::StatsSource;
@@ -24,12 +24,10 @@ use crate::error::AdminError;
 use crate::handle::{EngineHandle, channel};
 use crate::live::Live;
 use crate::process::Process;
+use crate::remarks::LOGGED;
 use crate::store::rows::{read, transaction, write};
 use crate::store::{self, DISK_FILE, Store, import, layout};
 use crate::watch;
-
-/// How many remarks on the configuration the log has at the start.
-const LOGGED: usize = 20;
 
 /// Which source holds when there are two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,7 +99,8 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     let edited = !is_first && modified_after(options.config_file.as_deref(), &disk);
     let store = Store::open(&options.datadir, lock)?;
     let from_file = is_first || options.precedence == Precedence::Declarative;
-    if !from_file && options.precedence == Precedence::Database && import::is_due(&store.admin)? {
+    let is_import = !from_file && import::is_due(&store.admin)?;
+    if is_import && options.precedence == Precedence::Database {
         // Before anything in it changes.
         refuse_faulty(&store, &options, &disk)?;
     }
@@ -117,6 +116,13 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
         save(&store, &config, &options)?;
     } else {
         notices.extend(ignored_file(&store, &options, edited)?);
+    }
+    if !from_file {
+        // What a file holds is told where it is read.
+        notices.extend(crate::remarks::inert(&config).iter().map(ToString::to_string));
+    }
+    if is_import {
+        notices.extend(inert::advice(&config).iter().map(ToString::to_string));
     }
     fill_collations(&store)?;
     name_instance(&store, &config.globals.uuid)?;
@@ -224,7 +230,11 @@ fn take_variables(store: &Store, notices: &mut Vec<String>) -> Result<(), AdminE
                 db.execute("INSERT OR REPLACE INTO main.global_variables VALUES (?1, ?2)", params![setting.full_name(), value])?;
             }
             Some(_) => {}
-            None => notices.push(format!("proxysql.db: global_variables, variable_name={name}: not known here, left on disk")),
+            None => {
+                let why =
+                    model::settings::retired_by_full_name(&name).map_or("not known here, left on disk".to_owned(), ToString::to_string);
+                notices.push(format!("proxysql.db: global_variables, variable_name={name}: {why}"));
+            }
         }
     }
     Ok(())

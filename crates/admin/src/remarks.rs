@@ -6,27 +6,44 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use model::config::remarks::references;
-use model::config::{Config, Row};
+use model::config::{Config, Row, inert};
 use model::control::DataPlane;
 use model::remark::row_name;
 use model::{About, Remark, Scope, Snapshot};
 
 use crate::reply::Reply;
+use crate::store::rows::Part;
 
 /// How many remarks the text of an OK has; SHOW WARNINGS has more.
 const NAMED: usize = 3;
+/// How many the log has.
+pub const LOGGED: usize = 20;
 /// How many SHOW WARNINGS has.
 const KEPT: usize = 1_000;
 
 /// What is suspicious now that these tables were loaded.
-pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, loaded: &[&str]) -> Vec<Remark> {
+pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, loaded: &[Part]) -> Vec<Remark> {
+    let variables = loaded.iter().filter_map(|part| part.variables).flat_map(|module| inert::variables(config, module));
+    let variables: Vec<Remark> = variables.collect();
+    let loaded: &[&str] = &loaded.iter().flat_map(|part| part.tables).copied().collect::<Vec<_>>();
     let mut remarks = references(config, snapshot);
+    remarks.extend(inert::tables(config));
+    remarks.extend(inert::statuses(config));
     remarks.retain(|remark| remark.follows_from(loaded));
     if loaded.contains(&"mysql_query_rules") {
         remarks.extend(plane.remarks(snapshot, Scope::Dead));
     }
     let own = scripts(config).into_iter().filter(|remark| remark.follows_from(loaded));
     remarks.extend(own);
+    remarks.extend(variables);
+    remarks
+}
+
+/// What is kept and does nothing.
+pub fn inert(config: &Config) -> Vec<Remark> {
+    let mut remarks = inert::tables(config);
+    remarks.extend(inert::statuses(config));
+    remarks.extend(["mysql", "admin"].into_iter().flat_map(|module| inert::variables(config, module)));
     remarks
 }
 
@@ -35,6 +52,10 @@ pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: S
     let mut remarks = references(config, snapshot);
     remarks.extend(plane.remarks(snapshot, scope));
     remarks.extend(scripts(config));
+    if scope == Scope::All {
+        remarks.extend(inert(config));
+        remarks.extend(inert::advice(config));
+    }
     remarks
 }
 

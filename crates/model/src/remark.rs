@@ -85,6 +85,11 @@ impl RowName {
     pub fn numbered(column: &'static str, number: impl Into<i64>) -> Self {
         Self(vec![(column, Cell::Integer(number.into()))])
     }
+
+    /// A row with a name of its own.
+    pub fn called(column: &'static str, name: &str) -> Self {
+        Self(vec![(column, Cell::Text(name.to_owned()))])
+    }
 }
 
 impl std::fmt::Display for RowName {

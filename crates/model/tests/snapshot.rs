@@ -32,6 +32,15 @@ fn servers_are_grouped() {
     assert_eq!(servers[0].key.to_string(), "10/db1:3306");
 }
 
+/// A shun ends by itself: nothing would end one that is configured.
+#[test]
+fn a_configured_shun_keeps_nobody_out() {
+    let snapshot =
+        compiled(r#"mysql_servers = ( { address="a" hostgroup=1 status="SHUNNED" }, { address="b" hostgroup=1 status="OFFLINE_HARD" } )"#);
+    let servers = &snapshot.hostgroup(HostgroupId(1)).unwrap().servers;
+    assert_eq!([servers[0].status, servers[1].status], [ServerStatus::Online, ServerStatus::OfflineHard]);
+}
+
 #[test]
 fn attributes_stand_in_for_variables() {
     let snapshot = compiled(

@@ -31,6 +31,8 @@ use wire::packet;
 pub enum ConnectError {
     /// The server or the way to it: a reason to try later, or elsewhere.
     Server(String),
+    /// The same, in the server's own words: it is full, going, or lets nobody in from here.
+    Closed(ServerError),
     /// The server refused this user.
     Login(ServerError),
     /// The configuration does not allow this login.
@@ -41,7 +43,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(text) | Self::Impossible(text) => f.write_str(text),
-            Self::Login(error) => error.fmt(f),
+            Self::Closed(error) | Self::Login(error) => error.fmt(f),
         }
     }
 }
@@ -213,8 +215,7 @@ async fn greet(worker: &Worker, server: &ServerShared) -> Result<Greeted, Connec
     let mut login = Login { link, input: Buffer::default(), seq: 0 };
     let payload = login.exchange().receive(&worker.buffers).await?;
     if payload.first() == Some(&wire::message::ERR) {
-        let error = ServerError::read(&payload, Capabilities::default());
-        return Err(ConnectError::Server(error.to_string()));
+        return Err(ConnectError::Closed(ServerError::read(&payload, Capabilities::default())));
     }
     let greeting = Greeting::parse(&payload)?;
     Ok(Greeted { login, greeting })
@@ -493,7 +494,7 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
 fn refusal(error: ServerError) -> ConnectError {
     // Too many connections or errors, not from here, going, and MySQL's offline_mode.
     const WHOLE: [u16; 6] = [1040, 1042, 1129, 1130, 1053, 3032];
-    if WHOLE.contains(&error.code) { ConnectError::Server(error.to_string()) } else { ConnectError::Login(error) }
+    if WHOLE.contains(&error.code) { ConnectError::Closed(error) } else { ConnectError::Login(error) }
 }
 
 /// The same for a connection that was used and reset: it is given what it had when it was fresh.

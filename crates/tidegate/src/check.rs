@@ -1,6 +1,7 @@
 //! `tidegate check FILE`: is a configuration usable, and does it do what its author thinks?
 
 use anyhow::{Result, bail};
+use model::config::inert;
 use model::remark::Places;
 use model::{ConfigError, Snapshot};
 use routing::{Options, RuleSet};
@@ -26,6 +27,9 @@ pub fn check(file: &Path) -> Result<()> {
     let mut remarks = model::config::remarks::references(&config, &snapshot);
     remarks.extend(routing::lint(&snapshot));
     remarks.extend(admin::remarks::scripts(&config));
+    // What is kept and does nothing is a note already.
+    remarks.extend(inert::statuses(&config));
+    remarks.extend(inert::advice(&config));
     let places = Places::of(&config);
     for remark in &remarks {
         let at = places.find(remark).map_or_else(|| file.display().to_string(), |origin| origin.to_string());

@@ -226,7 +226,7 @@ impl Engine {
     /// should know.
     pub fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<Reply, AdminError> {
         let snapshot = self.check(&config)?;
-        let loaded: Vec<&str> = modules.iter().flat_map(|module| module.part.tables).copied().collect();
+        let loaded: Vec<_> = modules.iter().map(|module| module.part).collect();
         let found = remarks::after_load(&config, &snapshot, &*self.plane, &loaded);
         let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
         if is_for_admin {
@@ -241,6 +241,9 @@ impl Engine {
             self.read_only = None;
         }
         tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
+        for remark in found.iter().take(remarks::LOGGED) {
+            tracing::warn!("{remark}");
+        }
         let config = Arc::new(config);
         {
             let mut runtime = self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner);

@@ -163,3 +163,46 @@ fn what_scripts_say() {
     );
     assert!(bed.ok("ROLLBACK").contains("each statement stands alone"));
 }
+
+/// What is kept and does nothing is told by the LOAD that puts it in force, and by CONFIG CHECK.
+#[test]
+fn what_has_no_effect_is_told() {
+    let bed = Bed::new();
+    let told = |sql: &str| {
+        let Reply::Ok { warnings, .. } = bed.reply(Role::Admin, sql) else { panic!("{sql}") };
+        warnings
+    };
+    bed.ok("SET mysql-automatic_detect_sqli='true'");
+    bed.ok("SET admin-web_enabled='true'");
+    bed.ok("INSERT INTO proxysql_servers (hostname) VALUES ('peer1'), ('peer2')");
+    bed.ok("UPDATE mysql_servers SET gtid_port=3307, status='SHUNNED' WHERE hostname='db1'");
+    bed.ok("INSERT INTO mysql_hostgroup_attributes (hostgroup_id, max_num_online_servers, connection_warming) SELECT hostgroup_id, 1, 1 FROM mysql_servers WHERE hostname='db1'");
+    bed.ok("SET mysql-auto_increment_delay_multiplex=5");
+    let check = told("CONFIG CHECK");
+    let wanted = [
+        (
+            "LOAD MYSQL VARIABLES TO RUNTIME",
+            "global_variables, variable_name=mysql-automatic_detect_sqli, column variable_value: kept, but has no effect yet",
+        ),
+        (
+            "LOAD ADMIN VARIABLES TO RUNTIME",
+            "global_variables, variable_name=admin-web_enabled, column variable_value: kept, but has no effect yet",
+        ),
+        (
+            "LOAD PROXYSQL SERVERS TO RUNTIME",
+            "proxysql_servers, hostname=peer1, port=6032, column hostname: 2 peers read; they have no effect yet",
+        ),
+    ];
+    for (sql, text) in wanted {
+        assert_eq!(told(sql), [text]);
+        assert!(check.iter().any(|line| line == text), "{text}: {check:#?}");
+    }
+    let servers = told("LOAD MYSQL SERVERS TO RUNTIME");
+    for (column, text) in [("gtid_port", "no effect yet"), ("max_num_online_servers", "no effect yet"), ("status", "taken as ONLINE")] {
+        let is_it = |line: &&String| line.contains(&format!("column {column}: ")) && line.contains(text);
+        assert_eq!((servers.iter().filter(is_it).count(), check.iter().filter(is_it).count()), (1, 1), "{column}: {servers:#?} {check:#?}");
+    }
+    assert_eq!(servers.len(), 3, "{servers:#?}");
+    assert!(check.iter().any(|line| line.contains("mysql-auto_increment_delay_multiplex") && line.contains("ProxySQL's default")));
+    assert_eq!(bed.rows("SELECT status FROM main.mysql_servers WHERE hostname='db1'"), ["SHUNNED"]);
+}

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use super::inert::NOT_YET;
 use super::row::{Row, check_keys};
 use super::tables::{TABLES, Table, TableEffect};
 use super::{Config, Notice};
 use crate::error::{ConfigError, ErrorKind, Origin};
 use crate::libconfig::{self, Entry, Includes, LocalFiles, NoIncludes, Node, Position, Value};
-use crate::settings::{AdminVariables, Effect, GlobalSettings, MysqlVariables, Setting, retired};
+use crate::settings::{AdminVariables, GlobalSettings, MysqlVariables, Setting, retired};
 use crate::snapshot::Snapshot;
 use crate::suggest;
 
@@ -143,7 +144,7 @@ impl Loader {
         };
         self.config.given.extend(setting.map(Setting::full_name));
         match (outcome, retired(module, &entry.name)) {
-            (Ok(()), Some(retired)) => self.notice(&entry.at, subject, format!("retired, ignored: {}", retired.reason)),
+            (Ok(()), Some(retired)) => self.notice(&entry.at, subject, retired.to_string()),
             (Ok(()), None) => self.effect(&entry.at, subject, setting),
             (Err(error), _) => self.refuse(&entry.at, subject, error.into()),
         }
@@ -151,10 +152,8 @@ impl Loader {
 
     /// Says so when a setting was given that does nothing.
     fn effect(&mut self, at: &Position, subject: &str, setting: Option<&'static Setting>) {
-        match setting.map(|setting| setting.effect) {
-            Some(Effect::NotYet) => self.notice(at, subject, "kept, but has no effect yet".to_owned()),
-            Some(Effect::NoEffect(reason)) => self.notice(at, subject, format!("has no effect: {reason}")),
-            Some(Effect::Live | Effect::Restart) | None => {}
+        if let Some(text) = setting.and_then(|setting| setting.effect.told()) {
+            self.notice(at, subject, text);
         }
     }
 
@@ -186,7 +185,7 @@ impl Loader {
                 if !told.contains(&column.name) {
                     told.push(column.name);
                     let subject = format!("{}.{}", table.name, column.name);
-                    self.notice(&row.position(column.name), &subject, "kept, but has no effect yet".to_owned());
+                    self.notice(&row.position(column.name), &subject, NOT_YET.to_owned());
                 }
             }
         }

@@ -8,6 +8,7 @@
 
 pub mod ddl;
 pub mod diff;
+pub mod inert;
 mod load;
 pub mod references;
 pub mod remarks;

@@ -222,7 +222,7 @@ pub const TABLES: &[Table] = &[
             number("free_connections_pct", int(0, 100), 10),
             text("init_connect"),
             number("multiplex", FLAG, 1),
-            inert(number("connection_warming", FLAG, 0)),
+            number("connection_warming", FLAG, 0),
             number("throttle_connections_per_sec", int(1, 1_000_000), 1_000_000),
             inert(json("ignore_session_variables")),
             json("hostgroup_settings"),

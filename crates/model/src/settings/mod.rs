@@ -17,7 +17,7 @@ pub use admin::AdminVariables;
 pub use docs::settings_markdown;
 pub use globals::GlobalSettings;
 pub use mysql::{AuthPlugin, BackendSslVerify, CausalReads, Failback, MysqlVariables, SessionTrackGtids};
-pub use retired::{Retired, retired};
+pub use retired::{Retired, retired, retired_by_full_name};
 pub use value::{Kind, SettingValue, TextRule, Unit};
 
 use crate::suggest;

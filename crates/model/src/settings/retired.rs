@@ -2,6 +2,8 @@
 
 use super::bare_name;
 
+use std::fmt;
+
 /// A name that is accepted and ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retired {
@@ -13,8 +15,21 @@ pub struct Retired {
     pub reason: &'static str,
 }
 
+/// What an operator is told who still has it.
+impl fmt::Display for Retired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "retired, ignored: {}", self.reason)
+    }
+}
+
 const TRACKED: &str = "session variables are tracked per session and need no global default";
 const DEBUG: &str = "exists in debug builds of ProxySQL only";
+
+/// The retired setting that SQL called `name`, in any letter case: its prefix is needed.
+pub fn retired_by_full_name(name: &str) -> Option<&'static Retired> {
+    let (module, bare) = name.split_once('-')?;
+    retired(&module.to_ascii_lowercase(), bare)
+}
 
 /// All of them.
 pub(super) const RETIRED: &[Retired] = &[

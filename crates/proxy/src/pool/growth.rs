@@ -286,7 +286,8 @@ impl HostgroupPool {
                 warn(worker, server, &format!("cannot log in to {} as '{}': {text}", server.key, lane.key.user.name));
                 self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));
             }
-            Err(ConnectError::Server(text)) => {
+            Err(error @ (ConnectError::Server(_) | ConnectError::Closed(_))) => {
+                let text = error.to_string();
                 counters.connect_errors.set(counters.connect_errors.get() + 1);
                 warn(worker, server, &format!("connect to {} failed: {text}", server.key));
                 server.connect_failed(&text, worker.shared.clock.now_ms());

@@ -211,9 +211,13 @@ fn connects_that_failed_are_errors_of_their_server() {
         let lane = LaneKey { hostgroup: HostgroupId(1), user, class };
         let refused: Result<(), _> = Err(crate::connect::ConnectError::Server("refused".into()));
         crate::stats::meter::connected(worker, &server, &lane, &refused);
+        let full = crate::backend::ServerError { code: 1040, sqlstate: *b"08004", message: b"Too many connections".to_vec() };
+        let full: Result<(), _> = Err(crate::connect::ConnectError::Closed(full));
+        crate::stats::meter::connected(worker, &server, &lane, &full);
     });
-    assert_eq!(bed.columns("stats_mysql_errors", &["errno", "last_error"]), [["2003", "refused"]]);
-    assert_eq!(bed.columns("stats_mysql_connection_pool", &["srv_host", "ConnERR"])[0], ["db1", "1"]);
+    let errors = bed.columns("stats_mysql_errors", &["errno", "last_error"]);
+    assert_eq!(errors, [["1040", "Too many connections"], ["2003", "refused"]]);
+    assert_eq!(bed.columns("stats_mysql_connection_pool", &["srv_host", "ConnERR"])[0], ["db1", "2"]);
 }
 
 /// A family's samples by their labels.

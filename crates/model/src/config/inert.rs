@@ -1,0 +1,95 @@
+//! What is kept and does nothing here, and what costs more than its owner may know: told whether it came from a file, by SQL or
+//! with a database.
+
+use super::{Config, Row, TableEffect, operator_tables};
+use crate::remark::{About, Remark, RowName, row_name};
+use crate::settings::{AdminVariables, Effect, MysqlVariables, Setting};
+
+/// What is said of a setting or column whose behaviour is not there yet.
+pub(super) const NOT_YET: &str = "kept, but has no effect yet";
+
+/// What is said of a configured status that ends by itself in ProxySQL.
+const SHUNNED: &str = "SHUNNED is what ProxySQL notes of a server that it tries again soon: the server is taken as ONLINE, and left alone \
+                       while connects to it fail; OFFLINE_SOFT or OFFLINE_HARD keep it out";
+
+impl Effect {
+    /// What to say of a setting that was given and does nothing.
+    pub(super) fn told(self) -> Option<String> {
+        match self {
+            Self::NotYet => Some(NOT_YET.to_owned()),
+            Self::NoEffect(reason) => Some(format!("has no effect: {reason}")),
+            Self::Live | Self::Restart => None,
+        }
+    }
+}
+
+/// Variables of a module that differ from their defaults and do nothing.
+pub fn variables(config: &Config, module: &str) -> Vec<Remark> {
+    match module {
+        MysqlVariables::MODULE => changed(config.mysql.iter(), MysqlVariables::default().iter()),
+        _ => changed(config.admin.iter(), AdminVariables::default().iter()),
+    }
+}
+
+fn changed(
+    values: impl Iterator<Item = (&'static Setting, String)>,
+    defaults: impl Iterator<Item = (&'static Setting, String)>,
+) -> Vec<Remark> {
+    let inert = |((setting, value), (_, default)): ((&'static Setting, String), (_, String))| {
+        let text = setting.effect.told().filter(|_| value != default)?;
+        Some(of_variable(setting, About::Dead, text))
+    };
+    values.zip(defaults).filter_map(inert).collect()
+}
+
+fn of_variable(setting: &Setting, about: About, text: String) -> Remark {
+    let row = RowName::called("variable_name", &setting.full_name());
+    Remark { table: "global_variables", row, column: "variable_value", about, text }
+}
+
+/// Tables and columns that do nothing, one remark each.
+pub fn tables(config: &Config) -> Vec<Remark> {
+    let mut found = Vec::new();
+    for table in operator_tables() {
+        let rows = config.rows(table.name);
+        let mut remark =
+            |row: &Row, column, text| found.push(Remark { table: table.name, row: row_name(row), column, about: About::Dead, text });
+        if let (TableEffect::NotYet(word), Some(first), Some(column)) = (table.effect, rows.first(), table.columns.first()) {
+            remark(first, column.name, format!("{} {word} read; they have no effect yet", rows.len()));
+        }
+        for column in table.columns.iter().filter(|column| column.is_inert) {
+            let uses = |row: &&Row| row.inert_columns().any(|used| used.name == column.name);
+            if let Some(first) = rows.iter().find(uses) {
+                remark(first, column.name, NOT_YET.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// Servers with a status that is taken for another.
+pub fn statuses(config: &Config) -> Vec<Remark> {
+    let is_shunned = |row: &&Row| row.text("status").is_some_and(|status| status.eq_ignore_ascii_case("SHUNNED"));
+    let remark =
+        |row: &Row| Remark { table: "mysql_servers", row: row_name(row), column: "status", about: About::Dead, text: SHUNNED.to_owned() };
+    config.rows("mysql_servers").iter().filter(is_shunned).map(remark).collect()
+}
+
+/// Values that ProxySQL has where nobody chose one, and that are better reset after a move.
+pub fn advice(config: &Config) -> Vec<Remark> {
+    const OF_PROXYSQL: [&str; 3] = ["5.5.30", "8.0.11", "8.0.27"];
+    let (delay, version) = (config.mysql.auto_increment_delay_multiplex, &config.mysql.server_version);
+    let mut found = Vec::new();
+    let mut remark = |name, text| found.extend(MysqlVariables::find(name).map(|setting| of_variable(setting, About::Advice, text)));
+    if delay == 5 {
+        let text = "ProxySQL's default: after an insert with an AUTO_INCREMENT value a session keeps its connection for 5 statements, which \
+                    nobody needs for LAST_INSERT_ID() here; 0 lets it go at once";
+        remark("auto_increment_delay_multiplex", text.to_owned());
+    }
+    if OF_PROXYSQL.contains(&version.as_str()) {
+        let text =
+            format!("a default of ProxySQL's: clients take every server for version {version}; '' tells them the servers' own version");
+        remark("server_version", text);
+    }
+    found
+}
