@@ -27,6 +27,19 @@ fn the_configuration_of_the_issue_puts_every_node_where_an_operator_expects() {
     }
 }
 
+#[test]
+fn a_dead_node_that_is_switched_off_is_where_it_was_as_the_configuration_says() {
+    let mut fleet = settled(0);
+    for _ in 0..9 {
+        fleet.pass(1_000).see("22", Seen::Ping(Err(unreachable()))).see("22", Seen::Galera(Err(unreachable())));
+    }
+    fleet.topology.take_events();
+    fleet.configure(&issue(0).replace("address=\"22\", port=3306,", "address=\"22\", port=3306, status=\"OFFLINE_SOFT\","));
+    let told = fleet.topology.take_events();
+    let role = told.iter().find(|event| event.from == "offline").unwrap();
+    assert_eq!(role.why, "the configuration says OFFLINE_SOFT of it", "{told:?}");
+}
+
 /// The name decides between equals at first, and is no reason to move the writer later.
 #[test]
 fn an_equal_that_comes_back_takes_no_writer_away() {

@@ -468,6 +468,16 @@ fn operators_change_rows_while_roles_are_frozen() {
     assert_eq!(fleet.layout(), "1: a; 2: b c");
 }
 
+#[test]
+fn who_refused_the_monitor_is_told_of_when_it_does_so_no_more() {
+    let mut fleet = settled();
+    let denied = || Seen::ReadOnly(Err(ProbeError::Denied("1045: no".to_owned())));
+    fleet.pass(1_000).see("b", denied()).pass(1_000).see("b", denied());
+    assert_eq!(fleet.events(), ["suspicion b >unknown"]);
+    fleet.pass(1_000).see("b", read_only(true)).pass(1_000).see("b", read_only(true));
+    assert_eq!(fleet.events(), ["suspicion b unknown>known"]);
+}
+
 /// What an operator writes to other hostgroups meanwhile is there, as one that is new; the others stay where they were.
 #[test]
 fn operators_move_writers_while_roles_are_frozen() {
