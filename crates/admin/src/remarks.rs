@@ -1,6 +1,6 @@
 //! Remarks on a configuration, from all who know something: references from `model`, rules from the data plane, scripts from here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,8 +8,10 @@ use std::path::Path;
 use model::config::remarks::references;
 use model::config::{Config, Row, inert};
 use model::control::DataPlane;
+use model::fleet::Placement;
 use model::remark::row_name;
-use model::{About, Remark, Scope, Snapshot};
+use model::snapshot::ServerStatus;
+use model::{About, Remark, Scope, ServerAddr, Snapshot};
 
 use crate::reply::Reply;
 use crate::store::rows::Part;
@@ -47,6 +49,27 @@ pub fn inert(config: &Config) -> Vec<Remark> {
     remarks
 }
 
+/// Who serves otherwise than the rows of `mysql_servers` say, and goes on so while the monitor is off; None if nobody does.
+pub fn frozen(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
+    if snapshot.vars.monitor_enabled {
+        return None;
+    }
+    let mut stay = Vec::new();
+    for group in &snapshot.roles {
+        let rows = snapshot.hostgroup(group.writer).map_or(&[][..], |hostgroup| hostgroup.servers.as_slice());
+        let wanted = rows.iter().filter(|row| row.status == ServerStatus::Online).map(|row| row.key.addr());
+        let wanted: BTreeSet<ServerAddr> = wanted.collect();
+        let online = placements.iter().filter(|p| p.server.key.hostgroup == group.writer && p.status == ServerStatus::Online);
+        let writers: BTreeSet<ServerAddr> = online.map(|placement| placement.server.key.addr()).collect();
+        stay.extend(writers.difference(&wanted).map(|addr| format!("{addr} writes for hostgroup {} without a row there", group.writer)));
+        stay.extend(wanted.difference(&writers).map(|addr| format!("{addr} does not write for hostgroup {}", group.writer)));
+    }
+    (!stay.is_empty()).then(|| {
+        let stay = stay.join(", ");
+        format!("mysql-monitor_enabled is false, so roles stay as they were last seen: {stay}; a server whose rows change is as they say")
+    })
+}
+
 /// What is suspicious about a configuration that can be loaded.
 pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: Scope) -> Vec<Remark> {
     let mut remarks = references(config, snapshot);
@@ -59,14 +82,15 @@ pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: S
     remarks
 }
 
-/// An OK that tells `notes` and then the first remarks; the others are its warnings.
-pub fn told(notes: Vec<String>, remarks: &[Remark]) -> Reply {
+/// An OK that tells `notes` and then the first remarks; the others are its warnings, as is what stays [`frozen`].
+pub fn told(notes: Vec<String>, frozen: Option<String>, remarks: &[Remark]) -> Reply {
     let mut lines = notes;
+    lines.extend(frozen.clone());
     lines.extend(remarks.iter().take(NAMED).map(ToString::to_string));
     if remarks.len() > NAMED {
         lines.push(format!("{} more: SHOW WARNINGS", remarks.len() - NAMED));
     }
-    let mut warnings: Vec<String> = remarks.iter().take(KEPT).map(ToString::to_string).collect();
+    let mut warnings: Vec<String> = frozen.into_iter().chain(remarks.iter().take(KEPT).map(ToString::to_string)).collect();
     if remarks.len() > KEPT {
         warnings.push(format!("and {} more", remarks.len() - KEPT));
     }

@@ -92,4 +92,13 @@ fn roles_are_frozen_while_the_monitor_is_off() {
     assert_eq!((rows(new).as_deref(), rows(old).as_deref()), (Some("1"), Some("0")));
     shows("an event", "SELECT COUNT(*) FROM stats_tidegate_events WHERE to_state='frozen'");
     shows("the writer stays", &writes(new));
+    // A LOAD that changes nothing says so; one that does is obeyed.
+    let told = order.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().ok().unwrap().info.clone();
+    let [kept_out, writer] = [old, new].map(|server| format!("127.0.0.1:{}", server.port()));
+    assert!(told.contains(&format!("{writer} writes for hostgroup 0 without a row there, {kept_out} does not write")), "{told}");
+    order.run(format!("UPDATE mysql_servers SET hostgroup_id=1 WHERE port={}", old.port())).unwrap();
+    order.run(format!("UPDATE mysql_servers SET hostgroup_id=0 WHERE port={}", new.port())).unwrap();
+    let told = order.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().ok().unwrap().info.clone();
+    assert!(!told.contains("roles stay"), "{told}");
+    shows("the writer stays", &writes(new));
 }

@@ -26,6 +26,7 @@ each!(
     a_transaction_keeps_its_characteristics,
     a_first_statement_that_is_refused_takes_its_transaction_along,
     a_transaction_in_which_something_ran_ends,
+    what_is_killed_wherever_it_runs_ends,
 );
 
 const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
@@ -63,6 +64,23 @@ impl Bed {
 
     fn wait_counter(&self, name: &str, least: u64) {
         wait::until(name, LIMIT, || (self.counter(name) >= least).then_some(())).unwrap();
+    }
+
+    /// Ends the connection of a statement that runs; whether there was one.
+    fn kill_running(&self) -> bool {
+        let running =
+            "SELECT id FROM information_schema.processlist WHERE user='app' AND (info LIKE '%SLEEP(100)%' OR info LIKE '%BENCHMARK%')";
+        self.servers.iter().any(|server| match server.scalar(running).unwrap() {
+            Some(id) => {
+                server.sql(&format!("KILL {id}")).is_ok()
+                    && wait::until("its end", LIMIT, || {
+                        let gone = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id={id}");
+                        (server.scalar(&gone).unwrap().as_deref() == Some("0")).then_some(())
+                    })
+                    .is_ok()
+            }
+            None => false,
+        })
     }
 
     /// Ends the connections of the proxy at the servers.
@@ -238,6 +256,30 @@ fn a_transaction_in_which_something_ran_ends(flavor: Flavor) {
     bed.kill_backends();
     assert_eq!(peer.fails("INSERT INTO t VALUES(2)"), 2013);
     assert_eq!(bed.rows(0), "0");
+}
+
+/// It may be what servers die of: it is not tried on one after the other.
+fn what_is_killed_wherever_it_runs_ends(flavor: Flavor) {
+    let rule =
+        [("rule_id", 1.into()), ("active", 1.into()), ("match_digest", "BENCHMARK".into()), ("retries", 3.into()), ("apply", 1.into())];
+    let bed = Bed::new(flavor, 3, |b| b.variable("transaction_replay", true).row("mysql_query_rules", &rule));
+    bed.servers.iter().for_each(|server| drop(server.sql("INSERT INTO test.t VALUES(1)").unwrap()));
+    for encoding in BOTH {
+        for (opening, dying, times) in [
+            (&[][..], "SELECT SLEEP(100)", 2),
+            (&[], "SELECT BENCHMARK(1000000000000, 1)", 4),
+            (&["BEGIN", "UPDATE t SET i = 1 WHERE i = 1"], "UPDATE t SET i = 1 WHERE i = 1 AND SLEEP(100) = 0", 2),
+        ] {
+            let mut peer = bed.peer(encoding);
+            peer.exec_all(opening);
+            let running = thread::spawn(move || peer.ask(dying).err().cloned().unwrap());
+            for time in 0..times {
+                wait::until("it to run", LIMIT, || bed.kill_running().then_some(())).unwrap_or_else(|_| panic!("{dying}: {time}"));
+            }
+            let told = running.join().unwrap();
+            assert!(told.code == 2013 && told.message.contains("query_retries_on_failure"), "{dying}: {told:?}");
+        }
+    }
 }
 
 /// The server closes an idle connection, and says why, while the statement is on its way. (MariaDB closes without a word.)

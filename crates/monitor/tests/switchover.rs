@@ -262,6 +262,27 @@ fn open_transactions_end_it() {
 }
 
 /// Nobody waits for sessions that would not let go; who keeps something for a moment is no obstacle.
+/// Who waits would get an error, however long the order may take.
+#[test]
+fn sessions_are_held_for_less_than_they_wait() {
+    let cluster = Cluster::start(Flavor::Mariadb, both, &format!("connect_timeout_server_max=1200, {MANAGED}"));
+    cluster.running.plane.change(|told| told.load = HostgroupLoad { waiting: 0, in_use: 1, in_transaction: 1 });
+    let answer = cluster.switch(Some(60_000)).unwrap_err();
+    assert!(answer.contains("after 600 ms 1 sessions still use"), "{answer}");
+    cluster.assert_let_go();
+    cluster.running.plane.change(|told| told.load = HostgroupLoad::default());
+    // What is held does not end in time: here the old writer does not let itself be closed.
+    let mut writing = cluster.servers.primary.root().unwrap();
+    writing.run("CREATE TABLE test.held(i INT)").unwrap();
+    writing.run("LOCK TABLES test.held WRITE").unwrap();
+    let begun = Instant::now();
+    let answer = cluster.switch(Some(60_000)).unwrap_err();
+    assert!(answer.contains("connect_timeout_server_max would be over"), "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{answer}");
+    writing.run("UNLOCK TABLES").unwrap();
+    cluster.assert_as_before();
+}
+
 #[test]
 fn sessions_that_keep_their_connections_end_it_before_anybody_waits() {
     let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
@@ -377,7 +398,7 @@ fn a_drain_ends_when_nothing_runs() {
     running.monitor.undrain(&replica).unwrap();
     assert!(running.monitor.undrain(&replica).unwrap_err().contains("is not drained"));
     running.plane.wait("it reads again", reads);
-    for to in ["drained", "undrained"] {
+    for to in ["draining", "not drained in time", "drained", "undrained"] {
         running.wait_row("stats_tidegate_events", |row| {
             row["kind"] == "order" && row["to_state"] == to && row["port"] == replica.port.to_string()
         });

@@ -143,7 +143,8 @@ fn instance(scene: Scene<'_>, aurora: &Aurora, roll: &Roll, memory: &Memory, (ad
         () => (Fitness::Unseen, "not seen in the topology yet"),
     };
     let lag_ms = roll.lag_ms(addr, aurora);
-    let seen = format!("lag_ms={lag_ms} listed={} {}", u8::from(is_listed), describe(troubles));
+    let said = if lag_ms >= AuroraInstance::LAG_UNKNOWN_MS { "?".to_owned() } else { lag_ms.to_string() };
+    let seen = format!("lag_ms={said} listed={} {}", u8::from(is_listed), describe(troubles));
     Judgement {
         is_down: facts.is_down(troubles),
         under_way: under_way(scene, troubles, UnderWay::MayFinish),

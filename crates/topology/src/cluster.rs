@@ -55,6 +55,8 @@ struct Memory {
     writers: BTreeSet<ServerAddr>,
     /// The hostgroups that a server served when it last served any.
     places: BTreeMap<ServerAddr, BTreeSet<HostgroupId>>,
+    /// Who was in use as a reader.
+    readers: BTreeSet<ServerAddr>,
     /// Since when a server is fit to write, ms.
     fit_since_ms: BTreeMap<ServerAddr, u64>,
     /// Every server that is checked was asked once: from now on writers stay.
@@ -94,6 +96,8 @@ pub(crate) struct Cluster {
     /// The server that an operator prefers.
     pub preferred: Option<ServerAddr>,
     comeback: Return,
+    /// Servers whose rows the operator changed while nobody looked, and when (ms): they are as configured until they are seen.
+    rewritten: BTreeMap<ServerAddr, u64>,
     /// Who is in it by its own words.
     roll: Roll,
     before: Memory,
@@ -118,14 +122,17 @@ pub(crate) enum Order {
 
 impl Cluster {
     /// From a row of the configuration; `old` is the same cluster under the configuration before. While the monitor is off nobody
-    /// comes back: whether a server is well is not known.
-    pub fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>) -> Self {
+    /// comes back: whether a server is well is not known. Who is written to other hostgroups then is there as one that is new.
+    pub fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
-        let (mut memory, preferred, roll, found) = match old {
-            Some(old) => (old.memory, old.preferred, old.roll, old.members),
+        let (mut memory, preferred, roll, found, mut rewritten) = match old {
+            Some(old) => (old.memory, old.preferred, old.roll, old.members, old.rewritten),
             None => Default::default(),
         };
+        if !snapshot.vars.monitor_enabled {
+            rewritten.extend(moved(&found, &members, &memory.writers).into_iter().map(|addr| (addr, now_ms)));
+        }
         let found_like = snapshot.hostgroup(group.reader).map(|h| h.attributes.servers_defaults.clone()).unwrap_or_default();
         let like = enrolment::like(group, &members).cloned();
         let is_kept = |addr: &ServerAddr| !matches!(group.kind, RoleKind::Replication(_)) || rds::may_be_found(snapshot, addr);
@@ -134,7 +141,8 @@ impl Cluster {
                 members.entry(addr.clone()).or_insert_with(|| Member::found(group, &addr, like, &found_like));
             }
         }
-        memory.places.retain(|addr, _| members.contains_key(addr));
+        memory.places.retain(|addr, _| members.contains_key(addr) && rewritten.get(addr) != Some(&now_ms));
+        rewritten.retain(|addr, _| members.contains_key(addr));
         let policy = if snapshot.vars.monitor_enabled { settings.failback } else { Failback::Never };
         Self {
             group: Arc::clone(group),
@@ -146,6 +154,7 @@ impl Cluster {
             preferred: preferred.filter(|addr| members.contains_key(addr)),
             roll,
             comeback: Return { policy, delay_ms: settings.failback_delay_ms },
+            rewritten,
             before: memory.clone(),
             memory,
             at_ms: 0,
@@ -197,6 +206,8 @@ impl Cluster {
         self.lags = lags(seats.values().flatten());
         let layout: BTreeMap<_, _> = seats.into_iter().map(|(id, seats)| (id, place(seats, world.policy(id)))).collect();
         let has_writer = layout.get(&self.group.writer).is_some_and(|all| all.iter().any(|p| p.status == ServerStatus::Online));
+        let readers = layout.get(&self.group.reader).map_or(&[][..], Vec::as_slice).iter();
+        memory.readers = readers.filter(|p| p.status == ServerStatus::Online).map(|p| p.server.key.addr()).collect();
         memory.writerless_since_ms = (!has_writer).then(|| memory.writerless_since_ms.unwrap_or(world.now_ms));
         memory.writers = writers;
         self.memory = memory;
@@ -213,6 +224,16 @@ impl Cluster {
             RoleKind::Galera => facts.galera.is_asked(),
             RoleKind::GroupReplication => facts.group.is_asked(),
             RoleKind::Aurora(_) => facts.aurora.is_asked(),
+        }
+    }
+
+    /// When the check that tells its role was last answered, ms.
+    fn seen_ms(&self, facts: &Facts) -> u64 {
+        match self.group.kind {
+            RoleKind::Replication(_) => facts.read_only.at_ms,
+            RoleKind::Galera => facts.galera.at_ms,
+            RoleKind::GroupReplication => facts.group.at_ms,
+            RoleKind::Aurora(_) => facts.aurora.at_ms,
         }
     }
 
@@ -233,6 +254,10 @@ impl Cluster {
             RoleKind::Aurora(row) => aurora::judge(scene, row, &self.roll, &mut memory.aurora),
         };
         for (addr, judgement) in &mut judgements {
+            let at_ms = self.rewritten.get(addr);
+            if at_ms.is_some_and(|at_ms| world.facts.get(addr).is_none_or(|facts| self.seen_ms(facts) <= *at_ms)) {
+                *judgement = Judgement::new(Fitness::Unseen, "not seen since its rows were changed", "");
+            }
             if let Some(facts) = world.facts.get(addr) {
                 self.add_pings(facts, vital(facts, vars), judgement);
             }
@@ -263,6 +288,18 @@ impl Cluster {
     fn wake_at(&mut self, at_ms: Option<u64>) {
         self.next_ms = [self.next_ms, at_ms].into_iter().flatten().min();
     }
+}
+
+/// Servers that were written to other hostgroups than before. If all who wrote are among them, or are gone, those that are
+/// configured as writers are what the operator has left, and are moved too.
+fn moved(old: &BTreeMap<ServerAddr, Member>, new: &BTreeMap<ServerAddr, Member>, writers: &BTreeSet<ServerAddr>) -> BTreeSet<ServerAddr> {
+    let changed = new.iter().filter(|(addr, member)| old.get(*addr).is_some_and(|old| old.configured != member.configured));
+    let mut moved: BTreeSet<ServerAddr> = changed.map(|(addr, _)| addr.clone()).collect();
+    let is_dismissed = |addr: &ServerAddr| new.get(addr).is_none_or(|member| moved.contains(addr) && !member.is_explicit_writer);
+    if !writers.is_empty() && writers.iter().all(is_dismissed) {
+        moved.extend(new.iter().filter(|(_, member)| member.is_explicit_writer).map(|(addr, _)| addr.clone()));
+    }
+    moved
 }
 
 fn is_warming(facts: Option<&Facts>) -> bool {

@@ -24,6 +24,13 @@ pub(crate) struct Rank {
     pub addr: ServerAddr,
 }
 
+impl Rank {
+    /// What makes one better than another, the last resort left out: an equal takes nobody's place.
+    pub fn merit(&self) -> (bool, bool, bool, u32) {
+        (self.is_preferred, self.is_explicit, self.is_near, self.weight)
+    }
+}
+
 /// How good a writer it would be; the lesser is the better. Of the last three one is used only when nobody better is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {

@@ -172,6 +172,8 @@ pub(crate) struct Seat {
     pub is_warming: bool,
     /// It is this far behind, which is too far.
     pub behind: Option<Behind>,
+    /// It was in use here before: of those that are as far behind as each other it stays.
+    pub serves: bool,
 }
 
 impl Seat {
@@ -186,6 +188,7 @@ impl Seat {
             slow: None,
             is_warming: false,
             behind: None,
+            serves: false,
         }
     }
 
@@ -249,12 +252,13 @@ fn shun_warming(seats: &mut [Seat], policy: HostgroupPolicy) {
 }
 
 /// Shuns servers that are behind, but keeps as many in use as the floor says: those that are least behind. Who is not twice as
-/// far behind is no worse: samples of two servers are never of the same moment.
+/// far behind is no worse: samples of two servers are never of the same moment. Of those who was in use stays, as one whose lag is not
+/// known (stopped replication counts as a fixed time) may have been stopped long before it.
 fn shun_behind(seats: &mut [Seat], policy: HostgroupPolicy) {
     let usable = seats.iter().filter(|seat| seat.is_online()).count();
     let floor = if usable == 1 { 1 } else { policy.reader_floor };
     let mut behind: Vec<usize> = (0..seats.len()).filter(|i| seats[*i].is_online() && seats[*i].behind.is_some()).collect();
-    behind.sort_by_key(|i| (seats[*i].behind.as_ref().map(|behind| behind.by.max(1).ilog2()), seats[*i].addr()));
+    behind.sort_by_key(|i| (seats[*i].behind.as_ref().map(|behind| behind.by.max(1).ilog2()), !seats[*i].serves, seats[*i].addr()));
     let kept = floor.saturating_sub(usable - behind.len());
     for (position, index) in behind.into_iter().enumerate() {
         let seat = &mut seats[index];

@@ -95,6 +95,10 @@ impl Teller<'_> {
         if let Some((_, new)) = off.filter(|(_, new)| new.server.status != ServerStatus::Online) {
             return format!("the configuration says {} of it in hostgroup {}", new.server.status.as_str(), new.server.key.hostgroup);
         }
+        let is_off = |place: &&Placement| place.server.status != ServerStatus::Online;
+        if let Some(off) = new.values().find(|_| self.cause == Cause::Configuration && new.values().all(|place| is_off(&place))) {
+            return format!("the configuration says {} of it", off.server.status.as_str());
+        }
         let holds = |places: &Places<'_>, id: Option<HostgroupId>| id.is_some_and(|id| places.contains_key(&id));
         let (writer, reader) = (self.group.map(|group| group.writer), self.group.map(|group| group.reader));
         let reads = self.group.map(|group| group.writer_reads);

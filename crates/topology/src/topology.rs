@@ -81,7 +81,7 @@ impl Topology {
                 lasting.push(self.clusters.len());
             }
             if known.is_some() || is_watching {
-                self.clusters.push(Cluster::new(group, snapshot, known));
+                self.clusters.push(Cluster::new(group, snapshot, known, self.known.now_ms));
             }
         }
         let claimed: BTreeSet<HostgroupId> = self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).collect();
@@ -154,6 +154,11 @@ impl Topology {
                 Cause::Probe,
                 "the monitor cannot log in or ask, so nothing is known of it",
             );
+        }
+        let knows = self.known.facts.get(server).is_some_and(|facts| !facts.is_denied());
+        if was_denied && knows {
+            let why = "the monitor can log in and ask again";
+            self.tell(server, EventKind::Suspicion, ("unknown", "known"), "", Cause::Probe, why);
         }
         if let Some(told) = tells_members {
             self.enrol(server, told);
@@ -323,7 +328,7 @@ impl Topology {
         if !is_new && !is_drained {
             return Err(format!("{server} is not drained"));
         }
-        let to = if is_drained { "drained" } else { "undrained" };
+        let to = if is_drained { "draining" } else { "undrained" };
         self.tell(server, EventKind::Order, ("", to), "", Cause::Operator, "an operator's order");
         self.decide_about(server, Cause::Operator);
         Ok(())

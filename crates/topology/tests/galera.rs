@@ -28,6 +28,45 @@ fn the_configuration_of_the_issue_puts_every_node_where_an_operator_expects() {
 }
 
 #[test]
+fn a_dead_node_that_is_switched_off_is_where_it_was_as_the_configuration_says() {
+    let mut fleet = settled(0);
+    for _ in 0..9 {
+        fleet.pass(1_000).see("22", Seen::Ping(Err(unreachable()))).see("22", Seen::Galera(Err(unreachable())));
+    }
+    fleet.topology.take_events();
+    fleet.configure(&issue(0).replace("address=\"22\", port=3306,", "address=\"22\", port=3306, status=\"OFFLINE_SOFT\","));
+    let told = fleet.topology.take_events();
+    let role = told.iter().find(|event| event.from == "offline").unwrap();
+    assert_eq!(role.why, "the configuration says OFFLINE_SOFT of it", "{told:?}");
+}
+
+/// The name decides between equals at first, and is no reason to move the writer later.
+#[test]
+fn an_equal_that_comes_back_takes_no_writer_away() {
+    for policy in ["delayed", "immediate"] {
+        let row = |node| format!("{{ hostgroup=100, address=\"{node}\", port=3306, weight=1000 }}");
+        let groups = issue(0).split("mysql_galera_hostgroups").nth(1).unwrap().to_owned();
+        let text = format!("mysql_servers = ( {} )\nmysql_galera_hostgroups{groups}", ["22", "23", "233"].map(row).join(", "));
+        let mut fleet = Fleet::new(&format!("mysql_variables = {{ failback=\"{policy}\" }}\n{text}"));
+        for node in ["23", "233", "22"] {
+            fleet.see(node, galera(|_| {}));
+        }
+        let writer = fleet.hostgroup(100);
+        fleet.pass(1_000).see(&writer, galera(|view| view.reject_queries = true));
+        let next = fleet.hostgroup(100);
+        assert_ne!(next, writer);
+        for node in ["23", "233", "22", "23", "233", "22"] {
+            fleet.pass(10_000).see(node, galera(|_| {}));
+        }
+        fleet.pass(60_000);
+        assert_eq!(fleet.hostgroup(100), next, "{policy}");
+        // A free place is for anybody.
+        fleet.see(&next, galera(|view| view.reject_queries = true));
+        assert_eq!(fleet.hostgroup(100), writer);
+    }
+}
+
+#[test]
 fn with_no_backup_left_the_writer_reads_if_it_may() {
     for (setting, expected) in [
         (0, "100: 22; 9101: 23(SHUNNED,cut off) 233(SHUNNED,cut off)"),

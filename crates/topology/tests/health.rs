@@ -185,6 +185,26 @@ fn several_samples_may_be_asked_for() {
     }
 }
 
+/// Lag that is not known counts the same for all: who was stopped last is the freshest, and was in use until then.
+#[test]
+fn of_equals_who_is_read_from_stays() {
+    for stopped in [["b", "c"], ["c", "b"]] {
+        let text =
+            REPLICATION.replace("hostgroup=2, address=\"b\", port=3306", "hostgroup=2, address=\"b\", port=3306, max_replication_lag=3");
+        let text = text.replace("hostgroup=2, address=\"c\", port=3306", "hostgroup=2, address=\"c\", port=3306, max_replication_lag=3");
+        let mut fleet = Fleet::new(&format!("mysql_variables = {{ monitor_writer_is_also_reader=false }}\n{text}"));
+        fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+        let unknown = || Seen::Lag(Ok(Lag::Unknown));
+        fleet.pass(1_000).see(stopped[0], unknown()).pass(1_000).see(stopped[1], unknown());
+        for _ in 0..3 {
+            let out = format!("{}(SHUNNED_REPLICATION_LAG)", stopped[0]);
+            let expected = if stopped[0] == "b" { format!("{out} c") } else { format!("b {out}") };
+            assert_eq!(fleet.hostgroup(2), expected);
+            fleet.pass(1_000).see(stopped[0], unknown()).see(stopped[1], unknown());
+        }
+    }
+}
+
 #[test]
 fn the_least_lagging_readers_stay() {
     let mut fleet = Fleet::new(PLAIN);

@@ -468,6 +468,60 @@ fn operators_change_rows_while_roles_are_frozen() {
     assert_eq!(fleet.layout(), "1: a; 2: b c");
 }
 
+#[test]
+fn who_refused_the_monitor_is_told_of_when_it_does_so_no_more() {
+    let mut fleet = settled();
+    let denied = || Seen::ReadOnly(Err(ProbeError::Denied("1045: no".to_owned())));
+    fleet.pass(1_000).see("b", denied()).pass(1_000).see("b", denied());
+    assert_eq!(fleet.events(), ["suspicion b >unknown"]);
+    fleet.pass(1_000).see("b", read_only(true)).pass(1_000).see("b", read_only(true));
+    assert_eq!(fleet.events(), ["suspicion b unknown>known"]);
+}
+
+/// What an operator writes to other hostgroups meanwhile is there, as one that is new; the others stay where they were.
+#[test]
+fn operators_move_writers_while_roles_are_frozen() {
+    let to = |text: &str, server: &str, from: u32, to: u32| {
+        text.replace(&format!("hostgroup={from}, address=\"{server}\""), &format!("hostgroup={to}, address=\"{server}\""))
+    };
+    let swapped = to(&to(REPLICATION, "a", 1, 2), "b", 2, 1);
+    let mut fleet = settled();
+    fleet.configure(&off(REPLICATION));
+    fleet.configure(&off(&swapped));
+    assert_eq!(fleet.layout(), "1: b; 2: a c");
+    fleet.pass(1_000);
+    // What stays as it is, however often it is loaded, stays.
+    fleet.configure(&off(&swapped));
+    assert_eq!(fleet.layout(), "1: b; 2: a c");
+    fleet.configure(&swapped);
+    assert_eq!(fleet.layout(), "1: b; 2: a c", "nobody was seen yet");
+    fleet.pass(20).see("a", read_only(true)).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: b; 2: a b c", "and then it is as it is seen");
+
+    // A second writer, and then without the first.
+    let both = to(REPLICATION, "b", 2, 1);
+    let mut fleet = settled();
+    fleet.configure(&off(REPLICATION));
+    fleet.configure(&off(&both));
+    assert_eq!(fleet.layout(), "1: a b; 2: a c");
+    fleet.configure(&off(&to(&both, "a", 1, 2)));
+    assert_eq!(fleet.layout(), "1: b; 2: a c");
+
+    // It was configured as a writer all along, and frozen as a reader.
+    let mut fleet = Fleet::new(&both);
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    fleet.configure(&off(&both));
+    assert_eq!(fleet.layout(), "1: a; 2: a b c");
+    fleet.configure(&off(&to(&both, "a", 1, 2)));
+    assert_eq!(fleet.layout(), "1: b; 2: a c");
+
+    // A writer of which only other things are changed.
+    let mut fleet = failed_over();
+    fleet.configure(&off(REPLICATION));
+    fleet.configure(&off(&REPLICATION.replace("\"b\", port=3306", "\"b\", port=3306, weight=7")));
+    assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b c");
+}
+
 /// Of servers that are equal to an operator's eyes, the one that is kept out comes back by order.
 #[test]
 fn fail_back_to_an_equal() {

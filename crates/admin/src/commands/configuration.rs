@@ -68,7 +68,7 @@ fn check(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let config = rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())?;
     let snapshot = engine.check(&config)?;
     let found = remarks::all(&config, &snapshot, &*engine.plane, Scope::All);
-    Ok(remarks::told(vec!["memory can be loaded".to_owned()], &found))
+    Ok(remarks::told(vec!["memory can be loaded".to_owned()], None, &found))
 }
 
 /// `CONFIG DIFF [left] [right]`: memory against runtime where nothing else is said.

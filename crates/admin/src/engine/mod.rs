@@ -234,7 +234,7 @@ impl Engine {
             opened.map_err(|why| AdminError::Refused(format!("admin-ssl_keylog_file: {why}")))?;
         }
         let mut notes = match modules.iter().any(|module| module.is_for_plane()) {
-            true => self.plane.apply(snapshot).map_err(AdminError::Config)?,
+            true => self.plane.apply(Arc::clone(&snapshot)).map_err(AdminError::Config)?,
             false => Vec::new(),
         };
         if is_for_admin {
@@ -255,7 +255,8 @@ impl Engine {
             tracing::warn!("the configuration in force was not put into its history: {error}");
             notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
         }
-        Ok(remarks::told(notes, &found))
+        let frozen = loaded.contains(&"mysql_servers").then(|| remarks::frozen(&snapshot, &self.plane.placements())).flatten();
+        Ok(remarks::told(notes, frozen, &found))
     }
 }
 

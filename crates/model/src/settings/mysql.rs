@@ -170,7 +170,7 @@ settings! {
     // Queries
     default_query_timeout: u64 = 86_400_000, ms(1_000, 1_728_000_000), Live, "A query that runs longer is killed on its backend.";
     default_query_delay: u64 = 0, ms(0, 3_600_000), Live, "Every query is delayed by this.";
-    query_retries_on_failure: u64 = 1, count(0, 1_000), Live, "Times a failed query may be tried on another connection, where that is safe.";
+    query_retries_on_failure: u64 = 1, count(0, 1_000), Live, "Times a query that was lost with its server, or elsewhere than in a cluster failed, may be tried on another connection, where that is safe.";
     long_query_time: u64 = 1_000, ms(0, 1_728_000_000), Live, "Slower queries count as slow.";
     threshold_query_length: u64 = 524_288, bytes(1_024, 1_073_741_824), NoEffect("a long query leaves nothing behind on its connection"), "A connection that ran a longer query is not shared.";
     threshold_resultset_size: u64 = 4_194_304, bytes(1_024, 1_073_741_824), STREAMED, "Result bytes that are buffered before streaming begins.";

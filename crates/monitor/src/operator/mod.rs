@@ -110,7 +110,12 @@ impl Operator for Monitor {
     fn drain(&self, server: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String> {
         let limit = self.timeout(timeout_ms);
         let server = server.clone();
-        self.have_done(move |monitor, running| async move { drain(&monitor, &running, server, limit).await })
+        self.have_done(move |monitor, running| async move {
+            monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Drain { server: server.clone(), is_drained: true }))?;
+            let outcome = drain(&monitor, &running, server.clone(), limit).await;
+            monitor.note_drain(server, &outcome);
+            outcome
+        })
     }
 
     fn undrain(&self, server: &ServerAddr) -> Result<String, String> {
@@ -125,7 +130,6 @@ impl Operator for Monitor {
 /// Nothing new goes to the server; over when nothing runs on it.
 async fn drain(monitor: &Arc<Monitor>, running: &Running, server: ServerAddr, limit: Duration) -> Result<String, String> {
     let begun = Instant::now();
-    monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Drain { server: server.clone(), is_drained: true }))?;
     loop {
         let in_use = running.fleet.in_use(&server, None);
         if in_use == 0 {
@@ -146,6 +150,14 @@ impl Monitor {
         let (from, to) = if is_paused { ("in use", "paused") } else { ("paused", "in use") };
         let order = self.order_event(group.map(|group| group.writer), from, to);
         self.note(vec![Event { seen: format!("hostgroup {hostgroup}"), ..order }]);
+    }
+
+    /// Whatever became of it.
+    fn note_drain(&self, server: ServerAddr, outcome: &Result<String, String>) {
+        let state = if outcome.is_ok() { "drained" } else { "not drained in time" };
+        let (Ok(seen) | Err(seen)) = outcome;
+        let order = self.order_event(None, "draining", state);
+        self.note(vec![Event { server: Some(server), seen: seen.clone(), ..order }]);
     }
 
     /// Whatever became of it.

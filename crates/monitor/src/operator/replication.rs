@@ -23,6 +23,9 @@ use super::undo::Done;
 use crate::client::is_on;
 use crate::probe;
 
+/// How much of its time a switchover waits for a new writer that is behind, before anybody waits; the rest is for what comes then.
+const TO_CATCH_UP: f64 = 0.75;
+
 /// What both were found to be when everything was checked: they are to be so still when they are changed.
 #[derive(Debug, Clone)]
 pub(super) struct Gates {
@@ -52,8 +55,16 @@ pub(super) async fn prepare(work: &mut Switchover, check: ReadOnlyCheck, hand: H
         nobody_else_writes(work, check).await?;
     }
     let position = position(&mut work.old).await?;
-    let until = Instant::now() + work.deadline.saturating_duration_since(Instant::now()) / 4;
-    reach(&mut work.new, &position, until).await.map_err(|why| format!("{why}; nothing was changed"))
+    let limit = work.deadline.saturating_duration_since(Instant::now()).mul_f64(TO_CATCH_UP).max(Duration::from_millis(10));
+    let (new, ms) = (work.new.addr.clone(), limit.as_millis());
+    match has(&mut work.new, &position, limit).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
+            "{new} does not catch up: after {ms} ms, which is what TIMEOUT leaves for that before anybody waits, it has not got {position}; \
+             nothing was changed"
+        )),
+        Err(why) => Err(format!("{why}; nothing was changed")),
+    }
 }
 
 /// Other proxies, and clusters that have this server under another name, know nothing of our claims; the server does. It forgets

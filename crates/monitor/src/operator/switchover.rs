@@ -31,6 +31,10 @@ const BREATH: Duration = Duration::from_millis(300);
 /// Sessions go on for as long in between.
 const BETWEEN: Duration = Duration::from_millis(100);
 
+/// Sessions that wait get an error after `connect_timeout_server_max`: so much of it may pass until roles have changed; the rest is for
+/// undoing that.
+const FOR_CLIENTS: f64 = 0.75;
+
 /// What a session keeps its connection for is no obstacle if it is over within this time.
 const BRIEF: Duration = Duration::from_millis(100);
 /// Most sessions that a refusal names.
@@ -60,6 +64,8 @@ pub(super) struct Switchover {
     pub(super) is_by_preference: bool,
     /// Whose look [`Switchover::see`] waits for.
     pub(super) awaited: Option<ServerAddr>,
+    /// Since when sessions wait.
+    held_since: Instant,
     begun: Instant,
     pub(super) deadline: Instant,
 }
@@ -76,7 +82,7 @@ pub(super) async fn run(
     let claim = Claim::take(monitor, hostgroup)?;
     let plan = monitor.consult(|snapshot, layout| plan(snapshot, layout, hostgroup, &to))?;
     claim.covers(&plan)?;
-    let watch = Watch { monitor: Arc::clone(monitor), plan: plan.clone(), deadline: begun + limit, limit };
+    let mut watch = Watch { monitor: Arc::clone(monitor), plan: plan.clone(), deadline: begun + limit, limit, is_for_clients: false };
     let old = reach(monitor, &plan.old, watch.deadline).await?;
     let new = reach(monitor, &plan.new, watch.deadline).await?;
     let (monitor, deadline) = (Arc::clone(monitor), watch.deadline);
@@ -91,6 +97,7 @@ pub(super) async fn run(
         done: Vec::new(),
         is_by_preference: false,
         awaited: None,
+        held_since: begun,
         begun,
         deadline,
     };
@@ -101,6 +108,9 @@ pub(super) async fn run(
     work.note("checked");
     let held = watch.over(work.hold(running)).await;
     let hold = work.settle(held.map_err(|why| format!("{why}; nothing had been changed")))?;
+    if let Some(wait) = work.clients_wait() {
+        watch.shorten(work.held_since + wait.mul_f64(FOR_CLIENTS));
+    }
     let mut outcome = watch.over(work.change()).await;
     if let Err(why) = outcome {
         outcome = Err(work.give_up(why).await);
@@ -130,15 +140,31 @@ struct Watch {
     plan: Plan,
     deadline: Instant,
     limit: Duration,
+    /// It is earlier than the order's own: who waits would get an error.
+    is_for_clients: bool,
 }
 
 impl Watch {
+    /// Sessions that wait get an error soon after this time.
+    fn shorten(&mut self, deadline: Instant) {
+        if deadline < self.deadline {
+            (self.deadline, self.is_for_clients) = (deadline, true);
+        }
+    }
+
+    fn deadline_passed(&self) -> String {
+        match self.is_for_clients {
+            true => "sessions cannot be held for longer: connect_timeout_server_max would be over for those that wait".to_owned(),
+            false => format!("the deadline of {} ms has passed", self.limit.as_millis()),
+        }
+    }
+
     /// A step, as long as there is time for it, and sense in it.
     async fn over<T>(&self, step: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let mut stopping = self.monitor.stopping.subscribe();
         tokio::select! {
             outcome = step => outcome,
-            () = tokio::time::sleep_until(self.deadline.into()) => Err(format!("the deadline of {} ms has passed", self.limit.as_millis())),
+            () = tokio::time::sleep_until(self.deadline.into()) => Err(self.deadline_passed()),
             why = self.obstacle() => Err(why),
             _ = stopping.wait_for(|stop| *stop) => Err("the monitor stops".into()),
         }
@@ -295,10 +321,13 @@ impl Switchover {
 
     /// Sessions wait, nothing runs, and the new writer is near, or there is no time left to wait for that.
     async fn hold(&mut self, running: &Running) -> Result<HoldGuard, String> {
-        let patience = self.deadline.saturating_duration_since(Instant::now()) / 2;
-        let until = Instant::now() + patience;
+        let left = self.deadline.saturating_duration_since(Instant::now()) / 2;
+        let until = Instant::now() + left;
+        // Who waits is not to get an error for it.
+        let patience = self.clients_wait().map_or(left, |wait| left.min(wait / 2));
         loop {
             let hold = HoldGuard::new(&self.monitor, &self.plan.held)?;
+            self.held_since = Instant::now();
             self.note("sessions wait");
             self.quiet(running, patience).await?;
             self.confirm()?;
@@ -309,6 +338,14 @@ impl Switchover {
             self.note("sessions go on: the new writer is behind");
             tokio::time::sleep(BETWEEN).await;
         }
+    }
+
+    /// How long sessions wait that are held; None if for ever.
+    fn clients_wait(&self) -> Option<Duration> {
+        self.monitor.consult(|snapshot, _| {
+            let waits = self.plan.held.iter().map(|id| snapshot.effective_in(*id).connect_timeout_server_max);
+            waits.filter(|ms| *ms > 0).min().map(Duration::from_millis)
+        })
     }
 
     /// Whether the new one has all that was written, within a breath.

@@ -214,7 +214,7 @@ impl Session {
                 Err(End::BackendLost(format!("Lost connection to server during query: {text}")))
             }
             // What the session has is gone with the backend.
-            Fault::Lost { text, pins, .. } if !pins.is_empty() => Err(super::acquire::end_of_pinned(&text, pins)),
+            Fault::Lost { text, pins, .. } if !pins.is_empty() => Err(super::acquire::end_of_pinned(&self.told_with_gap(&text), pins)),
             Fault::Lost { certainty: Certainty::Unknown, .. } if Safety::HonestLoss.is_off() => self.send_ok().await,
             Fault::Lost { text, .. } => {
                 tracing::warn!("session {}: connection to the server lost during a statement: {text}", self.entry.id);

@@ -202,6 +202,16 @@ impl Session {
         Box::new(Transcript::new(self.state.clone(), known))
     }
 
+    /// What is said of a loss that ends the session: why the transaction was not replayed, where that can be helped.
+    pub(super) fn told_with_gap(&self, why: &str) -> String {
+        match self.transcript.as_ref().map(|transcript| transcript.progress) {
+            Some(Progress::Lost(Gap::TooLarge)) => {
+                format!("{why}; the transaction is larger than transaction_replay_max_bytes, so it cannot be replayed")
+            }
+            _ => why.to_owned(),
+        }
+    }
+
     /// A statement ran in a transaction: whether it is to be kept. What cannot be is a gap.
     fn needs_place(&mut self, plan: &Plan, reply: &ReplyFacts, testimony: Option<Testimony>) -> bool {
         let analysis = &plan.analysis;

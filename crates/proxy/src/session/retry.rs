@@ -3,6 +3,8 @@
 //! [`withhold`](Session::withhold) keeps an error from the client that another server of the hostgroup would not give;
 //! [`once_more`](Session::once_more) decides what follows a fault. Where the servers of a hostgroup have roles the limit is
 //! time (`connect_timeout_server_max`, counted from the command or from the first loss of it while it ran), elsewhere it is `query_retries_on_failure`.
+//! INVARIANT: what was with a server when that was lost is sent again `query_retries_on_failure` times at most, wherever: it may be what
+//! the server died of, or what somebody killed.
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
@@ -20,6 +22,9 @@ use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
 use wire::flags::StatusFlags;
 
+/// A connection was ended by KILL: MariaDB's ER_CONNECTION_KILLED, MySQL's ER_SESSION_WAS_KILLED.
+const KILLED: [u16; 2] = [1927, 3169];
+
 /// First pause before a refused statement asks for a server again, ms; doubles.
 const PAUSE_FIRST_MS: u64 = 1;
 /// Longest such pause, ms. A server that is known not to take it is not asked in between.
@@ -28,6 +33,8 @@ const PAUSE_MAX_MS: u64 = 50;
 /// What is left of the right to send a statement again.
 pub(super) struct Patience {
     tries: u64,
+    /// Of those that were with a server when it was lost; where roles are only these are counted.
+    losses: u64,
     pause_ms: u64,
     refused: Option<String>,
     /// The conflict that ended the transaction, while it is replayed.
@@ -43,7 +50,7 @@ impl Session {
         let retries = self.directions.retries.map_or_else(|| self.lane.settings().query_retries_on_failure, u64::from);
         // A rule that says 0 means it; elsewhere an idle connection that the server had closed costs no try.
         let tries = if self.directions.retries == Some(0) { 0 } else { retries.saturating_add(1) };
-        Patience { tries, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None }
+        Patience { tries, losses: retries, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None }
     }
 
     /// Takes the error at the front of the reply away, if another server may take the statement.
@@ -155,11 +162,20 @@ impl Session {
             return self.doubt_again(patience, fault).await;
         }
         match fault {
-            Fault::Lost { certainty, text, .. } if self.may_retry(certainty, analysis) && self.has_patience(patience) => {
+            Fault::Lost { certainty, text, pins } if self.may_retry(certainty, analysis) && self.has_patience(patience) => {
+                if certainty == Certainty::Unknown && !self.opens_without_ending(analysis) && !self.may_be_lost_again(patience) {
+                    return Err(Fault::Lost { certainty, text: worn_out(&text), pins });
+                }
                 count(&self.worker.counters.retries);
                 tracing::debug!("session {}: statement sent again: {text}", self.entry.id);
                 self.again_until_us = self.is_timed().then(|| self.retry_deadline_us());
                 Ok(())
+            }
+            // It ran until its connection was ended.
+            Fault::Refused { code, text, .. } if KILLED.contains(&code) && !self.may_be_lost_again(patience) => {
+                self.backend = None;
+                let text = worn_out(&String::from_utf8_lossy(&text));
+                Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: self.pins.set() })
             }
             Fault::Refused { refusal, code, sqlstate, text } => {
                 let error = ServerError { code, sqlstate, message: text };
@@ -236,6 +252,14 @@ impl Session {
         left
     }
 
+    /// What was with a server that was lost is sent once more, where roles are, if the number of times allows it. Elsewhere that was
+    /// counted already.
+    fn may_be_lost_again(&self, patience: &mut Patience) -> bool {
+        let left = !self.is_timed() || patience.losses > 0;
+        patience.losses = patience.losses.saturating_sub(1);
+        left
+    }
+
     /// A statement may be sent again only when it had no effect: it never arrived, or it is a plain read of which the
     /// client has seen nothing. What pinned the session must be carried over.
     fn may_retry(&self, certainty: Certainty, analysis: &Analysis) -> bool {
@@ -257,6 +281,11 @@ impl Session {
         let is_alone = analysis.kind == Kind::Begin && !analysis.facts.contains(Facts::MULTI);
         is_alone && (self.pins.set().without(WISHES).is_empty() || self.is_only_opened())
     }
+}
+
+/// What the client is told of a statement that was lost as often as may be.
+fn worn_out(why: &str) -> String {
+    format!("{why}; it is not sent again more than query_retries_on_failure times")
 }
 
 impl Patience {

@@ -63,7 +63,7 @@ impl Choice {
         }
         Some(match self.wrote(other) {
             false => format!("another one is preferred: {name}, {}", self.preference(other, &own.rank)),
-            true if own.rank > other.rank => format!("{name} writes; {}", self.next_comeback()),
+            true if own.rank.merit() > other.rank.merit() => format!("{name} writes; {}", self.next_comeback()),
             true => format!("{name} writes"),
         })
     }
@@ -104,7 +104,7 @@ fn advantage(own: &Rank, rival: &Rank) -> String {
     let name = &rival.addr;
     match () {
         () if own.is_preferred != rival.is_preferred && own.is_preferred => "an operator prefers it".to_owned(),
-        () if own < rival => format!("{name} would be preferred, and waits for its fail-back"),
+        () if own.merit() < rival.merit() => format!("{name} would be preferred, and waits for its fail-back"),
         () if own.is_explicit != rival.is_explicit => format!("configured as writer ({name} is not)"),
         () if own.is_near != rival.is_near => format!("in the preferred writer's segment ({name} is not)"),
         () if own.weight != rival.weight => {

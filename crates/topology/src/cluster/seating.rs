@@ -46,7 +46,8 @@ impl Cluster {
             let judgement = judgements.get(addr).unwrap_or(&unseen);
             let part = Part { addr, member, judgement, is_writer: writers.contains(addr), writers, has_backups };
             for id in self.hostgroups_of(world, part, memory) {
-                if let Some(seat) = self.seat(world, part, id) {
+                if let Some(mut seat) = self.seat(world, part, id) {
+                    seat.serves = id == self.group.reader && memory.readers.contains(addr);
                     seats.entry(id).or_default().push(seat);
                 }
             }

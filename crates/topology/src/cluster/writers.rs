@@ -16,7 +16,7 @@ use crate::member::Member;
 impl Cluster {
     /// Chooses the writers among the servers that may write.
     pub(super) fn choose(&mut self, world: World<'_>, judgements: &Judgements, memory: &mut Memory, order: Order) -> BTreeSet<ServerAddr> {
-        let segment = self.preferred_segment(world.facts);
+        let segment = self.preferred_segment(world.facts, &memory.writers);
         let mut candidates = Vec::new();
         for (addr, member) in &self.members {
             let tier = self.tier(world, addr, member, judgements.get(addr));
@@ -33,6 +33,9 @@ impl Cluster {
             let rank = Rank { is_preferred, is_explicit, is_near, weight: member.weight, addr: addr.clone() };
             candidates.push(Candidate { tier, claim, rank });
         }
+        if memory.is_settled && order != Order::Failback {
+            yield_to_equals(&mut candidates, &memory.writers);
+        }
         let chosen = choose(&candidates, self.group.max_writers);
         self.await_comeback(world, &candidates, &chosen, memory);
         let (before, is_settled) = (memory.writers.clone(), memory.is_settled);
@@ -41,9 +44,10 @@ impl Cluster {
         chosen
     }
 
-    /// The segment of the server that the operator would have write.
-    fn preferred_segment(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Option<u32> {
-        let best = self.members.iter().max_by_key(|(addr, member)| (member.is_explicit_writer, member.weight, (*addr).clone()));
+    /// The segment of the server that the operator would have write; of equals that of who writes.
+    fn preferred_segment(&self, facts: &BTreeMap<ServerAddr, Facts>, writers: &BTreeSet<ServerAddr>) -> Option<u32> {
+        let rank = |addr: &ServerAddr, member: &Member| (member.is_explicit_writer, member.weight, writers.contains(addr), addr.clone());
+        let best = self.members.iter().max_by_key(|(addr, member)| rank(addr, member));
         segment_of(best.and_then(|(addr, _)| facts.get(addr)))
     }
 
@@ -91,10 +95,21 @@ impl Cluster {
         if self.comeback.policy != Failback::Delayed {
             return;
         }
-        let worst = candidates.iter().filter(|candidate| chosen.contains(&candidate.rank.addr)).map(|candidate| &candidate.rank).min();
-        let better = candidates.iter().filter(|c| c.claim == Claim::Waiting && worst.is_some_and(|worst| c.rank > *worst));
+        let worst = candidates.iter().filter(|candidate| chosen.contains(&candidate.rank.addr)).map(|c| c.rank.merit()).min();
+        let better = candidates.iter().filter(|c| c.claim == Claim::Waiting && worst.is_some_and(|worst| c.rank.merit() > worst));
         let due = better.filter_map(|c| memory.fit_since_ms.get(&c.rank.addr)).map(|since_ms| since_ms + self.comeback.delay_ms);
         self.wake_at(due.filter(|at_ms| *at_ms > world.now_ms).min());
+    }
+}
+
+/// Who may come back, and is no better than those who write, waits for a free place.
+fn yield_to_equals(candidates: &mut [Candidate], writers: &BTreeSet<ServerAddr>) {
+    let writes = |candidate: &Candidate| writers.contains(&candidate.rank.addr);
+    let Some(worst) = candidates.iter().filter(|candidate| writes(candidate)).map(|candidate| candidate.rank.merit()).min() else { return };
+    for candidate in candidates.iter_mut().filter(|candidate| candidate.claim == Claim::Entitled && !writes(candidate)) {
+        if candidate.rank.merit() <= worst {
+            candidate.claim = Claim::Waiting;
+        }
     }
 }
 
