@@ -7,12 +7,14 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
 use std::thread;
 
 use common::{LIMIT, proxy_with, server};
 use lab::client::{Encoding, Param};
 use lab::{Client, ConnectOptions, Flavor, LabError, Tidegate, wait};
+use rustix::process::Signal;
 use wire::Capabilities;
 use wire::command::Command;
 
@@ -297,4 +299,52 @@ fn endless_rows_without_content() {
     });
     sent.unwrap();
     assert!(client.join().unwrap().is_err());
+}
+
+/// Clients that take all descriptors they can get leave some to servers and administrators, and learn why they are refused.
+#[test]
+fn few_descriptors() {
+    let dir = std::env::temp_dir().join(format!("tidegate-few-descriptors-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let program = dir.join("tidegate");
+    let text = format!("#!/bin/sh\nulimit -n 96\nexec '{}' \"$@\"\n", lab::tidegate::find_program().unwrap().display());
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let proxy = proxy_with(server(Flavor::Mariadb), 4, |builder| builder.program(&program));
+    assert!(proxy.log().contains("limit of open files"), "the log says so");
+    let mut clients = Vec::new();
+    let refused = (0..100).find_map(|_| match Client::connect(&app(&proxy)) {
+        Ok(client) => {
+            clients.push(client);
+            None
+        }
+        Err(error) => error.code(),
+    });
+    assert_eq!(refused, Some(1040), "after {} clients", clients.len());
+    assert!(clients.len() >= 8, "{} clients", clients.len());
+    for client in clients.iter_mut().take(3) {
+        client.run("BEGIN").unwrap();
+        assert_eq!(client.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+    }
+    assert_eq!(proxy.admin().unwrap().scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+    assert!(!proxy.log().contains("accept failed"));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Whoever tells a proxy to stop that drains before it starts again means it. A client that has not said who it is holds nothing up.
+#[test]
+fn a_restart_is_stopped() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("drain_timeout", 600_000));
+    let mut client = connect(&proxy);
+    client.run("BEGIN").unwrap();
+    let mut silent = TcpStream::connect(proxy.address()).unwrap();
+    silent.set_read_timeout(Some(LIMIT)).unwrap();
+    silent.read_exact(&mut [0; 4]).unwrap();
+    proxy.admin().unwrap().run("PROXYSQL RESTART").unwrap();
+    wait::until("the drain to begin", LIMIT, || proxy.log().contains("stopping").then_some(())).unwrap();
+    proxy.signal(Signal::TERM);
+    wait::until("the word to be heard", LIMIT, || proxy.log().contains("told to stop").then_some(())).unwrap();
+    client.run("COMMIT").unwrap();
+    assert!(proxy.wait_exit().unwrap().success());
+    assert!(TcpStream::connect(proxy.address()).is_err());
 }

@@ -157,6 +157,12 @@ fn schema_that_is_gone(world: &World) {
         a.query("SHOW WARNINGS").unwrap().table().unwrap();
         assert_eq!(a.execute(&statement, &[]).unwrap().scalar().unwrap().as_deref(), Some("prepared"));
         a.exec("SET @kept = 5, SESSION group_concat_max_len = 2222");
+        a.exec("BEGIN");
+        assert_eq!(a.get("SELECT 2"), "2");
+        assert_eq!(a.fails("SELECT missing_column"), 1054);
+        let warnings = a.query("SHOW WARNINGS").unwrap().table().unwrap();
+        assert!(warnings.len() == 1 && warnings[0][1].as_deref() == Some("1054"), "{warnings:?}");
+        a.exec("COMMIT");
         assert_eq!(b.get("SELECT DATABASE()"), world.schema);
         assert_eq!(a.row("SELECT @kept, @@group_concat_max_len"), "5 2222");
         b.disturb();

@@ -13,7 +13,7 @@ use common::{LIMIT, Peer, World};
 use lab::client::{Encoding, Outcome, Param};
 use lab::{Flavor, wait};
 
-each_flavor!(connection_id, kill_query, kill_connection, other_sessions_warnings, other_sessions_warnings_in_a_pin,);
+each_flavor!(connection_id, kill_query, kill_connection, other_sessions_warnings, other_sessions_warnings_in_a_pin, returning,);
 
 /// What the other session does between statements: it leaves ids, counts and warnings behind.
 const DISTURBANCES: &[&str] = &[
@@ -229,6 +229,10 @@ scripts! {
         "SELECT FOUND_ROWS() AS n",
         "SELECT * FROM t WHERE id < 0",
         "SELECT FOUND_ROWS()",
+        "SELECT id INTO @x FROM t WHERE id = 3",
+        "SELECT FOUND_ROWS()",
+        "SELECT * FROM t LIMIT 4",
+        "SELECT @x, FOUND_ROWS()",
         "SELECT 1",
         "SELECT found_rows() + 0 AS x, 'y' AS y;",
     ];
@@ -473,5 +477,21 @@ fn other_sessions_warnings_in_a_pin(world: &World) {
             [[Some("0".into()), Some("0".into())]],
             "{act}"
         );
+    }
+}
+
+/// Rows of what a statement changed are none that FOUND_ROWS() counts.
+fn returning(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&["CREATE TABLE t(id INT AUTO_INCREMENT PRIMARY KEY)", "INSERT INTO t VALUES(1), (2), (3)", "SELECT * FROM t LIMIT 2"]);
+    for sql in ["INSERT INTO t VALUES(4) RETURNING id", "REPLACE INTO t VALUES(4) RETURNING id", "DELETE FROM t WHERE id = 1 RETURNING id"]
+    {
+        a.exec(sql);
+        b.disturb();
+        assert_eq!(a.get("SELECT FOUND_ROWS() + 1"), "3", "{sql}");
+        a.exec("SELECT * FROM t LIMIT 2");
     }
 }

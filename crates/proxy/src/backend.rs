@@ -72,6 +72,8 @@ pub struct Core {
     pub last_insert_id: Option<u64>,
     /// True when its diagnostics area holds warnings of the session that used it last.
     pub has_warnings: bool,
+    /// The schema that could not be entered last.
+    pub refused_schema: Option<Text>,
     /// A KILL QUERY was sent for it, and may still arrive: it never serves another session.
     pub killed: bool,
     /// Status flags of its last reply.
@@ -207,6 +209,7 @@ impl Backend {
             member: None,
             last_insert_id: Some(0),
             has_warnings: false,
+            refused_schema: None,
             killed: false,
             status,
             statements,

@@ -18,8 +18,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use wire::auth::Plugin;
 use wire::auth::client::{ClientAuth, ClientSecret, ClientStep, FirstAnswer};
-use wire::auth::{Channel, Plugin};
 use wire::charset::{self, Flavor};
 use wire::compress::Method;
 use wire::flags::{Capabilities, StatusFlags};
@@ -424,8 +424,7 @@ async fn prove(
             ));
         }
     };
-    let channel = if login.link.stream().is_secure() { Channel::Secure } else { Channel::Plain };
-    let mut auth = ClientAuth::new(secret, channel);
+    let mut auth = ClientAuth::new(secret, login.link.stream().channel());
     let answer = auth.begin(plugin, scramble)?;
     login.send(&first(&answer)).await?;
     loop {

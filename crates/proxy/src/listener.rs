@@ -3,9 +3,11 @@
 use crate::mailbox::Mail;
 use crate::shared::Shared;
 use crate::stream::DetachedSocket;
+use crate::told::Told;
 use model::Listen;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,6 +18,11 @@ use tokio::sync::watch;
 const BACKLOG: i32 = 4096;
 /// Pause after an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Clients that are being refused for want of descriptors at a time.
+const SURPLUS: u64 = 4;
+/// Pause until they are gone.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A bound socket.
 pub enum Bound {
@@ -43,6 +50,8 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
         Listen::Unix(path) => {
             model::listen::clear_path(path)?;
             let listener = std::os::unix::net::UnixListener::bind(path)?;
+            // Whoever may come is the login's matter, as with MySQL's own.
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?;
             listener.set_nonblocking(true)?;
             Ok(Bound::Unix(listener))
         }
@@ -83,11 +92,13 @@ pub async fn serve(listen: Listen, bound: Bound, shared: Arc<Shared>, next_worke
 }
 
 async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -> io::Result<()> {
+    let told = Told::default();
     match bound {
         Bound::Tcp(listener) => {
             let listener = TcpListener::from_std(listener)?;
             let local = listener.local_addr().ok();
             loop {
+                leave_room(shared).await;
                 match listener.accept().await {
                     Ok((stream, peer)) => {
                         let _ = stream.set_nodelay(true);
@@ -96,29 +107,40 @@ async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -
                             Err(e) => tracing::warn!("a client was lost: {e}"),
                         }
                     }
-                    Err(e) => pause(&e).await,
+                    Err(e) => pause(&e, &told, shared).await,
                 }
             }
         }
         Bound::Unix(listener) => {
             let listener = UnixListener::from_std(listener)?;
             loop {
+                leave_room(shared).await;
                 match listener.accept().await {
                     Ok((stream, _)) => match stream.into_std() {
                         Ok(stream) => give(shared, next_worker, DetachedSocket::Unix(stream), None, None),
                         Err(e) => tracing::warn!("a client was lost: {e}"),
                     },
-                    Err(e) => pause(&e).await,
+                    Err(e) => pause(&e, &told, shared).await,
                 }
             }
         }
     }
 }
 
+/// Waits while so many clients that are to be refused for want of descriptors are not gone yet that they would take the last.
+async fn leave_room(shared: &Shared) {
+    let most = shared.clients_max.load(Ordering::Relaxed).saturating_add(SURPLUS);
+    while shared.frontends.load(Ordering::Acquire) as u64 >= most {
+        tokio::time::sleep(REFUSAL_PAUSE).await;
+    }
+}
+
 /// A client that is gone before it was accepted is its own matter; want of descriptors passes.
-async fn pause(e: &io::Error) {
+async fn pause(e: &io::Error, told: &Told, shared: &Shared) {
     if e.kind() != io::ErrorKind::ConnectionAborted {
-        tracing::error!("accept failed: {e}");
+        if let Some(line) = told.due(&format!("accept failed: {e}"), shared.clock.now_ms()) {
+            tracing::error!("{line}");
+        }
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }
@@ -129,4 +151,17 @@ fn give(shared: &Shared, next_worker: &AtomicUsize, socket: DetachedSocket, peer
     let Some(mailbox) = shared.mailboxes.get(turn % shared.mailboxes.len().max(1)) else { return };
     shared.frontends.fetch_add(1, Ordering::AcqRel);
     mailbox.send(Mail::Accept { socket, peer, local });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_may_connect_to_a_unix_socket() {
+        let path = std::env::temp_dir().join(format!("tidegate-{}-everybody.sock", std::process::id()));
+        let _bound = bind(&Listen::Unix(path.clone())).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o777);
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -154,6 +154,8 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     /// Frontend connections in the process.
     pub frontends: AtomicUsize,
+    /// Most that may be logged in, whatever `max_connections` says: others need descriptors too.
+    pub clients_max: AtomicU64,
     /// Listeners that are open.
     pub listening: AtomicUsize,
     /// What the backends say they are; None until one was seen.
@@ -206,6 +208,7 @@ impl Shared {
             users: RwLock::default(),
             mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
             frontends: AtomicUsize::new(0),
+            clients_max: AtomicU64::new(u64::MAX),
             listening: AtomicUsize::new(0),
             info: OnceLock::new(),
             is_mixed: AtomicBool::new(false),

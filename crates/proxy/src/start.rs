@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use wire::auth::rsa::RsaKey;
 
+/// Least descriptors that clients leave to others.
+const DESCRIPTORS_KEPT: u64 = 16;
+
 /// Why the data plane could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -97,6 +100,14 @@ impl Proxy {
         Arc::clone(&self.control)
     }
 
+    /// Leaves descriptors to servers and administrators: `limit` is what the process may have open. Call it when all is started,
+    /// with how many are open then. Answers how many clients are let in at most.
+    pub fn share_descriptors(&self, limit: u64, open: u64) -> u64 {
+        let most = clients_within(limit.saturating_sub(open));
+        self.shared.clients_max.store(most, Ordering::Release);
+        most
+    }
+
     fn spawn_worker(&mut self, index: usize, stack: usize) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
         let spawned = std::thread::Builder::new().name(format!("worker-{index}")).stack_size(stack.max(1 << 20)).spawn(move || {
@@ -168,5 +179,20 @@ impl Proxy {
         for mailbox in &self.shared.mailboxes {
             mailbox.send(mail());
         }
+    }
+}
+
+/// How many clients so many free descriptors are for.
+fn clients_within(free: u64) -> u64 {
+    free.saturating_sub((free / 4).max(DESCRIPTORS_KEPT)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clients_within;
+
+    #[test]
+    fn clients_leave_descriptors_to_others() {
+        assert_eq!([0, 10, 40, 64, 1000].map(clients_within), [1, 1, 24, 48, 750]);
     }
 }

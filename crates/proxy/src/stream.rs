@@ -12,6 +12,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
+use wire::auth::Channel;
 
 /// The plain socket under a stream.
 pub enum Socket {
@@ -175,6 +176,15 @@ impl Stream {
     /// True under TLS or on a Unix socket: a password may pass in clear.
     pub fn is_secure(&self) -> bool {
         self.tls.is_some() || matches!(self.socket, Socket::Unix(_))
+    }
+
+    /// What passwords may pass on.
+    pub fn channel(&self) -> Channel {
+        match &self.socket {
+            _ if self.tls.is_some() => Channel::Secure,
+            Socket::Unix(_) => Channel::Local,
+            _ => Channel::Plain,
+        }
     }
 
     /// Our end of a TCP connection.

@@ -128,6 +128,7 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
     let admin = admin::start(found, control.clone(), monitor, process)?;
     first_start.succeeded();
     tracing::info!("Tidegate {} is ready", env!("CARGO_PKG_VERSION"));
+    share_descriptors(&proxy, control.snapshot().vars.max_connections);
     let event = loop {
         tokio::select! {
             _ = terminate.recv() => break Event::Shutdown(Stop::Drain),
@@ -150,15 +151,26 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
         Event::Shutdown(Stop::Drain) | Event::Restart => Duration::from_millis(control.snapshot().vars.drain_timeout),
     };
     tracing::info!("stopping");
-    tokio::select! {
-        _ = proxy.stop(limit) => {}
-        _ = terminate.recv() => tracing::warn!("told to stop twice: stopping at once"),
-        _ = interrupt.recv() => tracing::warn!("told to stop twice: stopping at once"),
+    let mut restarts = matches!(event, Event::Restart);
+    {
+        let mut stopping = Box::pin(proxy.stop(limit));
+        loop {
+            tokio::select! {
+                _ = &mut stopping => break,
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if !std::mem::take(&mut restarts) {
+                tracing::warn!("told to stop twice: stopping at once");
+                break;
+            }
+            tracing::info!("told to stop: it does not start again");
+        }
     }
     admin.stop();
     watch.stop();
     tracing::info!("stopped");
-    Ok(if matches!(event, Event::Restart) { End::Restart } else { End::Stop })
+    Ok(if restarts { End::Restart } else { End::Stop })
 }
 
 /// A start that made `proxysql.db`: when it fails, the database goes again, so that the corrected file counts next time.
@@ -215,5 +227,18 @@ fn raise_descriptor_limit() {
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(e) = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised) {
         tracing::warn!("the limit of open files could not be raised: {e}");
+    }
+}
+
+/// Says how many clients may come with the descriptors that there are, where that is less than is configured.
+fn share_descriptors(proxy: &proxy::Proxy, max_connections: u64) {
+    let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current else { return };
+    let open = std::fs::read_dir("/proc/self/fd").map_or(64, |open| open.count() as u64);
+    let most = proxy.share_descriptors(limit, open);
+    if most < max_connections {
+        tracing::warn!(
+            "the limit of open files ({limit}) leaves room for {most} clients, though mysql-max_connections is {max_connections}: more are refused \
+             with error 1040"
+        );
     }
 }

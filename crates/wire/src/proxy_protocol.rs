@@ -48,6 +48,12 @@ pub enum Origin {
     Local,
 }
 
+/// Whether `bytes` begins as a header does, be it a broken one.
+#[must_use]
+pub fn is_one(bytes: &[u8]) -> bool {
+    bytes.starts_with(V1) || bytes.starts_with(V2)
+}
+
 /// Reads the header at the start of `bytes`.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Parsed {

@@ -181,7 +181,7 @@ fn arrive(shared: &Arc<Shared>, arrival: Arrival) {
             let _ = stream.set_nodelay(true);
             (Packets::new(stream), Channel::Plain, Some(peer))
         }
-        Arrival::Unix(stream) => (Packets::new(stream), Channel::Secure, None),
+        Arrival::Unix(stream) => (Packets::new(stream), Channel::Local, None),
     };
     let origin = Origin::of(peer.map(|p| p.ip()));
     let host = peer.map_or_else(|| "localhost".to_owned(), |p| p.ip().to_string());

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
+use wire::auth::Channel as Secrecy;
 
 use super::options::{Compression, Target};
 use super::tls;
@@ -107,9 +108,13 @@ impl Channel {
         }
     }
 
-    /// Whether a password may be sent in clear text.
-    pub(super) fn is_secure(&self) -> bool {
-        matches!(self.stream, Stream::Tls(_) | Stream::Unix(_))
+    /// What passwords may be sent on.
+    pub(super) fn secrecy(&self) -> Secrecy {
+        match self.stream {
+            Stream::Tls(_) => Secrecy::Secure,
+            Stream::Unix(_) => Secrecy::Local,
+            _ => Secrecy::Plain,
+        }
     }
 
     pub(super) fn compress(&mut self, algorithm: Compression) {

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use wire::auth::Channel as Secrecy;
 use wire::auth::client::{ClientAuth, ClientSecret, ClientStep};
 use wire::handshake::{ChangeUser, Greeting, HandshakeResponse, SslRequest, put_attribute};
 use wire::message::ERR;
@@ -79,7 +78,8 @@ fn authenticate(
     converse(channel, &mut auth, capabilities)
 }
 
-/// COM_CHANGE_USER on a logged-in connection whose sequence numbers were just reset.
+/// COM_CHANGE_USER on a logged-in connection whose sequence numbers were just reset. Servers ask again under a scramble of their
+/// own, so it says nothing of the password at first.
 pub(super) fn change_user(
     channel: &mut Channel,
     greeting: &Greeting,
@@ -92,7 +92,7 @@ pub(super) fn change_user(
     let mut payload = Vec::new();
     ChangeUser {
         user: options.user.as_bytes(),
-        auth_response: &answer.response,
+        auth_response: b"",
         schema: options.database.as_deref().unwrap_or_default().as_bytes(),
         collation: Some(u16::from(options.charset)),
         plugin: Some(answer.plugin.name().as_bytes()),
@@ -105,8 +105,7 @@ pub(super) fn change_user(
 }
 
 fn begin_auth<'a>(channel: &Channel, options: &'a ConnectOptions) -> ClientAuth<'a> {
-    let secrecy = if channel.is_secure() { Secrecy::Secure } else { Secrecy::Plain };
-    ClientAuth::new(ClientSecret::Clear(&options.password), secrecy)
+    ClientAuth::new(ClientSecret::Clear(&options.password), channel.secrecy())
 }
 
 fn claimed_plugin<'a>(greeting: &'a Greeting, options: &'a ConnectOptions) -> &'a [u8] {

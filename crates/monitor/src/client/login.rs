@@ -61,7 +61,7 @@ impl Connector {
 /// Opens a connection and logs in.
 pub(crate) async fn open(connector: &Connector, access: &Access) -> Result<Connection, Fault> {
     let (mut packets, peer) = reach(connector, &access.server.address).await?;
-    let mut channel = if peer.is_some() { Channel::Plain } else { Channel::Secure };
+    let mut channel = if peer.is_some() { Channel::Plain } else { Channel::Local };
     let greeting = greet(&mut packets).await?;
     // Never closed, so it is always got.
     let _permit = connector.logins.acquire().await;

@@ -10,8 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::WireError;
+use wire::auth::Plugin;
 use wire::auth::server::{Account, ServerAuth, Step, Stored};
-use wire::auth::{Channel, Plugin};
+use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
 
@@ -20,8 +21,11 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     let change = ChangeUser::parse(payload, session.caps).map_err(malformed)?;
     let worker = Rc::clone(&session.worker);
     let user = worker.snapshot().frontend_user(change.user).cloned();
-    let channel = if session.front.stream().is_secure() { Channel::Secure } else { Channel::Plain };
+    let channel = session.front.stream().channel();
     let default = Plugin::from_name(worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
+    if session.caps.contains(Capabilities::PLUGIN_AUTH) {
+        session.scramble = scramble();
+    }
     let mut auth = ServerAuth::new(session.scramble, default, channel);
     let seq = session.prove_again(&mut auth, user.as_deref(), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
@@ -77,7 +81,12 @@ impl Session {
         let account =
             Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
         let mut seq = 1;
-        let mut step = auth.start(&account, change.plugin, change.auth_response).map_err(malformed)?;
+        // Without plugins a client cannot be asked again: it has answered the greeting.
+        let mut step = match self.caps.contains(Capabilities::PLUGIN_AUTH) {
+            true => auth.ask(&account, change.plugin),
+            false => auth.start(&account, None, change.auth_response),
+        }
+        .map_err(malformed)?;
         loop {
             self.login_seq = seq;
             let payload = match step {

@@ -7,7 +7,7 @@ use super::statements::Statements;
 use crate::buffer::Buffer;
 use crate::class::Class;
 use crate::counters::count;
-use crate::entry::Entry;
+use crate::entry::{Entry, Signal};
 use crate::lane::LaneKey;
 use crate::link::Link;
 use crate::pins::Pins;
@@ -15,14 +15,17 @@ use crate::shared::{HostLogin, Shared};
 use crate::state::State;
 use crate::worker::Worker;
 use model::snapshot::{Password, User};
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 use wire::WireError;
+use wire::auth::Plugin;
 use wire::auth::server::{Account, ServerAuth, Step, Stored, Verified};
-use wire::auth::{Channel, Plugin};
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, SslRequest};
@@ -109,7 +112,8 @@ pub async fn log_in(
         scramble: scramble(),
         worker: Rc::clone(&worker),
     };
-    let result = match tokio::time::timeout(limit, login.run(entry)).await {
+    let waits = Rc::clone(&entry);
+    let result = match tokio::time::timeout(limit, unless_stopped(&waits, login.run(entry))).await {
         Ok(result) => result,
         Err(_) => Err(End::LoginTimeout),
     };
@@ -117,6 +121,22 @@ pub async fn log_in(
         count(&worker.counters.clients_refused);
     }
     result
+}
+
+/// A login ends with the process, and when it is killed: whoever has not said who it is has nothing to lose.
+async fn unless_stopped(entry: &Entry, login: impl Future<Output = Result<Session, End>>) -> Result<Session, End> {
+    let mut login = pin!(login);
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = login.as_mut().poll(cx) {
+            return Poll::Ready(result);
+        }
+        match entry.poll_signal(cx) {
+            Some(Signal::Drain | Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
+            Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
+            _ => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Random bytes, none of them 0 or `$`.
@@ -132,7 +152,7 @@ impl Login {
         if self.worker.shared.is_draining() {
             return Err(self.refuse(1053, "08S01", "Server shutdown in progress").await);
         }
-        let max = self.worker.snapshot().vars.max_connections;
+        let max = self.worker.snapshot().vars.max_connections.min(self.worker.shared.clients_max.load(Ordering::Relaxed));
         if self.worker.shared.frontends.load(Ordering::Acquire) as u64 > max {
             return Err(self.refuse(1040, "08004", "Too many connections").await);
         }
@@ -244,6 +264,8 @@ impl Login {
                     }
                     return Ok(());
                 }
+                // A trusted network's own clients send none.
+                Parsed::Invalid(why) if proxy_protocol::is_one(self.input.filled()) => return Err(malformed(WireError::Malformed(why))),
                 Parsed::Invalid(_) => return Ok(()),
             }
         }
@@ -253,7 +275,7 @@ impl Login {
     async fn authenticate(&mut self, request: &Request) -> Result<Arc<User>, End> {
         let worker = Rc::clone(&self.worker);
         let user = worker.snapshot().frontend_user(&request.user).cloned();
-        let channel = if self.link.stream().is_secure() { Channel::Secure } else { Channel::Plain };
+        let channel = self.link.stream().channel();
         let mut auth = ServerAuth::new(self.scramble, self.default_plugin(), channel);
         let verified = self.prove(&mut auth, user.as_deref(), request.plugin.as_deref(), &request.response).await?;
         let known = user.zip(verified);

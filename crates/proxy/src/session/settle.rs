@@ -266,6 +266,9 @@ impl Session {
         }
         if let Some(rows) = reply.rows.filter(|_| counts_found_rows(analysis, reply)) {
             self.facts.found_rows = rows;
+        } else if analysis.kind == Kind::Select && reply.error.is_none() && reply.rows.is_none() {
+            // SELECT ... INTO: its rows are told as changed ones.
+            self.facts.found_rows = reply.affected_rows;
         }
     }
 
@@ -382,9 +385,12 @@ pub fn decides_insert_id(analysis: &Analysis) -> bool {
         || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::RETURNING | Facts::MULTI | Facts::UNKNOWN_CODE)
 }
 
-/// Is FOUND_ROWS() another one after this reply? Statements without rows leave it alone, and so do those that show diagnostics.
+/// Is FOUND_ROWS() another one after this reply? Statements without rows leave it alone, and so do those that show diagnostics and
+/// those whose rows are what they changed (RETURNING).
 pub fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
-    reply.error.is_none() && reply.rows.is_some() && !matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors)
+    let leaves =
+        matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
+    reply.error.is_none() && reply.rows.is_some() && !leaves
 }
 
 /// The number in a row of one column.

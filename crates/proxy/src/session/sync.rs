@@ -127,13 +127,10 @@ impl Session {
                 Diff::Reset { change_user } => self.reset_backend(change_user).await?,
                 Diff::Steps { schema, set, sure } => {
                     count(&self.worker.counters.state_syncs);
-                    if let Some(schema) = schema {
-                        match self.sync_schema(&schema).await {
-                            Err(fault) if is_schema_refused(&fault) && self.pins.set().without(WISHES).is_empty() => {
-                                return Box::pin(self.sync_without_schema(ahead)).await;
-                            }
-                            result => result?,
-                        }
+                    if let Some(schema) = schema
+                        && !self.may_enter(&schema).await?
+                    {
+                        return Box::pin(self.sync_without_schema(ahead)).await;
                     }
                     let Some(mut set) = set else { return Ok(()) };
                     if self.caps.contains(Capabilities::IGNORE_SPACE) {
@@ -158,6 +155,26 @@ impl Session {
         let result = self.sync_state(ahead).await;
         self.state.schema = own;
         result
+    }
+
+    /// Enters the session's schema; false where it is refused and the backend can serve without one.
+    async fn may_enter(&mut self, schema: &crate::state::Text) -> Result<bool, Fault> {
+        let is_pinned = !self.pins.set().without(WISHES).is_empty();
+        let Some(core) = self.backend.as_ref().map(|backend| &backend.core) else { return Ok(true) };
+        let has_none = core.state.schema.is_none();
+        if is_pinned && has_none && core.refused_schema.as_ref() == Some(schema) {
+            // Once is enough while a pin holds: the error takes the place of what SHOW WARNINGS shows.
+            return Ok(false);
+        }
+        match self.sync_schema(schema).await {
+            Err(fault) if is_schema_refused(&fault) && (has_none || !is_pinned) => {
+                if let Some(backend) = self.backend.as_mut() {
+                    backend.core.refused_schema = Some(schema.clone());
+                }
+                Ok(false)
+            }
+            entered => entered.map(|()| true),
+        }
     }
 
     /// The session's schema is gone, or its user has no rights there any more. On a connection of its own the session would keep

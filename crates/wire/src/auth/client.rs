@@ -3,7 +3,7 @@
 //! [`ClientAuth::begin`] gives what goes into the login packet; [`ClientAuth::feed`] takes each payload that follows and
 //! says what to do.
 //!
-//! INVARIANT: the password goes out in clear over a [`Channel::Secure`] only; else it is a named error, and nothing is sent.
+//! INVARIANT: the password goes out in clear only where [`Channel::is_secure_for`] says so; else it is a named error, and nothing is sent.
 
 use super::hash::{fast_response, native_response, sha1};
 use super::{ASK_KEY_CACHING, ASK_KEY_SHA256, Channel, FAST_OK, FULL_NEEDED, Plugin, ed25519, rsa};
@@ -160,18 +160,18 @@ impl<'a> ClientAuth<'a> {
 
     /// The password and its NUL, over a secure channel only.
     fn clear_text(&self, password: &[u8]) -> Result<Vec<u8>> {
-        match self.channel {
-            Channel::Secure => Ok([password, &[0]].concat()),
-            Channel::Plain => Err(WireError::InsecureChannel),
+        match self.channel.is_secure_for(self.plugin) {
+            true => Ok([password, &[0]].concat()),
+            false => Err(WireError::InsecureChannel),
         }
     }
 
     /// The password in the best way there is: in clear over a secure channel, under a known key, or after asking for it.
     fn sealed_or_asked(&mut self, password: &[u8], ask: u8) -> Result<Vec<u8>> {
-        match (self.channel, self.server_key) {
-            (Channel::Secure, _) => self.clear_text(password),
-            (Channel::Plain, Some(key)) => rsa::encrypt_password(key, password, self.short_scramble()),
-            (Channel::Plain, None) => {
+        match (self.channel.is_secure_for(self.plugin), self.server_key) {
+            (true, _) => self.clear_text(password),
+            (false, Some(key)) => rsa::encrypt_password(key, password, self.short_scramble()),
+            (false, None) => {
                 self.due = Due::Key;
                 Ok(vec![ask])
             }

@@ -54,10 +54,24 @@ impl Plugin {
 /// How well the channel under the protocol keeps a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
-    /// TLS or a Unix socket: clear text passwords may pass.
+    /// TLS: clear text passwords may pass.
     Secure,
+    /// A Unix socket without TLS: the same, but for `sha256_password`, whose clients and servers trust nothing but TLS.
+    Local,
     /// TCP without TLS.
     Plain,
+}
+
+impl Channel {
+    /// Whether this plugin's password passes in clear.
+    #[must_use]
+    pub fn is_secure_for(self, plugin: Plugin) -> bool {
+        match self {
+            Self::Secure => true,
+            Self::Local => plugin != Plugin::Sha256,
+            Self::Plain => false,
+        }
+    }
 }
 
 /// AuthMoreData of caching_sha2_password: "your scramble was right".

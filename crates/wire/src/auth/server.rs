@@ -149,6 +149,21 @@ impl ServerAuth {
         }
     }
 
+    /// Takes COM_CHANGE_USER's plugin. What came with it answers an older scramble: as servers do, the client is always asked
+    /// again, under this login's own.
+    pub fn ask(&mut self, account: &Account<'_>, plugin: Option<&[u8]>) -> Result<Step> {
+        if self.state != State::New {
+            return Err(WireError::UnexpectedAuth("the login has begun already"));
+        }
+        match plugin.and_then(Plugin::from_name).filter(|plugin| self.can_prove(account, *plugin)) {
+            Some(plugin) => {
+                self.state = State::Switched(plugin);
+                Ok(Step::Switch(plugin))
+            }
+            None => Ok(self.switch(account)),
+        }
+    }
+
     /// Takes the next payload from the client.
     pub fn feed(&mut self, account: &Account<'_>, payload: &[u8]) -> Result<Step> {
         match self.state {
@@ -174,11 +189,11 @@ impl ServerAuth {
 
     /// True when `plugin` can prove what is stored, over this channel.
     fn can_prove(&self, account: &Account<'_>, plugin: Plugin) -> bool {
-        let sealed = self.channel == Channel::Secure || account.key.is_some();
+        let sealed = self.channel.is_secure_for(plugin) || account.key.is_some();
         match (plugin, account.stored) {
             (Plugin::Ed25519, _) => false,
             // Also for an account without password: the client may have one to give away.
-            (Plugin::Clear, _) => self.channel == Channel::Secure,
+            (Plugin::Clear, _) => self.channel.is_secure_for(plugin),
             (_, Stored::Empty) => true,
             (Plugin::Native, Stored::CachingSha2(_)) => false,
             (Plugin::Native, _) | (Plugin::CachingSha2, Stored::Clear(_)) => true,
@@ -244,7 +259,7 @@ impl ServerAuth {
             }
             (None, Stored::Clear(_)) => self.over(Step::Denied),
             // A cached key may be of the password before the last change: the full way decides.
-            (None, _) if self.channel == Channel::Secure || account.key.is_some() => {
+            (None, _) if self.channel.is_secure_for(Plugin::CachingSha2) || account.key.is_some() => {
                 self.state = State::Password(Plugin::CachingSha2);
                 more_data(&[FULL_NEEDED])
             }
@@ -254,7 +269,7 @@ impl ServerAuth {
 
     /// The password itself: NUL-terminated over a secure channel, else under RSA, or first a request for the key.
     fn password(&mut self, account: &Account<'_>, plugin: Plugin, payload: &[u8]) -> Result<Step> {
-        if self.channel == Channel::Secure {
+        if self.channel.is_secure_for(plugin) {
             let password = payload.strip_suffix(&[0]).unwrap_or(payload);
             return Ok(self.check_password(account, password));
         }

@@ -65,7 +65,7 @@ fn the_right_password_and_only_it_gets_in() {
     let stores = [Stored::Clear(b"secret"), Stored::NativeHash(hash::native_stored(b"secret")), Stored::CachingSha2(&crypted)];
     for stored in stores {
         for default in [Plugin::Native, Plugin::CachingSha2, Plugin::Sha256] {
-            for channel in [Channel::Plain, Channel::Secure] {
+            for channel in [Channel::Plain, Channel::Local, Channel::Secure] {
                 let account = Account { stored, fast: None, key: Some(key()) };
                 let right = login(&account, ClientSecret::Clear(b"secret"), default, channel).unwrap();
                 assert!(right.is_some(), "{stored:?} {default:?} {channel:?}");
@@ -75,6 +75,37 @@ fn the_right_password_and_only_it_gets_in() {
             }
         }
     }
+}
+
+/// Clients of `sha256_password` trust nothing but TLS: over a Unix socket they ask for the key.
+#[test]
+fn sha256_over_a_unix_socket_takes_the_key() {
+    let account = Account { stored: Stored::Clear(b"secret"), fast: None, key: Some(key()) };
+    let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Local);
+    let first = client.begin(Plugin::Sha256.name().as_bytes(), &SCRAMBLE).unwrap();
+    assert_eq!(first.response, [super::ASK_KEY_SHA256]);
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::Sha256, Channel::Local);
+    let asked = server.start(&account, Some(Plugin::Sha256.name().as_bytes()), &first.response);
+    assert!(matches!(asked, Ok(Step::Send(_))), "{asked:?}");
+    let caching = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Local).begin(b"mysql_clear_password", &SCRAMBLE).unwrap();
+    assert_eq!(caching.response, b"secret\0");
+}
+
+/// What comes with COM_CHANGE_USER answers another scramble, or nothing: the client is asked for its own plugin where that will
+/// do.
+#[test]
+fn a_change_of_user_asks_again() {
+    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, key: None };
+    for (offered, asked) in [(&b"mysql_native_password"[..], Plugin::Native), (b"nobody_knows_it", Plugin::Native), (b"", Plugin::Native)] {
+        let mut server = ServerAuth::new(SCRAMBLE, Plugin::CachingSha2, Channel::Plain);
+        assert_eq!(server.ask(&account, Some(offered)), Ok(Step::Switch(asked)));
+        let answer = hash::native_response(&hash::sha1(&[b"secret"]), &SCRAMBLE);
+        assert!(matches!(server.feed(&account, &answer), Ok(Step::Done(_))));
+    }
+    let mut server = ServerAuth::new(SCRAMBLE, Plugin::Native, Channel::Plain);
+    let account = Account { stored: Stored::Clear(b"secret"), ..account };
+    assert_eq!(server.ask(&account, Some(Plugin::CachingSha2.name().as_bytes())), Ok(Step::Switch(Plugin::CachingSha2)));
+    assert_eq!(server.feed(&account, &[0]), Ok(Step::Denied));
 }
 
 #[test]
