@@ -33,6 +33,7 @@ each!(
     without_autocommit_too,
     what_cannot_be_repeated_is_not,
     chained_transactions_are_transactions,
+    transactions_that_follow_another_one_are_replayed,
     a_refused_commit_that_cannot_be_repeated_is_told_as_a_loss,
     at_a_promotion_replays_go_first,
 );
@@ -227,6 +228,29 @@ fn what_is_too_large_is_not_kept(flavor: Flavor) {
     let told = peer.ask("COMMIT").err().cloned().unwrap();
     assert!(told.code == 2013 && told.message.contains("transaction_replay_max_bytes"), "{told:?}");
     assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
+}
+
+/// Only the server knows LAST_INSERT_ID() after a row that came with its id, and no statement ends the connection's use.
+fn transactions_that_follow_another_one_are_replayed(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    let mut replays = 0;
+    for (n, follows) in ["BEGIN", "COMMIT AND CHAIN", "START TRANSACTION"].into_iter().enumerate() {
+        for encoding in BOTH {
+            let mut peer = bed.peer(encoding);
+            let id = peer.exec("INSERT INTO a(v) VALUES(1000)").ok().unwrap().last_insert_id;
+            peer.exec("BEGIN");
+            peer.exec(&format!("INSERT INTO a(id, v) VALUES({}, 1)", 1_000_000 * (replays + 1)));
+            peer.exec(follows);
+            assert_eq!(peer.get("SELECT LAST_INSERT_ID()"), id.to_string());
+            peer.exec(&format!("UPDATE a SET v = {n} WHERE id = {id}"));
+            bed.cut();
+            assert_eq!(peer.get("SELECT LAST_INSERT_ID()"), id.to_string(), "{follows}");
+            peer.exec("COMMIT");
+            replays += 1;
+            assert_eq!(bed.replays(), (replays, 0), "{follows}");
+            assert_eq!(bed.value(0, &format!("SELECT v FROM test.a WHERE id={id}")), n.to_string());
+        }
+    }
 }
 
 /// The new server would give the next free ids; the client has seen others.

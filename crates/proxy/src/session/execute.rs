@@ -174,6 +174,9 @@ impl Session {
         self.note_status(&plan.analysis, reply);
         self.note_execution(id, reply);
         self.note_executed(command, id, plan, reply);
+        if self.lacks_first_insert_id() {
+            Box::pin(self.learn_first_insert_id()).await;
+        }
         let status = reply.status.unwrap_or_default();
         if status.contains(StatusFlags::METADATA_CHANGED)
             && let Some((statement, info)) = self.statements.get(id).zip(self.pool.one_version())

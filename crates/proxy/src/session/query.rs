@@ -97,6 +97,9 @@ impl Session {
         };
         self.note_effects(command, start, &analysis, &reply);
         self.note_said(command, &plan, &reply);
+        if self.lacks_first_insert_id() {
+            Box::pin(self.learn_first_insert_id()).await;
+        }
         if Self::teaches(&analysis, &reply) {
             let sql = self.sql_text(command, start).to_vec();
             if let Some(untold) = Box::pin(self.learn_set(&sql, &analysis, &reply)).await {

@@ -202,6 +202,32 @@ impl Session {
         Box::new(Transcript::new(self.state.clone(), known))
     }
 
+    /// Whether [`Session::learn_first_insert_id`] is called for.
+    pub(super) fn lacks_first_insert_id(&self) -> bool {
+        let lacks = |t: &Transcript| t.progress == Progress::Opening && t.last_insert_id.is_none();
+        // The question would be counted by FOUND_ROWS(), where only the backend knows that.
+        self.transcript.as_deref().is_some_and(lacks) && self.lane.settings().transaction_replay && !self.facts.found_rows_with_backend
+    }
+
+    /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
+    /// else the transaction could never be said again.
+    pub(super) async fn learn_first_insert_id(&mut self) {
+        let Some(backend) = self.backend.as_mut() else { return };
+        let asked = backend.query("SELECT LAST_INSERT_ID()", &self.worker.buffers);
+        // The next statement finds it closed.
+        let Ok(reply) = guarded(&self.worker, &self.entry, asked).await else { return self.found_broken() };
+        let Some(id) = numbers(&reply).first().copied() else { return };
+        // What the backend had before may be another session's: then the statements have left it alone.
+        if self.facts.insert_id == InsertId::Backend || backend.core.last_insert_id != Some(id) {
+            self.facts.last_insert_id = id;
+        }
+        self.facts.insert_id = InsertId::Session;
+        backend.core.last_insert_id = Some(id);
+        if let Some(transcript) = self.transcript.as_mut() {
+            transcript.last_insert_id = Some(self.facts.last_insert_id);
+        }
+    }
+
     /// What is said of a loss that ends the session: why the transaction was not replayed, where that can be helped.
     pub(super) fn told_with_gap(&self, why: &str) -> String {
         match self.transcript.as_ref().map(|transcript| transcript.progress) {
