@@ -96,7 +96,7 @@ impl Teller<'_> {
             return format!("the configuration says {} of it in hostgroup {}", new.server.status.as_str(), new.server.key.hostgroup);
         }
         let is_off = |place: &&Placement| place.server.status != ServerStatus::Online;
-        if let Some(off) = new.values().find(|_| self.cause == Cause::Configuration && new.values().all(|place| is_off(&place))) {
+        if let Some(off) = new.values().find(|_| self.cause == Cause::Configuration && new.values().all(is_off)) {
             return format!("the configuration says {} of it", off.server.status.as_str());
         }
         let holds = |places: &Places<'_>, id: Option<HostgroupId>| id.is_some_and(|id| places.contains_key(&id));
