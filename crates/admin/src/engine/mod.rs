@@ -255,7 +255,11 @@ impl Engine {
             tracing::warn!("the configuration in force was not put into its history: {error}");
             notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
         }
-        let frozen = loaded.contains(&"mysql_servers").then(|| remarks::frozen(&snapshot, &self.plane.placements())).flatten();
+        let frozen = loaded
+            .iter()
+            .any(|part| part.tables.contains(&"mysql_servers"))
+            .then(|| remarks::frozen(&snapshot, &self.plane.placements()))
+            .flatten();
         Ok(remarks::told(notes, frozen, &found))
     }
 }
