@@ -311,7 +311,7 @@ fn few_descriptors() {
     std::fs::write(&program, text).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let proxy = proxy_with(server(Flavor::Mariadb), 4, |builder| builder.program(&program));
-    assert!(proxy.log().contains("limit of open files"), "the log says so");
+    wait::until("the log to say so", LIMIT, || proxy.log().contains("limit of open files").then_some(())).unwrap();
     let mut clients = Vec::new();
     let refused = (0..100).find_map(|_| match Client::connect(&app(&proxy)) {
         Ok(client) => {

@@ -179,7 +179,8 @@ fn the_split_needs_no_rules() {
         assert_eq!(peer.get("SELECT hg FROM who FOR UPDATE"), "1");
         assert_eq!(peer.get("SELECT hg FROM who LOCK IN SHARE MODE"), "1");
         assert_eq!(peer.get("SELECT hg FROM who WHERE GET_LOCK('x', 0)"), "1");
-        peer.exec("DO RELEASE_LOCK('x')");
+        // How often it was taken is a matter of the rows.
+        peer.exec("DO RELEASE_ALL_LOCKS()");
         peer.exec("BEGIN");
         assert_eq!(peer.get("SELECT hg FROM who"), "1");
         peer.exec("COMMIT");

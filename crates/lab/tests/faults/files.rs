@@ -132,7 +132,8 @@ fn nor_one_that_sends_long_data() {
     bytes.extend([0, 0]);
     bytes.resize(bytes.len() + len, b'a');
     socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-    assert!(socket.write_all(&bytes).is_err(), "a server that is stopped takes everything");
+    // The kernel holds some of it, on both sides of the proxy.
+    assert!((0..8).any(|_| socket.write_all(&bytes).is_err()), "a server that is stopped takes everything");
     assert_eq!(attempt(&mut killer, &format!("KILL {}", client.connection_id())), Seen::Done);
     wait_sessions(&bed.proxy, 1);
     bed.server.sigcont();
