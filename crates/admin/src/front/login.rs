@@ -76,6 +76,8 @@ struct Request {
     response: Vec<u8>,
     plugin: Option<Vec<u8>>,
     schema: Vec<u8>,
+    /// The response answers an older scramble, as COM_CHANGE_USER's does: the client is asked again.
+    is_old: bool,
 }
 
 /// Random bytes, none of them 0 or `$`.
@@ -103,11 +105,16 @@ impl Login {
     /// COM_CHANGE_USER: proves anew. The OK is not sent yet.
     pub async fn change(&mut self, payload: &[u8], settings: &FrontSettings) -> Result<Known, End> {
         let change = ChangeUser::parse(payload, self.caps)?;
+        let is_old = self.caps.contains(Capabilities::PLUGIN_AUTH);
+        if is_old {
+            self.scramble = scramble();
+        }
         let request = Request {
             user: change.user.to_vec(),
             response: change.auth_response.to_vec(),
             plugin: change.plugin.map(<[u8]>::to_vec),
             schema: change.schema.to_vec(),
+            is_old,
         };
         self.prove(&request, settings).await
     }
@@ -154,6 +161,7 @@ impl Login {
             response: response.auth_response.to_vec(),
             plugin: response.plugin.map(<[u8]>::to_vec),
             schema: response.schema.unwrap_or_default().to_vec(),
+            is_old: false,
         };
         Ok((self, request))
     }
@@ -170,7 +178,10 @@ impl Login {
         let stored = account.map_or(Stored::Clear(decoy.expose()), |a| a.stored());
         let proof = Account { stored, fast: None, key: settings.rsa.as_deref() };
         let mut auth = ServerAuth::new(self.scramble, settings.plugin, self.channel);
-        let mut step = auth.start(&proof, request.plugin.as_deref(), &request.response)?;
+        let mut step = match request.is_old {
+            true => auth.ask(&proof, request.plugin.as_deref())?,
+            false => auth.start(&proof, request.plugin.as_deref(), &request.response)?,
+        };
         let verified = loop {
             let payload = match step {
                 Step::Done(verified) => break Some(verified),
