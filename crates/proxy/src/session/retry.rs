@@ -18,6 +18,8 @@ use crate::counters::count;
 use crate::pins::PinReason;
 use crate::reframe::ReplyError;
 use crate::safety::Safety;
+use crate::stats::servers::ServerId;
+use crate::stats::view::Held;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
 use wire::flags::StatusFlags;
@@ -30,11 +32,16 @@ const PAUSE_FIRST_MS: u64 = 1;
 /// Longest such pause, ms. A server that is known not to take it is not asked in between.
 const PAUSE_MAX_MS: u64 = 50;
 
+/// For how long after a loss (us) other connections to that server, opened before it, break of the same.
+const SAME_DEATH_US: u64 = 1_000_000;
+
 /// What is left of the right to send a statement again.
 pub(super) struct Patience {
     tries: u64,
     /// Of those that were with a server when it was lost; where roles are only these are counted.
     losses: u64,
+    /// The server with which it was lost first.
+    lost_with: Option<ServerId>,
     pause_ms: u64,
     refused: Option<String>,
     /// The conflict that ended the transaction, while it is replayed.
@@ -50,7 +57,7 @@ impl Session {
         let retries = self.directions.retries.map_or_else(|| self.lane.settings().query_retries_on_failure, u64::from);
         // A rule that says 0 means it; elsewhere an idle connection that the server had closed costs no try.
         let tries = if self.directions.retries == Some(0) { 0 } else { retries.saturating_add(1) };
-        Patience { tries, losses: retries, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None }
+        Patience { tries, losses: retries, lost_with: None, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None }
     }
 
     /// Takes the error at the front of the reply away, if another server may take the statement.
@@ -255,6 +262,11 @@ impl Session {
     /// What was with a server that was lost is sent once more, where roles are, if the number of times allows it. Elsewhere that was
     /// counted already.
     fn may_be_lost_again(&self, patience: &mut Patience) -> bool {
+        let (held, now_us) = (self.entry.view.held.get(), self.worker.shared.clock.now_us());
+        if held.zip(self.lost_at_us).is_some_and(|(held, lost_at_us)| is_same_death(patience.lost_with, held, lost_at_us, now_us)) {
+            return true;
+        }
+        patience.lost_with = patience.lost_with.or(held.map(|held| held.server));
         let left = !self.is_timed() || patience.losses > 0;
         patience.losses = patience.losses.saturating_sub(1);
         left
@@ -283,6 +295,12 @@ impl Session {
     }
 }
 
+/// Whether a connection breaks of what a statement was lost by before, and says nothing new of that.
+fn is_same_death(lost_with: Option<ServerId>, held: Held, lost_at_us: u64, now_us: u64) -> bool {
+    let is_old = held.opened_ms * 1000 <= lost_at_us && now_us < lost_at_us.saturating_add(SAME_DEATH_US);
+    lost_with == Some(held.server) && is_old
+}
+
 /// What the client is told of a statement that was lost as often as may be.
 fn worn_out(why: &str) -> String {
     format!("{why}; it is not sent again more than query_retries_on_failure times")
@@ -305,5 +323,23 @@ impl Patience {
             }
             (fault, _) => fault,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::HostgroupId;
+
+    #[test]
+    fn connections_that_die_with_their_server_count_once() {
+        let server = (HostgroupId(1), 0);
+        let held = |opened_ms| Held { server, local: None, thread_id: 7, opened_ms };
+        let lost_at_us = 5_000_000;
+        assert!(!is_same_death(None, held(10), lost_at_us, lost_at_us), "the first loss");
+        assert!(is_same_death(Some(server), held(10), lost_at_us, lost_at_us + 900));
+        assert!(!is_same_death(Some((HostgroupId(1), 1)), held(10), lost_at_us, lost_at_us + 900), "another server died of it");
+        assert!(!is_same_death(Some(server), held(5_001), lost_at_us, lost_at_us + 9_000), "it was there again");
+        assert!(!is_same_death(Some(server), held(10), lost_at_us, lost_at_us + SAME_DEATH_US), "much later");
     }
 }

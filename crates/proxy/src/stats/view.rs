@@ -21,13 +21,16 @@ pub struct Held {
     pub local: Option<SocketAddr>,
     /// The server's id of the connection.
     pub thread_id: u32,
+    /// When it was opened (process clock, ms).
+    pub opened_ms: u64,
 }
 
 impl Held {
     /// Of a backend.
     pub fn of(backend: &Backend) -> Self {
-        let server = &backend.core.server;
-        Self { server: (server.key.hostgroup, server.index), local: backend.core.local, thread_id: backend.core.thread_id }
+        let core = &backend.core;
+        let server = (core.server.key.hostgroup, core.server.index);
+        Self { server, local: core.local, thread_id: core.thread_id, opened_ms: core.opened_ms }
     }
 }
 
