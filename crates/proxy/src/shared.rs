@@ -302,6 +302,12 @@ impl Shared {
         all
     }
 
+    /// Anything may have been defined anew, stored routines too.
+    pub fn anything_was_defined(&self) {
+        self.ddl_epoch.fetch_add(1, Ordering::AcqRel);
+        self.routine_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Whose built-in functions texts are read by.
     pub fn builtins(&self) -> Builtins {
         match self.info.get().filter(|_| !self.is_mixed.load(Ordering::Relaxed)).map(|info| info.flavor) {

@@ -10,7 +10,6 @@ use crate::mailbox::KillKind;
 use crate::pins::PinReason;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::charset::Flavor;
 use wire::command::Command;
@@ -63,8 +62,7 @@ impl Session {
             Command::ProcessInfo => self.send_on(command, ReplyKind::Results).await,
             Command::DropDb => {
                 let result = self.send_on(command, ReplyKind::Simple).await;
-                self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
-                self.worker.shared.routine_epoch.fetch_add(1, Ordering::AcqRel);
+                self.worker.shared.anything_was_defined();
                 result
             }
             Command::CreateDb | Command::Refresh | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,

@@ -12,7 +12,7 @@ use crate::reframe::{ReplyFacts, TrackFilter};
 use crate::safety::Safety;
 use crate::state::{RESULTS_COLLATION, Text};
 use model::snapshot::RuleMultiplex;
-use sql::{Analysis, Facts, Kind, Lexer, LockCall, MultiByte, Target, TokenKind, Value};
+use sql::{Analysis, Facts, Kind, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
@@ -517,8 +517,7 @@ impl Session {
             None => self.trace_of(sql),
         };
         if trace != Trace::Nothing {
-            self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
-            self.worker.shared.routine_epoch.fetch_add(1, Ordering::AcqRel);
+            self.worker.shared.anything_was_defined();
             self.pin(PinReason::SessionState, analysis);
         }
         if trace == Trace::Anything {
@@ -672,12 +671,14 @@ fn may_end_pins(analysis: &Analysis) -> bool {
 
 /// The word of a statement behind this many tokens, in upper case; None when it is none, or in quotes.
 fn verb(sql: &[u8], lex: sql::LexMode, behind: usize) -> Option<String> {
+    let token = token_at(sql, lex, behind).filter(|token| token.kind == TokenKind::Word)?;
+    Some(String::from_utf8_lossy(token.text(sql)).to_ascii_uppercase())
+}
+
+/// The token behind so many others; `;` ahead of them all does not count.
+fn token_at(sql: &[u8], lex: sql::LexMode, behind: usize) -> Option<Token> {
     let mut lexer = Lexer::new(sql, lex);
-    let mut tokens = std::iter::from_fn(|| Some(lexer.token())).skip_while(|token| token.is(b';'));
-    tokens
-        .nth(behind)
-        .filter(|token| token.kind == TokenKind::Word)
-        .map(|token| String::from_utf8_lossy(token.text(sql)).to_ascii_uppercase())
+    std::iter::from_fn(|| Some(lexer.token())).skip_while(|token| token.is(b';')).nth(behind)
 }
 
 enum HandlerVerb {
@@ -688,9 +689,7 @@ enum HandlerVerb {
 
 /// `HANDLER t OPEN`, `HANDLER db.t OPEN`.
 fn handler_verb(sql: &[u8], lex: sql::LexMode) -> HandlerVerb {
-    let mut lexer = Lexer::new(sql, lex);
-    let is_qualified =
-        std::iter::from_fn(|| Some(lexer.token())).skip_while(|token| token.is(b';')).nth(2).is_some_and(|token| token.is(b'.'));
+    let is_qualified = token_at(sql, lex, 2).is_some_and(|token| token.is(b'.'));
     match verb(sql, lex, if is_qualified { 4 } else { 2 }).as_deref() {
         Some("READ") => HandlerVerb::Read,
         Some("CLOSE") => HandlerVerb::Close,
