@@ -7,6 +7,9 @@
 //! A session notices only after a while that its server is lost, and others are faster. So each transaction that would have to be
 //! said again is counted with its server ([`Stake`]): when another server takes the place of one that has such transactions, they
 //! have the same head start from that moment on.
+//!
+//! A writer that changes again and again would renew it again and again. So who has given way as long as a head start without a break
+//! gives way to nobody for as long.
 
 use crate::hostgroup::HostgroupShared;
 use crate::server::{NEVER, ServerShared};
@@ -23,6 +26,8 @@ pub struct Replays {
     first_served_us: AtomicU64,
     /// When (process clock, us) a server last took the place of others; 0 when the head start since then is over.
     replaced_us: AtomicU64,
+    /// Since when (process clock, us) others give way without a break, until all have said what they had to; 0 when they do not.
+    gives_way_us: AtomicU64,
     changed: Notify,
 }
 
@@ -53,6 +58,27 @@ impl Replays {
         if !self.may_be_due(head_start_ms) {
             return None;
         }
+        let ends_us = self.is_due_until_us(head_start_ms, servers, now_us)?;
+        // Until one of them has a server, others wait for one too.
+        if ends_us == u64::MAX { Some(ends_us) } else { self.in_turns(head_start_ms * 1000, ends_us, now_us) }
+    }
+
+    /// A head start that ends then, unless others have given way for as long as one lasts: then it is their turn, for as long.
+    fn in_turns(&self, head_start_us: u64, ends_us: u64, now_us: u64) -> Option<u64> {
+        let since_us = match self.gives_way_us.load(Ordering::Acquire) {
+            since_us if since_us > 0 && now_us < since_us.saturating_add(2 * head_start_us) => since_us,
+            over_us => {
+                let now_us = now_us.max(1);
+                let begun = self.gives_way_us.compare_exchange(over_us, now_us, Ordering::AcqRel, Ordering::Acquire);
+                begun.map_or_else(|other_us| other_us, |_| now_us)
+            }
+        };
+        let turn_us = since_us.saturating_add(head_start_us);
+        (now_us < turn_us).then(|| ends_us.min(turn_us))
+    }
+
+    /// Until when a head start would last that is given for the first time.
+    fn is_due_until_us(&self, head_start_ms: u64, servers: &[Arc<ServerShared>], now_us: u64) -> Option<u64> {
         let from = |since_us: u64| since_us.saturating_add(head_start_ms * 1000);
         let of_replays = match self.first_served_us.load(Ordering::Acquire) {
             _ if !self.are_under_way() => None,
@@ -134,6 +160,7 @@ impl Drop for Stake {
 impl Drop for Replaying {
     fn drop(&mut self) {
         if self.0.replays.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.replays.gives_way_us.store(0, Ordering::Release);
             self.0.replays.changed.notify_waiters();
         }
     }
@@ -155,7 +182,7 @@ mod tests {
         let attributes = HostgroupAttributes::from_variables(&model::snapshot::Snapshot::default().vars);
         let hostgroup = Arc::new(HostgroupShared::new(HostgroupId(0), &attributes, Terms::default(), 1));
         let replays = &hostgroup.replays;
-        let ends_us = |head_start_ms| replays.head_start_ends_us(head_start_ms, &[], 0);
+        let ends_us = |head_start_ms| replays.head_start_ends_us(head_start_ms, &[], 6_000);
         assert_eq!(ends_us(10), None);
         let (first, second) = (Replaying::begin(&hostgroup), Replaying::begin(&hostgroup));
         assert_eq!(ends_us(10), Some(u64::MAX));
@@ -169,6 +196,30 @@ mod tests {
         assert_eq!(ends_us(10), None);
         let _next = Replaying::begin(&hostgroup);
         assert_eq!(ends_us(10), Some(u64::MAX), "another loss, another head start");
+    }
+
+    /// Simulator seed 1832: a writer that changed several times a second, and writes that waited for seconds.
+    #[test]
+    fn a_writer_that_changes_all_the_time_holds_nobody_for_ever() {
+        let attributes = HostgroupAttributes::from_variables(&model::snapshot::Snapshot::default().vars);
+        let terms = Terms { grace_ms: 60_000, role: HostgroupRole::Writer, ..Terms::default() };
+        let hostgroup = Arc::new(HostgroupShared::new(HostgroupId(0), &attributes, terms, 1));
+        let [a, b] = ["a", "b"].map(|host| [bed::placement(host, 1, ServerStatus::Online)]);
+        let place = |placements: &[Placement], now_ms| hostgroup.place(placements, &HashMap::new(), PlacedBy::Observation, now_ms);
+        let ends_us = |now_us| hostgroup.replays.head_start_ends_us(10, &hostgroup.servers(), now_us);
+        let on_the_writer = || Stake::new(&hostgroup, hostgroup.servers().iter().find(|server| server.is_online()).unwrap());
+        place(&a, 1);
+        let _on_a = on_the_writer();
+        place(&b, 5);
+        let _on_b = on_the_writer();
+        assert_eq!(ends_us(5_000), Some(15_000));
+        place(&a, 10);
+        assert_eq!(ends_us(14_000), Some(15_000), "no longer for a second change");
+        place(&b, 15);
+        assert_eq!([ends_us(15_000), ends_us(24_000)], [None, None], "the turn of the others");
+        place(&a, 24);
+        assert_eq!(ends_us(25_000), Some(34_000), "and another head start");
+        assert_eq!(ends_us(35_000), None);
     }
 
     #[test]

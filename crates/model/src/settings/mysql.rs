@@ -285,7 +285,7 @@ settings! {
     transaction_replay: bool = false, BOOL, Live, "A transaction whose server is lost is done again on another, if every statement answers as it did before.";
     transaction_replay_max_bytes: u64 = 1_048_576, bytes(0, 1_073_741_824), Live, "Statements kept for that; a larger transaction is not replayed.";
     transaction_replay_timeout_ms: u64 = 10_000, ms(0, 3_600_000), Live, "Longest that a replay may take, with the wait for a server.";
-    transaction_replay_head_start_ms: u64 = 500, ms(0, 60_000), Live, "While transactions are replayed in a hostgroup others begin nothing there, so that AUTO_INCREMENT values stay free: for this long at most after the first replay has a server.";
+    transaction_replay_head_start_ms: u64 = 500, ms(0, 60_000), Live, "While transactions are replayed in a hostgroup others begin nothing there, so that AUTO_INCREMENT values stay free: for this long at most after the first replay has a server; then nobody waits for replays for as long.";
     transaction_replay_conflicts: bool = false, BOOL, Live, "Replay also what ended by a deadlock (1213) or a conflict that certification found (Galera, Group Replication).";
     settle_lost_writes: bool = false, BOOL, Live, "Choose the GTID of a write beforehand (MySQL replication, Group Replication), so that one whose answer was lost is looked up on the new writer, and answered or sent again.";
     causal_reads: CausalReads = CausalReads::Off, CausalReads::KIND, Live, "Whether reads wait until a replica has what was written before: off; session: what the same session wrote; token: also what a token names (SET TIDEGATE GTID).";
