@@ -31,7 +31,7 @@ fn promises_hold_in_the_second_half() {
 /// Seeds that found a bug once, of sessions or of the simulator itself.
 #[test]
 fn found_before() {
-    for seed in [971, 1084, 1675, 1832, 2077, 2902, 3238, 3359, 6159, 9607, 21638] {
+    for seed in [971, 1084, 1675, 1832, 2077, 2902, 3238, 3359, 5363, 6159, 9607, 21638] {
         all_is_well(seed..seed + 1);
     }
 }

@@ -24,12 +24,17 @@ use crate::pins::{PinReason, PinSet};
 use crate::reframe::{ReplyError, ReplyFacts};
 use crate::replays::{Replaying, Stake};
 use crate::safety::Safety;
+use crate::server::ServerShared;
 use crate::stmt_cache::StatementKey;
 use crate::witness::{Rows, Testimony, Witness};
+use crate::worker::Worker;
 use sql::{Analysis, Facts, Kind};
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
@@ -562,6 +567,9 @@ impl Session {
             if place == 0 && !self.may_begin() {
                 return Ok(Turn::Another);
             }
+            if self.must_leave() {
+                return Err(self.lost_before(&left()));
+            }
             self.say_one(said, &packets).await?;
         }
         if wants.open.is_some() {
@@ -587,7 +595,9 @@ impl Session {
 
     async fn say_one(&mut self, said: &Said, packets: &[u8]) -> Result<(), Fault> {
         let rows = said.testimony.map_or(Rows::Heard, |t| t.rows);
+        let server = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.server));
         let exchange = exchange(self.backend.as_mut(), packets, rows, &self.worker.buffers);
+        let exchange = while_used(&self.worker, server, exchange);
         let (told, error) = match guarded(&self.worker, &self.entry, exchange).await {
             Ok(answer) => answer,
             Err(e) => return Err(self.lost_before(&e)),
@@ -611,7 +621,8 @@ impl Session {
         let ask = wants.open.map(|_| "SELECT @@session.insert_id".to_owned());
         let set = (id != 0).then(|| format!("SET @@session.insert_id={id}"));
         let questions: Vec<String> = ask.into_iter().chain(set).collect();
-        let exchange = backend.query_all(&questions, &self.worker.buffers);
+        let server = Some(Arc::clone(&backend.core.server));
+        let exchange = while_used(&self.worker, server, backend.query_all(&questions, &self.worker.buffers));
         let replies = match guarded(&self.worker, &self.entry, exchange).await {
             Ok(replies) => replies,
             Err(e) => return Err(self.lost_before(&e)),
@@ -669,6 +680,22 @@ struct Wants {
     unused: Vec<usize>,
     /// One of those was followed by what may have taken it, or take it.
     is_spoilt: bool,
+}
+
+fn left() -> io::Error {
+    io::Error::other("the server is not used any more")
+}
+
+/// What is worth nothing on a server that must be left ends with the time to finish there. The session is woken then (see
+/// [`crate::entry::Entry::leave_by`]), if the exchange is guarded.
+async fn while_used<T>(worker: &Worker, server: Option<Arc<ServerShared>>, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let must_leave = || server.as_ref().is_some_and(|server| server.leave_at_ms() <= worker.shared.clock.now_ms());
+    let mut exchange = pin!(exchange);
+    poll_fn(|cx| match exchange.as_mut().poll(cx) {
+        Poll::Pending if must_leave() => Poll::Ready(Err(left())),
+        polled => polled,
+    })
+    .await
 }
 
 /// Sends a command, and listens to all of its answer: what it said, and its error.
