@@ -207,6 +207,9 @@ pub struct StoredCall {
     pub has_failed: bool,
 }
 
+/// Pins under which user variables may have values that are not known.
+pub const UNSEEN: PinSet = PinSet::of(&[PinReason::UserVariable, PinReason::SessionState, PinReason::StoredCode]);
+
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
 #[derive(Default)]
 struct Names {
@@ -218,8 +221,12 @@ struct Names {
     /// Names, and what their texts leave behind.
     statements: Vec<(String, Trace)>,
     handlers: u32,
+    /// FLUSH TABLES WITH READ LOCK.
+    reads_only: bool,
     /// User variables whose values are not known; None when it is not known either which.
     variables: Option<Vec<String>>,
+    /// User variables that were asked for, or set elsewhere, since something here may have changed any.
+    told: Vec<String>,
     /// A lock (or table, ...) whose name was not a literal: only a release of all ends the pin.
     unknown_locks: u32,
     /// Calls of routines whose bodies are not known.
@@ -266,6 +273,9 @@ impl Pins {
 
     /// Begins a pin, unless it holds already.
     pub fn begin(&mut self, reason: PinReason, now_ms: u64, digest: u64) {
+        if let Some(names) = self.names.as_mut().filter(|_| UNSEEN.contains(reason)) {
+            names.told = Vec::new();
+        }
         if self.set.contains(reason) {
             return;
         }
@@ -388,6 +398,43 @@ impl Pins {
         self.begin(PinReason::UserVariable, now_ms, digest);
     }
 
+    /// User variables that were given values that are not known; None when it is not known which.
+    fn computed(&self) -> Option<&[String]> {
+        let names = self.names.as_ref().filter(|_| self.set.contains(PinReason::UserVariable));
+        names.map_or(Some(&[]), |names| names.variables.as_deref())
+    }
+
+    /// Whether this user variable may have another value here than is known.
+    pub fn hides(&self, name: &str) -> bool {
+        let computed = match self.computed() {
+            Some(computed) => computed.iter().any(|known| known == name),
+            None => true,
+        };
+        computed || self.set.intersects(UNSEEN.without(PinSet::of(&[PinReason::UserVariable])))
+    }
+
+    /// Whether its value is known all the same.
+    pub fn is_told(&self, name: &str) -> bool {
+        self.names.as_ref().is_some_and(|names| names.told.iter().any(|told| told == name))
+    }
+
+    /// The value of a user variable is known now.
+    pub fn variable_known(&mut self, name: &str) {
+        if !self.hides(name) {
+            return;
+        }
+        let names = self.names();
+        if names.told.len() < MOST_VARIABLES && !names.told.iter().any(|told| told == name) {
+            names.told.push(name.to_owned());
+        }
+        if let Some(known) = names.variables.as_mut() {
+            known.retain(|computed| computed != name);
+            if known.is_empty() {
+                self.end(PinReason::UserVariable);
+            }
+        }
+    }
+
     /// The user variables to ask for, when nothing else keeps the backend.
     pub fn only_variables(&self) -> Option<&[String]> {
         let names = self.names.as_ref().filter(|_| self.set == PinSet::of(&[PinReason::UserVariable]))?;
@@ -443,6 +490,34 @@ impl Pins {
     pub fn trace_of(&self, name: &str) -> Trace {
         let found = self.names.as_ref().and_then(|names| names.statements.iter().find(|(known, _)| known == name));
         found.map_or(Trace::Anything, |(_, trace)| *trace)
+    }
+
+    /// Whether it was prepared, and not deallocated.
+    pub fn has_statement(&self, name: &str) -> bool {
+        self.names.as_ref().is_some_and(|names| names.statements.iter().any(|(known, _)| known == name))
+    }
+
+    /// LOCK TABLES; `globally`: FLUSH TABLES WITH READ LOCK.
+    pub fn tables_locked(&mut self, globally: bool, now_ms: u64, digest: u64) {
+        if globally {
+            self.names().reads_only = true;
+        }
+        self.begin(PinReason::LockTables, now_ms, digest);
+    }
+
+    /// BEGIN ends LOCK TABLES, and no FLUSH TABLES WITH READ LOCK.
+    pub fn transaction_begun(&mut self) {
+        if self.set.contains(PinReason::LockTables) && !self.names().reads_only {
+            self.end(PinReason::LockTables);
+        }
+    }
+
+    /// UNLOCK TABLES.
+    pub fn tables_unlocked(&mut self) {
+        if self.set.contains(PinReason::LockTables) {
+            self.names().reads_only = false;
+            self.end(PinReason::LockTables);
+        }
     }
 
     /// DEALLOCATE PREPARE name.

@@ -30,6 +30,7 @@ mod split;
 mod spooky;
 mod statements;
 mod substitute;
+mod tables;
 mod token;
 
 pub use analyze::{Analysis, analyze, analyze_with};
@@ -51,4 +52,5 @@ pub use statements::{
     temporary_tables,
 };
 pub use substitute::substitute_facts;
+pub use tables::names_table;
 pub use token::{Builtins, LexMode, Lexer, Token, TokenKind};

@@ -4,7 +4,7 @@ use super::common::{LIMIT, Peer};
 use super::{hostgroup, proxy, servers, sessions};
 use lab::client::Encoding;
 use lab::tidegate::Setting;
-use lab::{Tidegate, wait};
+use lab::{Client, Tidegate, wait};
 
 const SPLIT: (&str, &str) = ("attributes", r#"{"read_write_split": {"writer": 1, "reader": 2}}"#);
 
@@ -165,4 +165,129 @@ fn what_was_left_is_lost_with_its_server() {
     peer.exec("INSERT INTO lost_place VALUES (3)");
     assert_eq!(peer.fails("SELECT n FROM left_behind"), 2013);
     assert_eq!(rows("lost_place"), ["0", "3"]);
+}
+
+/// Rules: what mentions `shard2` is for hostgroup 2.
+fn sharded() -> Tidegate {
+    let shard = [("match_pattern", "shard2".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    proxy(&[&shard]).start().unwrap()
+}
+
+/// The column of a shard's table has the name of a temporary table; and each shard has one of that name.
+#[test]
+fn a_column_is_no_temporary_table() {
+    table("of_shard2");
+    let proxy = sharded();
+    for (n, mut peer) in (1..).zip(sessions(&proxy)) {
+        peer.exec("CREATE TEMPORARY TABLE n (a INT)");
+        peer.exec("INSERT INTO of_shard2(n) VALUES (1)");
+        assert_eq!(rows("of_shard2"), ["0".into(), n.to_string()]);
+        peer.exec("CREATE TEMPORARY TABLE n (b INT) /* shard2 */");
+        peer.exec("INSERT INTO n(b) VALUES (2) /* shard2 */");
+        peer.exec("INSERT INTO n(a) VALUES (1)");
+        assert_eq!([peer.get("SELECT * FROM n"), peer.get("SELECT * FROM n /* shard2 */")], ["1", "2"]);
+        peer.exec("DROP TEMPORARY TABLE n /* shard2 */");
+        assert_eq!(pins(&proxy), "1temporary_table");
+        peer.exec("DROP TEMPORARY TABLE n");
+        wait::until("the pins to end", LIMIT, || pins(&proxy).is_empty().then_some(())).unwrap();
+    }
+}
+
+/// User variables go along to another shard with the value that they have, whoever gave it to them.
+#[test]
+fn user_variables_go_along() {
+    table("with_shard2");
+    table("counted");
+    for server in servers() {
+        server.sql("CREATE OR REPLACE PROCEDURE test.gives(IN v INT) BEGIN EXECUTE IMMEDIATE CONCAT('SET @given = ', v); END").unwrap();
+    }
+    let proxy = sharded();
+    let written = || servers()[1].scalar("SELECT GROUP_CONCAT(IFNULL(n, 'NULL')) FROM test.with_shard2").unwrap().unwrap_or_default();
+    for mut peer in sessions(&proxy) {
+        servers()[1].sql("TRUNCATE test.with_shard2").unwrap();
+        peer.exec_all(&["SELECT GET_LOCK('along', 0)", "SELECT COUNT(*) + 7 INTO @counted FROM counted"]);
+        peer.exec("INSERT INTO with_shard2 VALUES (@counted)");
+        peer.exec("INSERT INTO with_shard2 VALUES (@never_set)");
+        assert_eq!(written(), "7,NULL");
+        peer.exec("CALL gives(5)");
+        peer.exec("INSERT INTO with_shard2 VALUES (@given)");
+        peer.exec("CALL gives(6)");
+        peer.exec("SELECT 1 FROM with_shard2 LIMIT 0");
+        peer.exec("INSERT INTO with_shard2 VALUES (@given + 0)");
+        assert_eq!(written(), "7,NULL,5,6");
+        peer.exec("SELECT COUNT(*) + 8 INTO @counted FROM counted");
+        peer.exec("SELECT 1 FROM with_shard2 LIMIT 0");
+        peer.exec("SET @counted = 9 /* shard2 */");
+        peer.exec("INSERT INTO with_shard2 VALUES (@counted)");
+        assert_eq!(peer.get("SELECT @counted /* shard2 */"), "9");
+        assert_eq!(written(), "7,NULL,5,6,9");
+        assert_eq!(peer.get("SELECT @counted"), "9");
+        assert_eq!(written(), "7,NULL,5,6,9");
+        assert_eq!(rows("with_shard2")[0], "0");
+        peer.exec("SELECT RELEASE_LOCK('along')");
+        peer.reset_connection().unwrap().check().unwrap();
+    }
+}
+
+#[test]
+fn prepared_names_are_of_their_shard() {
+    let proxy = sharded();
+    let [mut peer, _] = sessions(&proxy);
+    peer.exec_all(&["PREPARE here FROM 'SELECT 1'", "PREPARE there FROM 'SELECT 2' /* shard2 */"]);
+    assert_eq!([peer.get("EXECUTE here"), peer.get("EXECUTE there"), peer.get("EXECUTE here")], ["1", "2", "1"]);
+    peer.exec_all(&["DEALLOCATE PREPARE there", "DEALLOCATE PREPARE here"]);
+    wait::until("the pins to end", LIMIT, || pins(&proxy).is_empty().then_some(())).unwrap();
+}
+
+/// BEGIN releases locked tables.
+#[test]
+fn locked_tables_end_with_a_transaction() {
+    table("locked_shard2");
+    table("locked");
+    let proxy = sharded();
+    for mut peer in sessions(&proxy) {
+        for begin in ["BEGIN", "START TRANSACTION"] {
+            peer.exec("LOCK TABLES locked WRITE");
+            assert_eq!(pins(&proxy), "1lock_tables");
+            peer.exec_all(&[begin, "COMMIT", "INSERT INTO locked_shard2 VALUES (1)"]);
+            assert_eq!(pins(&proxy), "");
+        }
+    }
+    assert_eq!(rows("locked_shard2"), ["0", "4"]);
+}
+
+/// A schema is entered where its statements go: it need not be anywhere else.
+#[test]
+fn schemas_are_shards() {
+    let [one, two] = servers();
+    for (server, schema) in [(one, "only_one"), (two, "only_two"), (two, "ruled_two")] {
+        server.sql(&format!("CREATE OR REPLACE DATABASE {schema}")).unwrap();
+        server.sql(&format!("CREATE TABLE {schema}.t AS SELECT @@port AS port")).unwrap();
+        server.sql(&format!("GRANT ALL ON {schema}.* TO app@'%'")).unwrap();
+    }
+    let ruled = [("schemaname", "ruled_two".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let fast = [
+        ("username", "app".into()),
+        ("schemaname", "only_two".into()),
+        ("flagIN", 0.into()),
+        ("destination_hostgroup", 2.into()),
+        ("comment", "".into()),
+    ];
+    let proxy = proxy(&[&ruled]).row("mysql_query_rules_fast_routing", &fast).start().unwrap();
+    for (schema, hostgroup) in [("only_one", 1), ("only_two", 2), ("ruled_two", 2)] {
+        let port = servers()[hostgroup - 1].port().to_string();
+        let options = || proxy.options("app", "app-pass").timeout(LIMIT);
+        let mut at_login = Peer::with(&options().database(schema), Encoding::Text);
+        assert_eq!(at_login.get("SELECT port FROM t"), port, "{schema}");
+        let [mut used, mut entered] = [(); 2].map(|()| Peer::with(&options().database("only_one"), Encoding::Text));
+        used.exec(&format!("USE {schema}"));
+        entered.init_db(schema).unwrap().check().unwrap();
+        for peer in [&mut used, &mut entered] {
+            assert_eq!(peer.get("SELECT port FROM t"), port, "{schema}");
+            peer.exec("USE only_one");
+            assert_eq!(peer.get("SELECT port FROM t"), one.port().to_string());
+        }
+    }
+    let refused = Client::connect(&proxy.options("app", "app-pass").database("nowhere")).err().unwrap();
+    assert!(refused.to_string().contains("1044"), "{refused}");
 }

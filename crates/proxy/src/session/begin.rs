@@ -138,7 +138,7 @@ impl Session {
     }
 
     pub(super) async fn ask_for_schema(&mut self, schema: &Text) -> Result<(), End> {
-        self.direct_for_schema();
+        self.direct_for_schema(schema).await;
         // A hostgroup that is down does not keep clients from logging in: their statements wait, and say why.
         match tokio::time::timeout(SCHEMA_CHECK, self.obtain()).await {
             Ok(Ok(())) => {}

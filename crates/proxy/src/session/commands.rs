@@ -101,8 +101,8 @@ impl Session {
 
     /// COM_INIT_DB: the server decides whether the schema may be used.
     async fn init_db(&mut self, command: Incoming) -> Result<(), End> {
-        self.direct_for_schema();
         let schema: crate::state::Text = self.body(command).into();
+        self.direct_for_schema(&schema).await;
         let analysis = Analysis { kind: Kind::Use, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
         match self.run_plan(command, &plan).await {

@@ -69,7 +69,9 @@ impl Session {
     /// Is there more to note than the transaction?
     pub(super) fn needs_notes(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
         let counts_inserts = self.lane.settings().auto_increment_delay_multiplex > 0;
-        let waits = self.pins.set().contains(PinReason::FoundRows) || self.pins.set().contains(PinReason::NextTransaction);
+        let waits = self.pins.set().contains(PinReason::FoundRows)
+            || self.pins.set().contains(PinReason::NextTransaction)
+            || analysis.kind == Kind::Begin && self.pins.set().contains(PinReason::LockTables);
         !is_plain(analysis, reply) || waits || counts_inserts
     }
 
@@ -407,10 +409,13 @@ impl Session {
                     self.pins.table_created(name, now, digest);
                 }
             }
-            Kind::LockTables | Kind::FlushReadLock if !failed => self.pins.begin(PinReason::LockTables, now, digest),
+            Kind::LockTables | Kind::FlushReadLock if !failed => {
+                self.pins.tables_locked(analysis.kind == Kind::FlushReadLock, now, digest);
+            }
+            Kind::Begin if !failed => self.pins.transaction_begun(),
             // What gives such a lock back is not looked for: they are rare, and a stage does not end with a lock.
             Kind::BackupLock if !failed => self.pin(PinReason::SessionState, analysis),
-            Kind::UnlockTables if !failed => self.pins.end(PinReason::LockTables),
+            Kind::UnlockTables if !failed => self.pins.tables_unlocked(),
             Kind::Prepare if !failed => match sql::prepared_name(sql, self.lex) {
                 Some(name) => self.pins.statement_prepared(name, self.trace_of(sql), now, digest),
                 None => self.pin(PinReason::SessionState, analysis),

@@ -7,11 +7,11 @@ use super::settle::{self, Unread};
 use crate::backend::Backend;
 use crate::entry::{Elsewhere, Leaving};
 use crate::in_force::InForce;
-use crate::pins::{PinReason, PinSet, Pins};
+use crate::pins::{PinReason, PinSet, Pins, UNSEEN};
 use crate::pool::HostgroupPool;
 use crate::stats::view::Held;
 use model::HostgroupId;
-use sql::{Analysis, Facts, Kind, LexMode, Lexer, TokenKind};
+use sql::{Analysis, Facts, Kind, LexMode};
 use std::rc::Rc;
 
 /// Pins under which every statement goes where the session is: what runs elsewhere would be outside of the transaction, or not see
@@ -63,17 +63,51 @@ impl Session {
         std::iter::once((self.pool.shared.id, &self.pins)).chain(elsewhere)
     }
 
-    /// Where a statement goes that is meant for `hostgroup`: to what it names, if the session left that elsewhere; and what is for
-    /// the readers of a cluster to its writer, if the session left something there.
+    /// Where a statement goes that is meant for `hostgroup`: to what it names, if the session left that elsewhere, and not there; and
+    /// what is for the readers of a cluster to its writer, if the session left something there.
     pub(super) fn drawn_to(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId) -> HostgroupId {
         if !self.is_pinned() {
             return hostgroup;
         }
-        let named = self.all_places().find(|(_, pins)| is_named(pins, text, self.lex, analysis));
+        let schema = self.state.schema.as_deref();
+        let mut naming = self.all_places().filter(|(_, pins)| is_named(pins, text, self.lex, analysis, schema)).map(|(id, _)| id);
+        let first = naming.next();
+        let named = if naming.any(|id| id == hostgroup) { Some(hostgroup) } else { first };
         let writes_for = |writer| in_force.snapshot.roles.iter().any(|group| group.writer == writer && group.is_beside_writer(hostgroup));
         let is_left = |pins: &Pins| !pins.set().without(super::WISHES).is_empty();
-        let writer = || self.all_places().find(|(id, pins)| is_left(pins) && writes_for(*id));
-        named.or_else(writer).map_or(hostgroup, |(id, _)| id)
+        let writer = || self.all_places().find(|(id, pins)| is_left(pins) && writes_for(*id)).map(|(id, _)| id);
+        named.or_else(writer).unwrap_or(hostgroup)
+    }
+
+    /// Whether a statement for `hostgroup` uses user variables of which another place may know better.
+    pub(super) fn needs_variables(&self, analysis: &Analysis, hostgroup: HostgroupId) -> bool {
+        analysis.facts.contains(Facts::USER_VARIABLE)
+            && self.is_pinned()
+            && !self.pins.set().intersects(BOUND)
+            && self.all_places().any(|(id, pins)| id != hostgroup && pins.set().intersects(UNSEEN))
+    }
+
+    /// Asks for the values of these user variables (None: it is not known which) where they may be known, so that they are carried to
+    /// `hostgroup`. Where one cannot be had the statement goes to it instead.
+    pub(super) async fn bring_variables(&mut self, names: Option<Vec<String>>, hostgroup: HostgroupId) -> HostgroupId {
+        let unseen = |(id, pins): &(HostgroupId, &Pins)| *id != hostgroup && pins.set().intersects(UNSEEN);
+        let places: Vec<HostgroupId> = self.all_places().filter(unseen).map(|(id, _)| id).collect();
+        for place in places {
+            let Some(names) = &names else { return place };
+            let Some((_, pins)) = self.all_places().find(|(id, _)| *id == place) else { continue };
+            let is_wanted = |name: &&String| pins.hides(name) && !pins.is_told(name);
+            let wanted: Vec<String> = names.iter().filter(is_wanted).cloned().collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            self.travel(place).await;
+            self.read_before_leaving().await;
+            let may_leave = self.pool.shared.id == place && !self.pins.set().intersects(BOUND);
+            if !may_leave || self.backend.is_some() && !self.learn_variables(&wanted).await {
+                return self.pool.shared.id;
+            }
+        }
+        hostgroup
     }
 
     /// The next statement goes to `hostgroup`.
@@ -111,6 +145,11 @@ impl Session {
             self.backend = place.backend;
         }
         self.entry.view.held.set(self.backend.as_ref().map(Held::of));
+    }
+
+    /// What a user variable was given in other places is out of date.
+    pub(super) fn known_elsewhere(&mut self, name: &str) {
+        self.places.iter_mut().flat_map(|places| &mut places.0).for_each(|place| place.pins.variable_known(name));
     }
 
     /// What the session has to know itself, as soon as it is elsewhere.
@@ -172,29 +211,22 @@ impl Session {
 }
 
 /// Whether a statement names what these pins keep: it can only mean that.
-fn is_named(pins: &Pins, text: &[u8], mode: LexMode, analysis: &Analysis) -> bool {
+fn is_named(pins: &Pins, text: &[u8], mode: LexMode, analysis: &Analysis, schema: Option<&[u8]>) -> bool {
     let set = pins.set();
     let kept = |reason, names: bool| names && set.contains(reason);
     kept(PinReason::UserLock, analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK))
-        || kept(PinReason::UserVariable, analysis.facts.contains(Facts::USER_VARIABLE))
-        || kept(PinReason::TextPrepare, matches!(analysis.kind, Kind::Execute | Kind::Deallocate))
+        || set.contains(PinReason::TextPrepare)
+            && matches!(analysis.kind, Kind::Execute | Kind::Deallocate)
+            && sql::prepared_name(text, mode).is_some_and(|name| pins.has_statement(&name))
         || kept(PinReason::Handler, analysis.kind == Kind::Handler)
-        || set.contains(PinReason::TemporaryTable) && names_table(pins, text, mode)
+        || set.contains(PinReason::TemporaryTable) && names_table(pins, text, mode, schema)
 }
 
-fn names_table(pins: &Pins, text: &[u8], mode: LexMode) -> bool {
+fn names_table(pins: &Pins, text: &[u8], mode: LexMode, own: Option<&[u8]>) -> bool {
     let Some(tables) = pins.temporary_tables() else { return true };
-    let mut lexer = Lexer::new(text, mode);
-    loop {
-        let token = lexer.token();
-        let name = match token.kind {
-            TokenKind::End => return false,
-            TokenKind::Word => token.text(text).into(),
-            TokenKind::QuotedName => sql::unquote_name(token.text(text)),
-            _ => continue,
-        };
-        if tables.iter().any(|(_, table)| table.as_bytes().eq_ignore_ascii_case(&name)) {
-            return true;
-        }
-    }
+    sql::names_table(text, mode, |schema, name| {
+        tables.iter().any(|(of, table)| {
+            table.as_bytes().eq_ignore_ascii_case(name) && schema.or(own).is_none_or(|schema| schema.eq_ignore_ascii_case(of))
+        })
+    })
 }

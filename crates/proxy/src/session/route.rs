@@ -96,7 +96,11 @@ impl Session {
         phase: Phase,
     ) -> Result<Option<(Incoming, Analysis)>, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis, phase);
+        let mut decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis, phase);
+        if self.needs_variables(analysis, decision.hostgroup) {
+            let names = sql::user_variables(self.sql_text(command, start), self.lex);
+            decision.hostgroup = Box::pin(self.bring_variables(names, decision.hostgroup)).await;
+        }
         match self.follow(&in_force, decision, phase).await? {
             Directed::Answered => Ok(None),
             Directed::Run(None) => Ok(Some((command, *analysis))),
@@ -110,7 +114,10 @@ impl Session {
     /// The same for an execution; false when it was answered.
     pub(super) async fn direct_execution(&mut self, text: &[u8], analysis: &Analysis, phase: Phase) -> Result<bool, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, text, analysis, phase);
+        let mut decision = self.decide_timed(&in_force, text, analysis, phase);
+        if self.needs_variables(analysis, decision.hostgroup) {
+            decision.hostgroup = Box::pin(self.bring_variables(sql::user_variables(text, self.lex), decision.hostgroup)).await;
+        }
         Ok(matches!(self.follow(&in_force, decision, phase).await?, Directed::Run(_)))
     }
 
@@ -135,7 +142,10 @@ impl Session {
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
         if phase == Phase::Query && routing::precedes_rules(&statement) {
             let known = KnownDigest { hash: digest.hash, text: &digest.text };
-            let request = self.request(text, analysis, &known, self.flag_in, None);
+            let mut request = self.request(text, analysis, &known, self.flag_in, None);
+            // Where the schema is that it enters, not the one that it leaves.
+            let entered = if analysis.kind == Kind::Use { sql::parse_use(text, self.lex) } else { None };
+            request.schema = entered.as_deref().unwrap_or(request.schema);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
             let hostgroup = self.destination(in_force, text, analysis, &route, phase);
             return Decision { hostgroup, directions: Directions::default(), route: None };
@@ -280,14 +290,19 @@ impl Session {
         }
     }
 
-    /// As [`Session::direct_home`], for a schema that is entered by a command or at the login.
-    pub(super) fn direct_for_schema(&mut self) {
-        self.direct_home();
+    /// As [`Session::direct_home`], for a schema that is entered by a command or at the login: to where a `USE` of it goes.
+    pub(super) async fn direct_for_schema(&mut self, schema: &[u8]) {
+        let mut hostgroup = self.user.default_hostgroup;
         let in_force = self.worker.in_force();
-        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, &Route::default())).flatten();
-        if let Some(split) = split.filter(|split| split.writer == self.user.default_hostgroup) {
-            self.go_to(self.for_state(&in_force, split));
+        if !in_force.is_plain() {
+            let text = [b"USE `", schema.split(|byte| *byte == b'`').collect::<Vec<_>>().join(&b"``"[..]).as_slice(), b"`"].concat();
+            let analysis = sql::analyze_with(&text, self.lex, self.worker.meter.grouping());
+            hostgroup = self.decide(&in_force, &text, &analysis, Phase::Query).hostgroup;
         }
+        self.directions = Directions::default();
+        self.min_gtid = None;
+        self.entry.set_statement_limit(0);
+        self.travel(hostgroup).await;
     }
 
     /// Does what was decided, up to running the statement.

@@ -48,8 +48,28 @@ impl Session {
             if let Some(backend) = self.backend.as_mut() {
                 backend.core.state.user_variables.set(name, Some(literal.as_bytes()));
             }
+            self.known_elsewhere(name);
         }
         fits
+    }
+
+    /// Asks for these values, to carry them, though something else keeps the backend; whether all could be had.
+    pub(super) async fn learn_variables(&mut self, names: &[String]) -> bool {
+        let max = self.worker.snapshot().vars.carry_user_variables_max_length;
+        if max == 0 || names.len() > MOST_VARIABLES || names.iter().any(|name| !name.is_ascii()) {
+            return false;
+        }
+        match self.ask_for_user_variables(names, max).await {
+            Ok(Some(literals)) if names.iter().zip(&literals).all(|(name, literal)| self.carry_user_variable(name, literal)) => {
+                names.iter().for_each(|name| self.pins.variable_known(name));
+                true
+            }
+            Ok(_) => false,
+            Err(_) => {
+                self.found_broken();
+                true
+            }
+        }
     }
 
     /// Asks for the values that keep the backend, and lets it go when it told them all.
