@@ -62,6 +62,11 @@ pub fn parsers(text: &[u8]) {
         let _ = sql::parse_kill(text, mode);
         let _ = sql::parse_transaction(text, mode);
         let _ = sql::temporary_tables(text, mode);
+        let _ = sql::user_variables(text, mode);
+        let _ = sql::names_table(text, mode, |_, name| {
+            assert!(name.len() <= text.len());
+            false
+        });
         let _ = sql::lock_names(text, mode);
         let _ = sql::prepared_name(text, mode);
         let _ = sql::single_fact_select(text, mode);
