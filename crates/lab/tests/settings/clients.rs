@@ -106,3 +106,22 @@ fn a_collation_that_nobody_knows_is_handled_as_set() {
         assert_eq!(error(client.change_user(&options(NOBODYS))), 1273, "{flavor:?}: COM_CHANGE_USER names one too");
     }
 }
+
+#[test]
+fn without_a_host_cache_nobody_is_locked_out() {
+    let proxy = proxy(Flavor::Mariadb, &[("client_host_cache_size", 100.into()), ("client_host_error_counts", 2.into())]);
+    let mut admin = admin(&proxy);
+    let wrong = |proxy: &lab::Tidegate| assert!(Client::connect(&proxy.options("app", "wrong")).is_err());
+    let is_let_in = |proxy: &lab::Tidegate| proxy.connect_app().is_ok();
+    wrong(&proxy);
+    wrong(&proxy);
+    assert!(!is_let_in(&proxy));
+    set(&mut admin, "client_host_cache_size", "0");
+    assert!(is_let_in(&proxy));
+    wrong(&proxy);
+    wrong(&proxy);
+    assert!(is_let_in(&proxy));
+    assert_eq!(admin.scalar("SELECT COUNT(*) FROM stats_mysql_client_host_cache").unwrap().unwrap(), "0");
+    set(&mut admin, "client_host_cache_size", "100");
+    assert!(is_let_in(&proxy), "what was counted is forgotten");
+}

@@ -172,7 +172,8 @@ impl Login {
 
     /// An address that failed too often is not even greeted.
     fn turn_away_blocked(&self) -> Result<(), End> {
-        let limit = self.worker.snapshot().vars.client_host_error_counts;
+        let vars = &self.worker.snapshot().vars;
+        let limit = if vars.client_host_cache_size > 0 { vars.client_host_error_counts } else { 0 };
         let Some(peer) = self.peer.filter(|peer| limit > 0 && self.worker.shared.hosts.is_blocked(peer.ip(), limit)) else {
             return Ok(());
         };
