@@ -67,6 +67,8 @@ pub struct Bootstrap {
     pub snapshot: Arc<Snapshot>,
     /// What its operator should know, one line each.
     pub notices: Vec<String>,
+    /// Nothing was saved in the database before this start.
+    pub is_first: bool,
     store: Store,
     options: EngineOptions,
     operator: Option<Operates>,
@@ -84,20 +86,21 @@ impl std::fmt::Debug for Operates {
 /// Finds the configuration that holds, and saves it where it was not saved yet.
 pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     let disk = options.datadir.join(DISK_FILE);
-    if options.precedence == Precedence::Declarative && options.file.is_blank() {
-        return Err(match &options.config_file {
-            Some(path) => AdminError::blank(path),
-            None => AdminError::Refused("--declarative needs a configuration file".to_owned()),
-        });
-    }
+    refuse_blank(&options)?;
     let lock = store::lock(&options.datadir)?;
-    let mut notices = Vec::new();
-    if options.precedence == Precedence::Initial {
+    let (was_there, edited) = (disk.exists(), modified_after(options.config_file.as_deref(), &disk));
+    // One that cannot be read is named when it is opened.
+    let is_blank = store::is_blank(&disk).unwrap_or(false);
+    let is_initial = options.precedence == Precedence::Initial;
+    if is_initial && !(is_blank && backup(&disk).exists()) {
         set_aside(&disk)?;
     }
-    let is_first = !disk.exists();
-    let edited = !is_first && modified_after(options.config_file.as_deref(), &disk);
+    let is_first = is_blank || is_initial;
     let store = Store::open(&options.datadir, lock)?;
+    let mut notices = store.notices.clone();
+    if is_blank && was_there && !is_initial {
+        notices.push(blank_database(&disk, &options));
+    }
     let from_file = is_first || options.precedence == Precedence::Declarative;
     let is_import = !from_file && import::is_due(&store.admin)?;
     if is_import && options.precedence == Precedence::Database {
@@ -112,7 +115,9 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
         }
         taken => taken?,
     };
+    name_instance(&store, &config.globals.uuid)?;
     if from_file || options.precedence == Precedence::Reload {
+        // The last that is written: until then the database counts as none.
         save(&store, &config, &options)?;
     } else {
         notices.extend(ignored_file(&store, &options, edited)?);
@@ -125,8 +130,61 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
         notices.extend(inert::advice(&config).iter().map(ToString::to_string));
     }
     fill_collations(&store)?;
-    name_instance(&store, &config.globals.uuid)?;
-    Ok(Bootstrap { config: Arc::new(config), snapshot, notices, store, options, operator: None })
+    Ok(Bootstrap { config: Arc::new(config), snapshot, notices, is_first, store, options, operator: None })
+}
+
+fn refuse_blank(options: &EngineOptions) -> Result<(), AdminError> {
+    match &options.config_file {
+        _ if options.precedence != Precedence::Declarative || !options.file.is_blank() => Ok(()),
+        Some(path) => Err(AdminError::blank(path)),
+        None => Err(AdminError::Refused("--declarative needs a configuration file".to_owned())),
+    }
+}
+
+/// What a start with these options would run by, or why it would not run. Changes nothing, and may be asked while the database
+/// is in use.
+pub fn foresee(options: &EngineOptions) -> Result<(Config, Snapshot), AdminError> {
+    refuse_blank(options)?;
+    store::could_open(&options.datadir)?;
+    let disk = options.datadir.join(DISK_FILE);
+    let mut config = options.file.clone();
+    if options.precedence != Precedence::Initial && disk.exists() {
+        let is_blank = store::looks_blank(&disk).map_err(|error| AdminError::file(&disk, AdminError::from(error)))?;
+        if !is_blank && options.precedence != Precedence::Declarative {
+            config = stored(options, &disk)?;
+        }
+    }
+    let snapshot = Snapshot::compile(&config).map_err(AdminError::Config)?;
+    match options.faults.map(|find| find(&snapshot)).unwrap_or_default() {
+        errors if errors.is_empty() => Ok((config, snapshot)),
+        errors => Err(AdminError::Config(errors)),
+    }
+}
+
+/// What a database says, with the variables of the file over it where that is asked for.
+fn stored(options: &EngineOptions, disk: &Path) -> Result<Config, AdminError> {
+    let named = |error: AdminError| AdminError::file(disk, error);
+    let db = store::look_at(disk).map_err(named)?;
+    let (mut config, errors) = import::look_through(&db).map_err(named)?;
+    if !errors.is_empty() {
+        return Err(AdminError::Database(disk.display().to_string(), errors.iter().map(ToString::to_string).collect()));
+    }
+    if options.precedence == Precedence::Reload {
+        let is_given = |setting: &model::Setting| options.file.given.contains(&setting.full_name());
+        for (setting, value) in options.file.mysql.iter().filter(|(setting, _)| is_given(setting)) {
+            let _ = config.mysql.set(setting.name, &value);
+        }
+        for (setting, value) in options.file.admin.iter().filter(|(setting, _)| is_given(setting)) {
+            let _ = config.admin.set(setting.name, &value);
+        }
+    }
+    Ok(config)
+}
+
+/// A first start that was cut off left it: it does not count.
+fn blank_database(disk: &Path, options: &EngineOptions) -> String {
+    let used = options.config_file.as_ref().map_or("defaults are".to_owned(), |path| format!("{} is", path.display()));
+    format!("{}: no configuration was saved in it, so {used} used, as at a first start", disk.display())
 }
 
 /// Makes the tables that are missing, and finds the configuration that holds.
@@ -172,10 +230,14 @@ fn refuse_faulty(store: &Store, options: &EngineOptions, disk: &Path) -> Result<
     }
 }
 
+fn backup(disk: &Path) -> PathBuf {
+    disk.with_extension("db.bak")
+}
+
 fn set_aside(disk: &Path) -> Result<(), AdminError> {
     let failed = |error: std::io::Error| AdminError::file(disk, error);
     if disk.exists() {
-        fs::rename(disk, disk.with_extension("db.bak")).map_err(failed)?;
+        fs::rename(disk, backup(disk)).map_err(failed)?;
     }
     let journal = disk.with_extension("db-journal");
     if journal.exists() {

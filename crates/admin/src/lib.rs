@@ -28,9 +28,9 @@ pub mod scheduler;
 mod store;
 mod watch;
 
-pub use bootstrap::{Bootstrap, EngineOptions, Precedence, bootstrap};
+pub use bootstrap::{Bootstrap, EngineOptions, Precedence, bootstrap, foresee};
 pub use error::AdminError;
 pub use handle::{EngineHandle, Job, Jobs, channel};
 pub use process::{Process, Stop};
 pub use reply::{Reply, Role, SessionInfo};
-pub use store::DISK_FILE;
+pub use store::{DISK_FILE, looks_blank};

@@ -1,5 +1,7 @@
 //! What an operator may do to the process. The program implements it.
 
+use model::Config;
+
 /// How to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -15,6 +17,15 @@ pub enum Stop {
 pub trait Process: Send + Sync {
     /// Ends the process. Called after the answer has been handed to the session.
     fn shutdown(&self, how: Stop);
+
+    /// Whether it could start again: what can be found out before it ends. `runtime` is what the admin interface works by.
+    fn could_restart(&self, runtime: &Config) -> Result<(), String> {
+        let _ = runtime;
+        Ok(())
+    }
+
+    /// Opens the error log anew.
+    fn reopen_log(&self) {}
 
     /// Ends the process as [`Stop::Drain`] does, and starts it again. Called after the answer has been handed over.
     fn restart(&self) -> Result<(), String>;

@@ -7,19 +7,20 @@ use crate::ask;
 use crate::cache::CacheSettings;
 use crate::explain;
 use crate::in_force::InForce;
+use crate::listener;
 use crate::logs::audit::AuditRecord;
 use crate::mailbox::{KillKind, Mail};
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::worker::Worker;
 use model::ConfigError;
-use model::HostgroupId;
 use model::control::{AdminEvent, DataPlane, Flush, RouteQuestion, RouteStep};
 use model::fleet::{Placement, UnderWay};
 use model::remark::{Remark, Scope};
 use model::snapshot::{ServerStatus, Snapshot};
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
-use std::path::PathBuf;
+use model::{HostgroupId, Listen};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,12 +38,15 @@ pub struct Control {
     /// TLS towards clients as it is offered, for the admin port.
     tls: watch::Sender<Option<Arc<rustls::ServerConfig>>>,
     applying: Mutex<()>,
+    /// What was in force at the start: some of it cannot change before the next one.
+    started: Arc<Snapshot>,
 }
 
 impl Control {
     pub(crate) fn new(shared: Arc<Shared>, stats: Arc<ProxyStats>, datadir: PathBuf, listeners: usize, open: watch::Sender<bool>) -> Self {
         let tls = watch::Sender::new(shared.tls.load_full());
-        Self { shared, stats, datadir, listeners, open, tls, applying: Mutex::default() }
+        let started = Arc::clone(&shared.in_force.load().snapshot);
+        Self { shared, stats, datadir, listeners, open, tls, applying: Mutex::default(), started }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -81,7 +85,38 @@ impl Control {
         *self.open.borrow() && !self.shared.draining.load(Ordering::Acquire)
     }
 
+    /// Why not every listener accepts clients.
+    ///
+    /// # Errors
+    /// Clients are not accepted, or which listeners cannot be opened.
+    pub fn is_ready(&self) -> Result<(), String> {
+        if !self.is_open() {
+            return Err("clients are not accepted".to_owned());
+        }
+        let unopened: Vec<String> = self.shared.unopened().values().cloned().collect();
+        if unopened.is_empty() { Ok(()) } else { Err(format!("{}; it is tried again", unopened.join(", "))) }
+    }
+
+    /// Whether a process that starts in this one's place by `snapshot` would have its certificates and addresses, `others` too.
+    /// `ours` are open besides those for clients.
+    ///
+    /// # Errors
+    /// What would be in its way.
+    pub fn could_start(&self, snapshot: &Snapshot, datadir: &Path, others: &[Listen], ours: &[Listen]) -> Result<(), String> {
+        if snapshot.vars.have_ssl {
+            tls::server(datadir, self.shared.client_tls.keys()).map_err(|e| format!("TLS: {e}"))?;
+        }
+        let unopened = self.shared.unopened().clone();
+        let is_open = |listen: &&Listen| self.is_open() && !unopened.contains_key(&listen.to_string());
+        let ours: Vec<Listen> = self.started.listen.iter().filter(is_open).chain(ours).cloned().collect();
+        let wanted = snapshot.listen.iter().chain(others);
+        wanted.map(|listen| listener::could_bind(listen, &ours).map_err(|e| format!("cannot listen on {listen}: {e}"))).collect()
+    }
+
     fn set_open(&self, open: bool) -> Result<(), ()> {
+        if open && !self.is_open() {
+            self.shared.unopened().clear();
+        }
         let changed = self.open.send_if_modified(|now| std::mem::replace(now, open) != open);
         if !changed {
             return Err(());
@@ -89,7 +124,8 @@ impl Control {
         // Whoever asked may count on it; a listener that cannot be opened again is tried until it can.
         let wanted = if open { self.listeners } else { 0 };
         let deadline = Instant::now() + ask::ANSWER_WITHIN;
-        while self.shared.listening.load(Ordering::Acquire) != wanted && Instant::now() < deadline {
+        let failed = || if open { self.shared.unopened().len() } else { 0 };
+        while self.shared.listening.load(Ordering::Acquire) + failed() != wanted && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -100,6 +136,20 @@ impl Control {
         self.pause()?;
         ask::ask_all(&self.shared, Worker::end_sessions);
         Ok(())
+    }
+}
+
+impl Control {
+    /// Logs that are to be written to directories which do not exist.
+    fn logs_nowhere(&self, snapshot: &Snapshot) -> Vec<String> {
+        let vars = &snapshot.vars;
+        let files = [("mysql-eventslog_filename", &vars.eventslog_filename), ("mysql-auditlog_filename", &vars.auditlog_filename)];
+        let nowhere = files.into_iter().filter(|(_, file)| !file.is_empty()).filter_map(|(name, file)| {
+            let path = self.datadir.join(file);
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty() && !directory.is_dir())?;
+            Some(format!("{name}: there is no directory {}, so nothing is written", directory.display()))
+        });
+        nowhere.collect()
     }
 }
 
@@ -138,7 +188,12 @@ impl DataPlane for Control {
         if taken < self.shared.mailboxes.len() {
             tracing::warn!("{taken} of {} workers have taken the configuration over so far", self.shared.mailboxes.len());
         }
-        Ok(needs_restart(old, &snapshot))
+        if snapshot.vars.client_host_cache_size == 0 {
+            self.shared.hosts.clear();
+        }
+        let mut notes = needs_restart(&self.started, &snapshot);
+        notes.extend(self.logs_nowhere(&snapshot));
+        Ok(notes)
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -182,7 +237,9 @@ impl DataPlane for Control {
     }
 
     fn resume(&self) -> Result<(), String> {
-        self.set_open(true).map_err(|()| "clients are accepted already".to_owned())
+        let changed = self.set_open(true);
+        self.is_ready()?;
+        changed.map_err(|()| "clients are accepted already".to_owned())
     }
 
     fn audit(&self, event: AdminEvent) {
@@ -229,12 +286,12 @@ impl DataPlane for Control {
     }
 }
 
-/// Settings that a running process cannot change.
-fn needs_restart(old: &Snapshot, new: &Snapshot) -> Vec<String> {
+/// Settings that differ from what the process started with, and that it cannot change.
+fn needs_restart(started: &Snapshot, new: &Snapshot) -> Vec<String> {
     let fixed = [
-        ("mysql-threads", old.vars.threads == new.vars.threads),
-        ("mysql-stacksize", old.vars.stacksize == new.vars.stacksize),
-        ("mysql-interfaces", old.listen == new.listen),
+        ("mysql-threads", started.vars.threads == new.vars.threads),
+        ("mysql-stacksize", started.vars.stacksize == new.vars.stacksize),
+        ("mysql-interfaces", started.listen == new.listen),
     ];
     let changed = fixed.into_iter().filter(|(_, same)| !same);
     changed.map(|(name, _)| format!("{name} takes effect at the next start")).collect()

@@ -58,15 +58,33 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
     }
 }
 
+/// Whether it could be bound now; nothing is left behind. `ours` are open, and will be free for who comes in our place.
+pub fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
+    let port = |listen: &Listen| match listen {
+        Listen::Tcp(address) => Some(address.port()),
+        Listen::Unix(_) => None,
+    };
+    if ours.iter().any(|open| open == listen || port(open).is_some() && port(open) == port(listen)) {
+        return Ok(());
+    }
+    drop(bind(listen)?);
+    match listen {
+        Listen::Unix(path) => model::listen::remove_socket(path),
+        Listen::Tcp(_) => Ok(()),
+    }
+}
+
 /// Pause between attempts to listen again.
 const BIND_PAUSE: Duration = Duration::from_millis(200);
 
 /// Accepts clients while `open` is true, until the caller drops the future. While it is false the socket is closed.
 pub async fn serve(listen: Listen, bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUsize>, mut open: watch::Receiver<bool>) {
-    let mut bound = Some(bound);
+    let (mut bound, told, name) = (Some(bound), Told::default(), listen.to_string());
     loop {
         match bound.take().map_or_else(|| bind(&listen), Ok) {
             Ok(one) => {
+                shared.unopened().remove(&name);
+                told.forget();
                 shared.listening.fetch_add(1, Ordering::AcqRel);
                 tokio::select! {
                     biased;
@@ -81,7 +99,11 @@ pub async fn serve(listen: Listen, bound: Bound, shared: Arc<Shared>, next_worke
                 shared.listening.fetch_sub(1, Ordering::AcqRel);
             }
             Err(e) => {
-                tracing::error!("cannot listen on {listen}: {e}; tried again");
+                let text = format!("cannot listen on {name}: {e}");
+                if let Some(line) = told.due(&format!("{text}; tried again"), shared.clock.now_ms()) {
+                    tracing::error!("{line}");
+                }
+                shared.unopened().insert(name.clone(), text);
                 tokio::time::sleep(BIND_PAUSE).await;
             }
         }

@@ -18,9 +18,9 @@ use model::fleet::{Layout, RoleKeeper, UnderWay};
 use model::snapshot::{HostgroupAttributes, Snapshot};
 use model::{HostgroupId, ServerAddr};
 use sql::Builtins;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
 use wire::charset::{self, Collation, Flavor};
 use wire::flags::{Capabilities, StatusFlags};
@@ -158,6 +158,8 @@ pub struct Shared {
     pub clients_max: AtomicU64,
     /// Listeners that are open.
     pub listening: AtomicUsize,
+    /// Those that cannot be opened, and why. They are tried again.
+    pub unopened: Mutex<BTreeMap<String, String>>,
     /// What the backends say they are; None until one was seen.
     pub info: OnceLock<ServerInfo>,
     /// One of the other family than `info` says was met.
@@ -210,6 +212,7 @@ impl Shared {
             frontends: AtomicUsize::new(0),
             clients_max: AtomicU64::new(u64::MAX),
             listening: AtomicUsize::new(0),
+            unopened: Mutex::default(),
             info: OnceLock::new(),
             is_mixed: AtomicBool::new(false),
             probe_failed: AtomicBool::new(false),
@@ -359,6 +362,11 @@ impl Shared {
             HostLogin::Succeeded => self.hosts.succeeded(peer.ip()),
             HostLogin::Failed => self.hosts.failed(peer.ip(), self.clock.now_ms(), usize::try_from(size).unwrap_or(usize::MAX)),
         }
+    }
+
+    /// Listeners that cannot be opened, and why.
+    pub fn unopened(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.unopened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True once the process was told to stop.

@@ -21,7 +21,7 @@ pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, pro
     let (engine, _thread) = found.start(control.clone(), vec![board.clone(), monitor.clone()], process).context("admin interface")?;
     let sources: Vec<Arc<dyn StatsSource>> = vec![control.clone(), board.clone(), monitor];
     let (tls, ready) = (control.server_tls(), control);
-    let is_ready = Arc::new(move || if ready.is_open() { Ok(()) } else { Err("clients are not accepted".to_owned()) });
+    let is_ready = Arc::new(move || ready.is_ready());
     let outside = Outside::start(OutsideParts { engine, sources, board, tls, is_ready }).context("admin interface")?;
     Ok(outside)
 }

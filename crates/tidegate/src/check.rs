@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use model::config::inert;
 use model::remark::Places;
-use model::{ConfigError, Snapshot};
+use model::{Config, ConfigError, Snapshot};
 use routing::{Options, RuleSet};
 use std::path::Path;
 
@@ -21,6 +21,7 @@ pub fn check(file: &Path) -> Result<()> {
     if !errors.is_empty() {
         return refuse(file, &errors);
     }
+    let notices: Vec<String> = notices.iter().map(ToString::to_string).chain(blank_database(&config)).collect();
     for notice in &notices {
         println!("note: {notice}");
     }
@@ -46,6 +47,16 @@ pub fn check(file: &Path) -> Result<()> {
 /// Patterns of rules that cannot be used.
 pub fn patterns(snapshot: &Snapshot) -> Vec<ConfigError> {
     RuleSet::compile(&snapshot.rules, Options::from_variables(&snapshot.vars)).err().unwrap_or_default()
+}
+
+/// The database of the data directory, where it is there and does not count.
+fn blank_database(config: &Config) -> Option<String> {
+    let disk = Path::new(&config.globals.datadir).join(admin::DISK_FILE);
+    match disk.exists().then(|| admin::looks_blank(&disk))? {
+        Ok(true) => Some(format!("{}: no configuration was saved in it, so the next start uses the file", disk.display())),
+        // The start itself will say what is wrong with it.
+        Ok(false) | Err(_) => None,
+    }
 }
 
 fn refuse(file: &Path, errors: &[ConfigError]) -> Result<()> {

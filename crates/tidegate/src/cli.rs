@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub const DEFAULT_CONFIG: &str = "/etc/tidegate.cnf";
 
 /// Tidegate, a proxy for MySQL and MariaDB.
-#[derive(Parser, Debug)]
+#[derive(Parser, Debug, Clone)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do instead of serving.
@@ -43,7 +43,7 @@ pub struct Cli {
 }
 
 /// What to do instead of serving.
-#[derive(Subcommand, Debug)]
+#[derive(Subcommand, Debug, Clone)]
 pub enum Command {
     /// Check a configuration file and say what is wrong or doubtful in it.
     Check {

@@ -41,20 +41,17 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    let (config_file, file) = read_file(cli)?;
-    let datadir = match (&cli.datadir, file.globals.datadir.as_str()) {
-        (Some(datadir), _) => datadir.clone(),
-        (None, "") => Path::new(".").to_path_buf(),
-        (None, datadir) => Path::new(datadir).to_path_buf(),
-    };
+    let (options, notices) = start_options(cli)?;
+    for notice in &notices {
+        eprintln!("tidegate: {notice}");
+    }
+    let (datadir, file) = (options.datadir.clone(), &options.file);
     std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
     log::start(cli, &file.globals.errorlog, &datadir)?;
     raise_descriptor_limit();
     let _pidfile = PidFile::write(&file.globals.pidfile, &datadir)?;
-    let precedence = precedence(cli);
-    let options = EngineOptions { datadir: datadir.clone(), config_file, file, precedence, faults: Some(check::patterns) };
-    let first_start = FirstStart::of(&datadir);
     let found = bootstrap(options).context("configuration")?;
+    let first_start = FirstStart(found.is_first.then(|| datadir.join(::admin::DISK_FILE)));
     for notice in &found.notices {
         tracing::warn!("{notice}");
     }
@@ -67,20 +64,27 @@ fn run(cli: &Cli) -> Result<()> {
     }
 }
 
+/// Where the configuration is looked for, with what the file says, and what its author should know.
+fn start_options(cli: &Cli) -> Result<(EngineOptions, Vec<String>)> {
+    let (config_file, file, notices) = read_file(cli)?;
+    let datadir = match (&cli.datadir, file.globals.datadir.as_str()) {
+        (Some(datadir), _) => datadir.clone(),
+        (None, "") => Path::new(".").to_path_buf(),
+        (None, datadir) => Path::new(datadir).to_path_buf(),
+    };
+    let options = EngineOptions { datadir, config_file, file, precedence: precedence(cli), faults: Some(check::patterns) };
+    Ok((options, notices))
+}
+
 /// The configuration file with what it says; a default one need not exist.
-fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config)> {
+fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config, Vec<String>)> {
     let path = match &cli.config {
         Some(path) => path.clone(),
         None if Path::new(cli::DEFAULT_CONFIG).exists() => PathBuf::from(cli::DEFAULT_CONFIG),
-        None => return Ok((None, Config::default())),
+        None => return Ok((None, Config::default(), Vec::new())),
     };
     match model::load(&path) {
-        Ok((config, notices)) => {
-            for notice in &notices {
-                eprintln!("tidegate: {notice}");
-            }
-            Ok((Some(path), config))
-        }
+        Ok((config, notices)) => Ok((Some(path), config, notices.iter().map(ToString::to_string).collect())),
         Err(errors) => {
             for e in &errors {
                 eprintln!("{e}");
@@ -124,7 +128,7 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
         // It waits for the listeners, which live on this thread.
         let _ = tokio::task::spawn_blocking(move || control.pause()).await;
     }
-    let (process, mut requests) = Requests::new(control.clone());
+    let (process, mut requests) = Requests::new(control.clone(), cli.clone());
     let admin = admin::start(found, control.clone(), monitor, process)?;
     first_start.succeeded();
     tracing::info!("Tidegate {} is ready", env!("CARGO_PKG_VERSION"));
@@ -173,15 +177,10 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
     Ok(if restarts { End::Restart } else { End::Stop })
 }
 
-/// A start that made `proxysql.db`: when it fails, the database goes again, so that the corrected file counts next time.
+/// A start that filled `proxysql.db`: when it fails, the database goes again, so that the corrected file counts next time.
 struct FirstStart(Option<PathBuf>);
 
 impl FirstStart {
-    fn of(datadir: &Path) -> Self {
-        let database = datadir.join(::admin::DISK_FILE);
-        Self((!database.exists()).then_some(database))
-    }
-
     fn succeeded(mut self) {
         self.0 = None;
     }

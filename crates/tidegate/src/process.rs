@@ -1,8 +1,10 @@
 //! What administrators may do to the process, as the admin engine asks for it.
 
+use crate::cli::Cli;
 use ::admin::{Process, Stop};
 use anyhow::{Context, Result};
 use model::control::DataPlane;
+use model::{Config, Listen};
 use proxy::Control;
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
@@ -20,14 +22,15 @@ pub enum Event {
 /// The engine's end: requests go to the main task, which alone ends things.
 pub struct Requests {
     control: Arc<Control>,
+    cli: Cli,
     sender: mpsc::UnboundedSender<Event>,
 }
 
 impl Requests {
     /// The engine's end and the main task's.
-    pub fn new(control: Arc<Control>) -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
+    pub fn new(control: Arc<Control>, cli: Cli) -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Arc::new(Self { control, sender }), receiver)
+        (Arc::new(Self { control, cli, sender }), receiver)
     }
 
     fn send(&self, event: Event) {
@@ -41,13 +44,24 @@ impl Process for Requests {
         self.send(Event::Shutdown(how));
     }
 
+    fn could_restart(&self, runtime: &Config) -> Result<(), String> {
+        let (options, _) = crate::start_options(&self.cli).map_err(|e| format!("{e:#}"))?;
+        let (config, snapshot) = ::admin::foresee(&options).map_err(|e| e.to_string())?;
+        let listen = |config: &Config| Listen::parse_list(&config.admin.mysql_ifaces).map_err(|e| format!("admin-mysql_ifaces: {e}"));
+        self.control.could_start(&snapshot, &options.datadir, &listen(&config)?, &listen(runtime)?)
+    }
+
+    fn reopen_log(&self) {
+        crate::log::reopen();
+    }
+
     fn restart(&self) -> Result<(), String> {
         self.send(Event::Restart);
         Ok(())
     }
 
     fn start(&self) -> Result<(), String> {
-        self.control.resume().map_err(|_| "ProxySQL already started".to_owned())
+        self.control.resume().map_err(|_| self.control.is_ready().err().unwrap_or_else(|| "ProxySQL already started".to_owned()))
     }
 
     fn stop(&self) -> Result<(), String> {

@@ -13,7 +13,7 @@ use crate::store::rows;
 pub(super) const COMMANDS: &[Command] = &[
     exact("PROXYSQL START", |engine, _| outcome(engine.process.start())),
     exact("PROXYSQL STOP", |engine, _| outcome(engine.process.stop())),
-    exact("PROXYSQL RESTART", |engine, _| after(engine, After::Restart)),
+    exact("PROXYSQL RESTART", |engine, _| restart(engine)),
     exact("PROXYSQL SHUTDOWN", |engine, _| after(engine, After::Shutdown(Stop::Drain))),
     exact("PROXYSQL SHUTDOWN SLOW", |engine, _| after(engine, After::Shutdown(Stop::Slow))),
     exact("PROXYSQL KILL", |engine, _| after(engine, After::Shutdown(Stop::Now))),
@@ -21,8 +21,8 @@ pub(super) const COMMANDS: &[Command] = &[
     exact("PROXYSQL RESUME", |engine, _| outcome(engine.plane.resume())),
     exact("PROXYSQL READONLY", |engine, _| read_only(engine, true)),
     exact("PROXYSQL READWRITE", |engine, _| read_only(engine, false)),
-    exact("PROXYSQL FLUSH LOGS", |engine, _| outcome(engine.plane.flush(Flush::Logs))),
-    exact("FLUSH LOGS", |engine, _| outcome(engine.plane.flush(Flush::Logs))),
+    exact("PROXYSQL FLUSH LOGS", |engine, _| flush_logs(engine)),
+    exact("FLUSH LOGS", |engine, _| flush_logs(engine)),
     exact("PROXYSQL FLUSH QUERY CACHE", |engine, _| outcome(engine.plane.flush(Flush::QueryCache))),
     exact("PROXYSQL FLUSH MYSQL CLIENT HOSTS", |engine, _| outcome(engine.plane.flush(Flush::ClientHosts))),
     exact("PROXYSQL FLUSH CONFIGDB", |engine, _| engine.store.reopen_disk().map(|()| Reply::done())),
@@ -51,6 +51,18 @@ fn outcome(outcome: Result<(), String>) -> Answer {
 fn after(engine: &mut Engine, what: After) -> Answer {
     engine.after = what;
     Ok(Reply::done())
+}
+
+/// Refused while it can still be mended.
+fn restart(engine: &mut Engine) -> Answer {
+    let found = engine.process.could_restart(&engine.runtime());
+    found.map_err(|why| AdminError::Refused(format!("it would not start again: {why}")))?;
+    after(engine, After::Restart)
+}
+
+fn flush_logs(engine: &Engine) -> Answer {
+    engine.process.reopen_log();
+    outcome(engine.plane.flush(Flush::Logs))
 }
 
 fn read_only(engine: &mut Engine, is_set: bool) -> Answer {

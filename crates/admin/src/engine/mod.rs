@@ -237,6 +237,10 @@ impl Engine {
             true => self.plane.apply(Arc::clone(&snapshot)).map_err(AdminError::Config)?,
             false => Vec::new(),
         };
+        if modules.iter().all(|module| module.part.variables != Some("mysql")) {
+            // They are about variables, and what is pending is no news of this LOAD.
+            notes.clear();
+        }
         if is_for_admin {
             self.read_only = None;
         }

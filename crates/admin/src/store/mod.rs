@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use model::config::operator_tables;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 pub use functions::Facts;
 pub use guard::{Guard, Level};
@@ -53,6 +54,8 @@ pub struct Store {
     pub guard: Arc<Guard>,
     /// What functions like `USER()` answer.
     pub facts: Arc<Facts>,
+    /// What its operator should know of how it was opened, one line each.
+    pub notices: Vec<String>,
     datadir: PathBuf,
     _lock: File,
 }
@@ -64,6 +67,7 @@ impl Store {
         let admin = connection(&guard, &facts)?;
         let stats = connection(&guard, &facts)?;
         attach_disk(&admin, datadir)?;
+        let notices = damaged_history_aside(&datadir.join(HISTORY_FILE))?.into_iter().collect();
         make_private(&datadir.join(HISTORY_FILE))?;
         for db in [&admin, &stats] {
             for schema in ["stats", "monitor", "information_schema", "performance_schema"] {
@@ -75,7 +79,7 @@ impl Store {
             let pragmas = "PRAGMA stats_history.journal_mode=WAL; PRAGMA stats_history.synchronous=NORMAL;";
             db.execute_batch(pragmas).map_err(|error| named(error.into()))?;
         }
-        Ok(Self { admin, stats, guard, facts, datadir: datadir.to_owned(), _lock: lock })
+        Ok(Self { admin, stats, guard, facts, notices, datadir: datadir.to_owned(), _lock: lock })
     }
 
     /// Bytes of the databases that are in memory, both connections' together.
@@ -111,6 +115,89 @@ pub fn lock(datadir: &Path) -> Result<File, AdminError> {
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
     }
+}
+
+/// Whether no configuration is in this file: it is missing, or a first start was cut off before it had filled it.
+pub fn is_blank(path: &Path) -> rusqlite::Result<bool> {
+    if !path.exists() {
+        return Ok(true);
+    }
+    // It may have to be rolled back to be read.
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    db.busy_timeout(BUSY)?;
+    is_without_rows(&db)
+}
+
+/// As [`is_blank`], for a file that may be in use and is not to be changed.
+pub fn looks_blank(path: &Path) -> rusqlite::Result<bool> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    is_without_rows(&db)
+}
+
+/// A database as `disk` of a connection of its own, to read.
+pub fn look_at(path: &Path) -> Result<Connection, AdminError> {
+    let db = Connection::open_in_memory()?;
+    db.busy_timeout(BUSY)?;
+    attach(&db, "disk", &path_text(path))?;
+    Ok(db)
+}
+
+/// Whether this process may write to the files that a start opens.
+pub fn could_open(datadir: &Path) -> Result<(), AdminError> {
+    let files = [LOCK_FILE, DISK_FILE, HISTORY_FILE].map(|name| datadir.join(name));
+    for path in files.iter().filter(|path| path.exists()) {
+        OpenOptions::new().append(true).open(path).map_err(|error| AdminError::file(path, error))?;
+    }
+    Ok(())
+}
+
+fn is_without_rows(db: &Connection) -> rusqlite::Result<bool> {
+    for name in operator_tables().map(|table| table.name).chain(["global_variables"]) {
+        let is_there = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE)";
+        let is_there: bool = db.query_row(is_there, [name], |row| row.get(0))?;
+        if is_there && db.query_row(&format!("SELECT EXISTS (SELECT 1 FROM {name})"), [], |row| row.get(0))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Renames a history that SQLite calls damaged, so that a new one is begun: it has numbers only, no reason not to start.
+fn damaged_history_aside(path: &Path) -> Result<Option<String>, AdminError> {
+    let why = match path.exists().then(|| read_through(path)) {
+        Some(Err(error))
+            if error.sqlite_error_code().is_some_and(|code| matches!(code, ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) =>
+        {
+            AdminError::from(error)
+        }
+        // Any other reason is named when it is opened.
+        _ => return Ok(None),
+    };
+    let with = |path: &Path, suffix: &str| {
+        let mut path = path.as_os_str().to_owned();
+        path.push(suffix);
+        PathBuf::from(path)
+    };
+    let aside = (1..).map(|n| with(path, &format!(".damaged{n}"))).find(|aside| !aside.exists()).unwrap_or_default();
+    for suffix in ["-wal", "-shm", ""] {
+        let from = with(path, suffix);
+        if from.exists() {
+            std::fs::rename(&from, with(&aside, suffix)).map_err(|error| AdminError::file(&from, error))?;
+        }
+    }
+    Ok(Some(format!("{}: {why}; it is kept as {}, and the history of statistics begins anew", path.display(), aside.display())))
+}
+
+/// Reads the schema, and the first page of each table.
+fn read_through(path: &Path) -> rusqlite::Result<()> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    db.busy_timeout(BUSY)?;
+    db.execute_batch("PRAGMA journal_mode=WAL")?;
+    let mut found = db.prepare("SELECT name FROM sqlite_master WHERE type = 'table'")?;
+    for name in found.query_map([], |row| row.get::<_, String>(0))? {
+        db.query_row(&format!("SELECT EXISTS (SELECT 1 FROM \"{}\")", name?), [], |row| row.get::<_, bool>(0))?;
+    }
+    Ok(())
 }
 
 /// The file holds passwords and literals of statements: it is its owner's alone. SQLite gives its journals the same rights.

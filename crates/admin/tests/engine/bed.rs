@@ -164,6 +164,15 @@ impl DataPlane for Plane {
 pub struct Calls(pub Mutex<Vec<String>>);
 
 impl Process for Calls {
+    fn could_restart(&self, _: &Config) -> Result<(), String> {
+        self.0.lock().unwrap().push("could_restart".to_owned());
+        Ok(())
+    }
+
+    fn reopen_log(&self) {
+        self.0.lock().unwrap().push("reopen_log".to_owned());
+    }
+
     fn shutdown(&self, how: Stop) {
         self.0.lock().unwrap().push(format!("shutdown {how:?}"));
     }

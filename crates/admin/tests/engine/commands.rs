@@ -12,7 +12,7 @@ fn the_process() {
     }
     bed.rows("SELECT 1");
     let calls = bed.process.0.lock().unwrap().clone();
-    assert_eq!(calls, ["shutdown Drain", "shutdown Slow", "shutdown Now", "restart", "stop"]);
+    assert_eq!(calls, ["shutdown Drain", "shutdown Slow", "shutdown Now", "could_restart", "restart", "stop"]);
     assert_eq!(bed.refused("PROXYSQL START"), "ProxySQL already started");
 }
 
@@ -25,6 +25,7 @@ fn the_data_plane() {
         bed.ok(sql);
     }
     assert_eq!(*bed.plane.calls.lock().unwrap(), ["pause", "flush Logs", "flush QueryCache", "flush ClientHosts"]);
+    assert_eq!(*bed.process.0.lock().unwrap(), ["reopen_log"]);
     assert_eq!(bed.ok("PROXYSQL RELOAD TLS"), "reloaded");
     bed.ok("KILL CONNECTION 5");
     assert_eq!(bed.refused("KILL CONNECTION 6"), "Unknown thread id: 6");

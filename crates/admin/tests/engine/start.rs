@@ -262,6 +262,59 @@ fn every_fault_of_a_foreign_database_is_named_at_once() {
     assert!(!datadir.path().join("proxysql.db.before-import").exists());
 }
 
+/// What a crash in the first start leaves: nothing, tables, tables and the instance's name.
+#[test]
+fn a_database_that_was_never_filled_does_not_count() {
+    let tables = "CREATE TABLE global_variables (variable_name VARCHAR NOT NULL PRIMARY KEY, variable_value VARCHAR NOT NULL);
+         CREATE TABLE global_settings (variable_name VARCHAR NOT NULL PRIMARY KEY, variable_value VARCHAR NOT NULL);
+         INSERT INTO global_settings VALUES ('uuid', 'x');";
+    for (precedence, sql) in [(Precedence::Database, ""), (Precedence::Database, tables), (Precedence::Reload, tables)] {
+        let datadir = tempfile::tempdir().unwrap();
+        let file = datadir.path().join("proxysql.db");
+        std::fs::write(&file, "").unwrap();
+        Connection::open(&file).unwrap().execute_batch(sql).unwrap();
+        let boot = bootstrap(options(datadir.path(), FILE, precedence)).unwrap();
+        assert!(boot.is_first && boot.notices.len() == 1, "{:?}", boot.notices);
+        assert!(boot.notices[0].contains("proxysql.db: no configuration was saved in it, so "), "{:?}", boot.notices);
+        let bed = Bed::start(boot, Arc::new(datadir));
+        assert_eq!((hosts(&bed), bed.rows("SELECT COUNT(*) FROM disk.mysql_users")), (vec!["db1".into(), "db2".into()], vec!["1".into()]));
+        let bed = Bed::open(bed.stop(), OTHER, Precedence::Database);
+        assert_eq!(hosts(&bed), ["db1", "db2"], "from here on the database holds");
+    }
+}
+
+#[test]
+fn an_initial_start_that_was_cut_off_leaves_the_backup_alone() {
+    let datadir = Bed::new().stop();
+    let [file, backup] = ["proxysql.db", "proxysql.db.bak"].map(|name| datadir.path().join(name));
+    std::fs::rename(&file, &backup).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let bed = Bed::open(datadir, OTHER, Precedence::Initial);
+    assert_eq!(hosts(&bed), ["db7"]);
+    let kept: i64 = Connection::open(&backup).unwrap().query_row("SELECT COUNT(*) FROM mysql_servers", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, 2);
+}
+
+#[test]
+fn a_damaged_history_is_kept_and_begun_anew() {
+    let mut datadir = Bed::new().stop();
+    let file = datadir.path().join("proxysql_stats.db");
+    let junk = "junk".repeat(5000);
+    for round in 1..=2 {
+        for suffix in ["-wal", "-shm"] {
+            let _ = std::fs::remove_file(file.with_extension(format!("db{suffix}")));
+        }
+        std::fs::write(&file, &junk).unwrap();
+        let bed = Bed::open(datadir, FILE, Precedence::Database);
+        let aside = file.with_extension(format!("db.damaged{round}"));
+        assert!(bed.notices[0].contains("file is not a database; it is kept as ") && bed.notices.len() == 1, "{:?}", bed.notices);
+        assert_eq!(std::fs::read_to_string(&aside).unwrap(), junk);
+        assert_eq!(bed.rows("SELECT COUNT(*) FROM stats_history.mysql_connections"), ["0"]);
+        datadir = bed.stop();
+    }
+    assert!(Bed::open(datadir, FILE, Precedence::Database).notices.is_empty());
+}
+
 #[test]
 fn a_file_that_is_no_database_is_named() {
     let datadir = tempfile::tempdir().unwrap();

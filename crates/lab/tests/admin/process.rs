@@ -89,3 +89,92 @@ fn a_restart_reads_what_was_saved() {
     assert_eq!(operator.row("SELECT @@mysql-threads"), "3");
     assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "a");
 }
+
+/// Holds an address, so that nobody else can listen there.
+fn take(address: &str) -> std::net::TcpListener {
+    wait::until("the address to be free", LIMIT, || std::net::TcpListener::bind(address).ok()).unwrap()
+}
+
+#[test]
+fn a_resume_tells_of_a_listener_that_is_not_open() {
+    let proxy = before_a().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    operator.ok("PROXYSQL PAUSE");
+    let taken = take(&proxy.address());
+    for _ in 0..2 {
+        let why = operator.refused("PROXYSQL RESUME");
+        assert!(why.contains(&format!("cannot listen on {}: ", proxy.address())) && why.contains("it is tried again"), "{why}");
+    }
+    // It is tried five times a second.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(proxy.log().matches("cannot listen on").count(), 1, "{}", proxy.log());
+    drop(taken);
+    wait_served(&proxy);
+    assert!(operator.refused("PROXYSQL RESUME").contains("accepted already"));
+}
+
+#[test]
+fn a_restart_that_would_fail_is_refused() {
+    let proxy = before_a().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    let mut client = proxy.connect_app().unwrap();
+    client.run("BEGIN").unwrap();
+    let mut refused = |why: &str| {
+        let said = operator.refused("PROXYSQL RESTART");
+        assert!(said.contains("it would not start again: ") && said.contains(why), "{why}: {said}");
+    };
+    // A certificate without its key.
+    let key = proxy.dir().join("proxysql-key.pem");
+    let kept = proxy.dir().join("kept.pem");
+    std::fs::rename(&key, &kept).unwrap();
+    refused("TLS: ");
+    std::fs::rename(&kept, &key).unwrap();
+    // A file that cannot be read counts at no start before it is looked at.
+    let file = std::fs::read_to_string(proxy.config_file()).unwrap();
+    std::fs::write(proxy.config_file(), "mysql_servers = (").unwrap();
+    refused("is not usable");
+    std::fs::write(proxy.config_file(), file).unwrap();
+    // A database with a fault, and one that is none.
+    let database = proxy.dir().join("proxysql.db");
+    let good = std::fs::read(&database).unwrap();
+    rusqlite::Connection::open(&database).unwrap().execute("UPDATE mysql_servers SET hostname=''", []).unwrap();
+    refused("proxysql.db: mysql_servers, hostgroup_id=0");
+    std::fs::write(&database, "no database, and long enough to be looked at".repeat(100)).unwrap();
+    refused("proxysql.db: file is not a database");
+    std::fs::write(&database, good).unwrap();
+    // Addresses of somebody else, for clients and for administrators.
+    let taken = take("127.0.0.1:0");
+    let taken = taken.local_addr().unwrap();
+    let mut operator = Operator::of(&proxy);
+    for variable in ["mysql-interfaces", "admin-mysql_ifaces"] {
+        let was = operator.row(&format!("SELECT variable_value FROM disk.global_variables WHERE variable_name='{variable}'"));
+        let put = |value: &str| format!("UPDATE disk.global_variables SET variable_value='{value}' WHERE variable_name='{variable}'");
+        operator.ok(&put(&taken.to_string()));
+        let said = operator.refused("PROXYSQL RESTART");
+        assert!(said.contains(&format!("cannot listen on {taken}: ")), "{said}");
+        operator.ok(&put(&was));
+    }
+    // Nothing has ended, and now it starts again.
+    assert_eq!(get(&mut client, WHO), "a");
+    client.run("COMMIT").unwrap();
+    drop(client);
+    operator.ok("PROXYSQL RESTART");
+    wait::until("the new process to be ready", LIMIT, || (proxy.log().matches("is ready").count() == 2).then_some(())).unwrap();
+}
+
+#[test]
+fn what_waits_for_the_next_start_is_told_by_each_load() {
+    let proxy = before_a().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    let mut load = |threads: &str, module: &str| {
+        operator.ok(&format!("SET mysql-threads={threads}"));
+        operator.ok(&format!("LOAD MYSQL {module} TO RUNTIME")).info.contains("mysql-threads takes effect")
+    };
+    assert!(load("4", "VARIABLES"));
+    assert!(load("4", "VARIABLES"), "it waits still");
+    assert!(!load("4", "USERS"));
+    assert!(!load("2", "VARIABLES"), "as it runs");
+    operator.ok("SET mysql-eventslog_filename='/nonexistent/dir/q'");
+    let told = operator.ok("LOAD MYSQL VARIABLES TO RUNTIME").info;
+    assert!(told.contains("mysql-eventslog_filename: there is no directory /nonexistent/dir"), "{told}");
+}
