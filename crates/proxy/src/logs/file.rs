@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where a log is written.
@@ -18,6 +18,7 @@ pub struct Target {
 
 /// The file that is being written.
 pub struct LogFile {
+    path: PathBuf,
     file: File,
     size: u64,
 }
@@ -33,18 +34,55 @@ impl LogFile {
     pub fn create(target: &Target) -> io::Result<Self> {
         let first = next_number(&target.base)?;
         for number in first..first + TRIES {
-            match OpenOptions::new().create_new(true).append(true).mode(MODE).open(numbered(&target.base, number)) {
+            let path = numbered(&target.base, number);
+            match OpenOptions::new().create_new(true).append(true).mode(MODE).open(&path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                result => return result.map(|file| Self { file, size: 0 }),
+                result => return result.map(|file| Self { path, file, size: 0 }),
             }
         }
         Err(io::Error::new(io::ErrorKind::AlreadyExists, "other processes write files of this name"))
     }
 
-    /// Appends whole records.
+    /// Appends whole records: all of these or none.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut written = 0;
+        while let Some(left) = bytes.get(written..).filter(|left| !left.is_empty()) {
+            match self.file.write(left) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) => return Err(self.take_back(written, io::ErrorKind::WriteZero.into())),
+                Ok(n) => written += n,
+                Err(e) => return Err(self.take_back(written, e)),
+            }
+        }
         self.size += bytes.len() as u64;
-        self.file.write_all(bytes)
+        Ok(())
+    }
+
+    /// A part of a record would spoil what comes after it.
+    fn take_back(&self, written: usize, error: io::Error) -> io::Error {
+        if let Ok(known) = self.file.metadata()
+            && written > 0
+        {
+            let _ = self.file.set_len(known.len().saturating_sub(written as u64));
+        }
+        error
+    }
+
+    /// A file that is there.
+    #[cfg(test)]
+    pub fn at(path: PathBuf) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).open(&path)?;
+        Ok(Self { path, file, size: 0 })
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether somebody has deleted it: its room is free when it is closed.
+    pub fn is_deleted(&self) -> bool {
+        self.file.metadata().is_ok_and(|known| known.nlink() == 0)
     }
 
     /// Bytes written so far.

@@ -184,14 +184,17 @@ impl<R: Record> Log<R> {
 
 /// Bytes that are written at once.
 const WRITE: usize = 64 << 10;
-/// Pause between tries to open a file.
+/// Pause between tries to open a file, or to write to it.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often is said that a file cannot be opened or written.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 struct Writer<R> {
     inner: Arc<Inner<R>>,
     target: Option<Target>,
     file: Option<LogFile>,
     failed_at: Option<Instant>,
+    complained_at: Option<Instant>,
     /// Encoded and not yet written, and how many records that is.
     out: Vec<u8>,
     pending: u64,
@@ -199,7 +202,7 @@ struct Writer<R> {
 
 impl<R: Record> Writer<R> {
     fn new(inner: Arc<Inner<R>>) -> Self {
-        Self { inner, target: None, file: None, failed_at: None, out: Vec::new(), pending: 0 }
+        Self { inner, target: None, file: None, failed_at: None, complained_at: None, out: Vec::new(), pending: 0 }
     }
 
     /// Does what comes, in the order in which it comes.
@@ -236,25 +239,29 @@ impl<R: Record> Writer<R> {
     }
 
     fn open_anew(&mut self) {
-        self.file = None;
-        self.failed_at = None;
+        (self.file, self.failed_at, self.complained_at) = (None, None, None);
         self.open();
     }
 
-    /// Opens the next file, unless that failed a moment ago.
+    /// Opens the next file.
     fn open(&mut self) {
         let Some(target) = &self.target else { return };
-        if self.failed_at.is_some_and(|at| at.elapsed() < RETRY) {
-            return;
-        }
         match LogFile::create(target) {
-            Ok(file) => (self.file, self.failed_at) = (Some(file), None),
+            Ok(file) => self.file = Some(file),
             Err(e) => {
-                if self.failed_at.is_none() {
-                    tracing::error!("log {}: no file can be opened: {e}; records are lost and counted", target.base.display());
-                }
-                self.failed_at = Some(Instant::now());
+                let text = format!("log {}: no file can be opened: {e}", target.base.display());
+                self.failed(&text);
             }
+        }
+    }
+
+    /// Nothing is tried for a moment.
+    fn failed(&mut self, text: &str) {
+        let now = Instant::now();
+        self.failed_at = Some(now);
+        if self.complained_at.is_none_or(|at| now - at >= COMPLAIN_EVERY) {
+            self.complained_at = Some(now);
+            tracing::error!("{text}; records are lost and counted");
         }
     }
 
@@ -270,9 +277,31 @@ impl<R: Record> Writer<R> {
         if is_full || self.out.len() >= WRITE {
             self.append();
         }
-        if is_full {
+        if is_full && self.failed_at.is_none() {
             self.file = None;
         }
+    }
+
+    /// Puts what is encoded into the file; false when that fails, or failed a moment ago. The same file is tried again.
+    fn put(&mut self) -> bool {
+        if self.failed_at.is_some_and(|at| at.elapsed() < RETRY) {
+            return false;
+        }
+        if self.file.is_none() {
+            self.open();
+        }
+        let Some(file) = &mut self.file else { return false };
+        match file.append(&self.out) {
+            Ok(()) => self.failed_at = None,
+            Err(e) => {
+                let text = format!("log {}: it cannot be written: {e}", file.path().display());
+                if file.is_deleted() {
+                    self.file = None;
+                }
+                self.failed(&text);
+            }
+        }
+        self.failed_at.is_none()
     }
 
     /// Appends what is encoded to the file; what cannot be written is lost.
@@ -280,19 +309,7 @@ impl<R: Record> Writer<R> {
         if self.pending == 0 {
             return;
         }
-        if self.file.is_none() {
-            self.open();
-        }
-        let counter = match self.file.as_mut().map(|file| file.append(&self.out)) {
-            Some(Ok(())) => &self.inner.written,
-            Some(Err(e)) => {
-                tracing::error!("log: a file could not be written: {e}; records are lost and counted");
-                self.file = None;
-                self.failed_at = Some(Instant::now());
-                &self.inner.failed
-            }
-            None => &self.inner.failed,
-        };
+        let counter = if self.put() { &self.inner.written } else { &self.inner.failed };
         counter.fetch_add(self.pending, Ordering::Relaxed);
         self.pending = 0;
         self.out.clear();

@@ -111,3 +111,39 @@ fn switched_off_nothing_runs() {
     assert!(!log.is_on() && log.rotate().is_ok());
     log.stop();
 }
+
+/// `/dev/full` stands for a file on a full disk.
+#[test]
+fn a_full_disk_is_tried_again_with_the_same_file() {
+    let dir = Dir::new("full");
+    let mut writer = Writer::new(Arc::clone(&Log::<Line>::default().inner));
+    writer.target = dir.target(4);
+    let write = |writer: &mut Writer<Line>, text: &str| {
+        writer.failed_at = writer.failed_at.and_then(|at| at.checked_sub(RETRY));
+        writer.write(&line(text));
+        writer.append();
+    };
+    writer.file = Some(LogFile::at("/dev/full".into()).unwrap());
+    for _ in 0..3 {
+        write(&mut writer, "lost");
+        assert!(writer.file.as_ref().is_some_and(|file| file.path() == std::path::Path::new("/dev/full")));
+    }
+    assert_eq!((dir.files(), writer.inner.failed.load(Ordering::Relaxed)), (Vec::new(), 3));
+    let said = writer.complained_at;
+    write(&mut writer, "lost");
+    assert!(said.is_some() && writer.complained_at == said, "once in ten seconds");
+    // There is room again: the file that was full by size is left for the next one.
+    writer.open_anew();
+    write(&mut writer, "aaa");
+    write(&mut writer, "bbb");
+    assert_eq!(dir.files(), pairs(&[("q.00000001", "aaa\n"), ("q.00000002", "bbb\n")]));
+}
+
+#[test]
+fn a_file_that_was_deleted_is_known() {
+    let dir = Dir::new("deleted");
+    let file = LogFile::create(&dir.target(4).unwrap()).unwrap();
+    assert!(!file.is_deleted());
+    std::fs::remove_file(file.path()).unwrap();
+    assert!(file.is_deleted());
+}
