@@ -41,12 +41,12 @@ pub fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     numbers(&mut families, &totals, MEMORY);
     process(&mut families, stats, &totals);
     settings(&mut families, &totals);
-    totals.servers.iter().for_each(|server| of_server(&mut families, server));
+    totals.listed().for_each(|server| of_server(&mut families, server));
     errors(&mut families, stats);
     cache(&mut families, stats);
     pins(&mut families, stats, &totals);
     waits(&mut families, stats);
-    totals.servers.iter().for_each(|server| latencies(&mut families, server));
+    totals.listed().for_each(|server| latencies(&mut families, server));
     families.0
 }
 

@@ -133,18 +133,27 @@ impl Pooled {
     fn id(&self) -> ServerId {
         (self.server.key.hostgroup, self.server.index)
     }
+
+    /// Whether it serves the hostgroup, or still has connections there.
+    pub fn is_listed(&self) -> bool {
+        self.used + self.free > 0 || !self.server.is_removed()
+    }
 }
 
 /// Servers that serve a hostgroup, or still have connections there.
-pub fn pooled(shared: &Shared) -> Vec<Pooled> {
+fn pooled(shared: &Shared) -> Vec<Pooled> {
+    let mut all = every(shared);
+    all.retain(Pooled::is_listed);
+    all
+}
+
+/// Every server that there was since the start.
+pub fn every(shared: &Shared) -> Vec<Pooled> {
     let (idle, mut meters) = (collect::idle(shared), collect::servers(shared));
     let mut all = Vec::new();
     for hostgroup in shared.hostgroups() {
         for server in hostgroup.servers().iter() {
             let connections = server.connections();
-            if connections == 0 && server.is_removed() {
-                continue;
-            }
             let id = (hostgroup.id, server.index);
             let free = idle.get(&id).copied().unwrap_or(0).min(connections);
             let meter = meters.remove(&id).unwrap_or_default();

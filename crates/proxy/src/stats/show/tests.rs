@@ -160,6 +160,23 @@ fn servers_show_what_passed_and_only_the_table_is_reset() {
 }
 
 #[test]
+fn sums_over_the_process_do_not_shrink_with_the_servers() {
+    let bed = Bed::new();
+    bed.run(0, "SELECT 1", 100);
+    ask_all(&bed.shared, |worker| worker.meter.count_traffic((HostgroupId(1), 0), (10, 20)));
+    bed.shared.hostgroup(HostgroupId(1)).servers()[0].counts.connected(true, 3);
+    let sums = || {
+        let bytes = metric(&bed, "proxysql_queries_backends_bytes_total");
+        (bytes, metric(&bed, "proxysql_server_connections_total")["status=created"])
+    };
+    let before = sums();
+    let (config, _) = model::parse(&CONFIG.replace("hostgroup = 1 }", "hostgroup = 5 }"), "test.cnf").unwrap();
+    bed.shared.configure_hostgroups(&Arc::new(Snapshot::compile(&config).unwrap()));
+    assert_eq!(bed.columns("stats_mysql_connection_pool", &["hostgroup"]), [["2"], ["5"]]);
+    assert_eq!((sums(), before.1), (before, 1.0));
+}
+
+#[test]
 fn errors_of_all_workers_add_up() {
     let bed = Bed::new();
     ask_all(&bed.shared, |worker| {

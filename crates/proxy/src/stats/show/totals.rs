@@ -1,6 +1,6 @@
 //! Everything that is one number for the whole process, read at one moment.
 
-use super::pool::{Pooled, pooled};
+use super::pool::{Pooled, every};
 use crate::logs::LogCounts;
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 pub struct Totals {
     /// Counters of all workers.
     pub census: Census,
-    /// The servers.
+    /// The servers, those too that serve no more: sums over the process do not shrink.
     pub servers: Vec<Pooled>,
     /// The configuration in force.
     pub snapshot: Arc<Snapshot>,
@@ -67,7 +67,7 @@ impl Totals {
         Self {
             digest_bytes: census.digest_bytes + reader_bytes,
             census,
-            servers: pooled(shared),
+            servers: every(shared),
             snapshot: Arc::clone(&shared.in_force.load().snapshot),
             uptime_s: shared.clock.now_ms() / 1000,
             clients: shared.frontends.load(Ordering::Acquire) as u64,
@@ -77,6 +77,11 @@ impl Totals {
             audits: shared.logs.audits.counts(),
             others,
         }
+    }
+
+    /// The servers that are shown one by one.
+    pub fn listed(&self) -> impl Iterator<Item = &Pooled> {
+        self.servers.iter().filter(|server| server.is_listed())
     }
 
     /// A sum over the servers.
