@@ -144,9 +144,19 @@ pub fn look_at(path: &Path) -> Result<Connection, AdminError> {
 
 /// Whether this process may write to the files that a start opens.
 pub fn could_open(datadir: &Path) -> Result<(), AdminError> {
-    let files = [LOCK_FILE, DISK_FILE, HISTORY_FILE].map(|name| datadir.join(name));
-    for path in files.iter().filter(|path| path.exists()) {
-        OpenOptions::new().append(true).open(path).map_err(|error| AdminError::file(path, error))?;
+    let lock = datadir.join(LOCK_FILE);
+    OpenOptions::new().create(true).append(true).mode(0o600).open(&lock).map_err(|error| AdminError::file(&lock, error))?;
+    // Only SQLite may open its files: whoever else closes one ends the locks that this process has on it.
+    let begin = |path: &Path| {
+        let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        db.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
+    };
+    for path in [DISK_FILE, HISTORY_FILE].map(|name| datadir.join(name)).iter().filter(|path| path.exists()) {
+        if let Err(error) = begin(path)
+            && matches!(error.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied))
+        {
+            return Err(AdminError::file(path, AdminError::from(error)));
+        }
     }
     Ok(())
 }
