@@ -70,6 +70,19 @@ pub fn frozen(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
     })
 }
 
+/// What stays [`frozen`], and hostgroups in which nothing begins because more servers are ONLINE than may be.
+pub fn standstill(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
+    let mut found: Vec<String> = frozen(snapshot, placements).into_iter().collect();
+    for hostgroup in snapshot.hostgroups.values() {
+        let (id, most) = (hostgroup.id, hostgroup.attributes.max_num_online_servers);
+        let online = placements.iter().filter(|p| p.server.key.hostgroup == id && p.status == ServerStatus::Online).count();
+        if online > most as usize {
+            found.push(format!("nothing new begins in hostgroup {id}: {online} servers are ONLINE and max_num_online_servers is {most}"));
+        }
+    }
+    (!found.is_empty()).then(|| found.join("; "))
+}
+
 /// What is suspicious about a configuration that can be loaded.
 pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: Scope) -> Vec<Remark> {
     let mut remarks = references(config, snapshot);

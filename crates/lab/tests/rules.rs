@@ -240,3 +240,48 @@ fn a_split_session_reads_while_there_is_no_writer() {
         assert_eq!(peer.row("SELECT @@session.time_zone, @@session.sql_mode, @x"), "+01:00  1");
     }
 }
+
+/// `max_num_online_servers`: while one server too many is ONLINE, nothing new begins, whatever an operator resumes.
+#[test]
+fn too_many_servers_online_stop_a_hostgroup() {
+    let [one, two] = servers();
+    let more: [(&str, Setting); 2] = [("hostgroup_id", 1.into()), ("max_num_online_servers", 1.into())];
+    let proxy = proxy(&[]).row("mysql_hostgroup_attributes", &more).variable("connect_timeout_server_max", 500).start().unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let mut load = |sql: &str| {
+        admin.run(sql).unwrap().check().unwrap();
+        let told = admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+        told.ok().unwrap().info.clone()
+    };
+    let [mut open, mut peer] = sessions(&proxy);
+    open.exec("BEGIN");
+    assert_eq!((hostgroup(&mut open, "SELECT @@port"), hostgroup(&mut peer, "SELECT @@port")), (1, 1));
+    let told = load(&format!("INSERT INTO mysql_servers (hostgroup_id, hostname, port) VALUES (1, '127.0.0.1', {})", two.port()));
+    let why = "2 servers are ONLINE and max_num_online_servers is 1";
+    assert!(told.contains(&format!("nothing new begins in hostgroup 1: {why}")), "{told}");
+    let error = peer.ask("SELECT @@port").err().unwrap().clone();
+    assert!(error.code == 9001 && error.message.contains(why), "{error:?}");
+    let mut operator = proxy.admin().unwrap();
+    let _ = operator.query("PAUSE HOSTGROUP 1").unwrap();
+    let _ = operator.query("RESUME HOSTGROUP 1").unwrap();
+    assert_eq!(peer.fails("SELECT @@port"), 9001, "that lifts no more than a pause");
+    assert_eq!(hostgroup(&mut open, "SELECT @@port"), 1, "what has begun goes on");
+    open.exec("COMMIT");
+    assert_eq!(open.fails("SELECT @@port"), 9001);
+    // One that waits is served as soon as there are not too many.
+    load("SET mysql-connect_timeout_server_max=60000");
+    operator.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap().check().unwrap();
+    peer.send_query("SELECT @@port").unwrap();
+    let waiting = "SELECT SUM(waiters) FROM stats_tidegate_waits";
+    lab::wait::until("the session to wait", common::LIMIT, || (operator.scalar(waiting).unwrap().as_deref() == Some("1")).then_some(()))
+        .unwrap();
+    let told = load(&format!("UPDATE mysql_servers SET status='OFFLINE_SOFT' WHERE hostgroup_id=1 AND port={}", two.port()));
+    assert!(!told.contains("nothing new begins"), "{told}");
+    let reply = peer.recv_reply(Encoding::Text).unwrap().table().unwrap();
+    assert_eq!(reply[0][0].as_deref(), Some(one.port().to_string().as_str()));
+    let log = proxy.log();
+    assert!(
+        log.contains(&format!("hostgroup 1: {why}")) && log.contains("hostgroup 1: 1 ONLINE, max_num_online_servers is 1: work goes on"),
+        "{log}"
+    );
+}

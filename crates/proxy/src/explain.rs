@@ -195,7 +195,9 @@ fn candidates(shared: &Shared, hostgroup: &HostgroupShared, steps: &mut Steps) {
     if servers.is_empty() {
         steps.add("servers", "none", format!("hostgroup {} has no servers: statements wait, then get error 9001", hostgroup.id));
     }
-    if hostgroup.is_held() {
+    if let Some(why) = hostgroup.crowd() {
+        steps.add("servers", "too many", format!("hostgroup {}: {why}", hostgroup.id));
+    } else if hostgroup.is_held() {
         steps.add("servers", "paused", format!("hostgroup {} is paused: statements wait", hostgroup.id));
     }
     for server in servers.iter().filter(|s| !s.is_removed() || s.connections() > 0) {

@@ -85,6 +85,10 @@ pub struct HostgroupShared {
     is_warmed: AtomicBool,
     terms: ArcSwap<Terms>,
     held: AtomicBool,
+    /// More servers than this may not be ONLINE, and so many are.
+    most_online: AtomicU32,
+    online: AtomicU32,
+    is_crowded: AtomicBool,
     /// New connections are spaced by this, us (from connections per second); the next one is due at `next_connect_us`.
     connect_interval_us: AtomicU64,
     next_connect_us: AtomicU64,
@@ -106,6 +110,9 @@ impl HostgroupShared {
             workers,
             terms: ArcSwap::default(),
             held: AtomicBool::new(false),
+            most_online: AtomicU32::new(u32::MAX),
+            online: AtomicU32::new(0),
+            is_crowded: AtomicBool::new(false),
             connect_interval_us: AtomicU64::new(0),
             free_connections_pct: AtomicU32::new(0),
             is_warmed: AtomicBool::new(false),
@@ -118,13 +125,34 @@ impl HostgroupShared {
         hostgroup
     }
 
-    /// Takes a new configuration over, but for the servers.
+    /// Takes a new configuration over, but for the servers; [`HostgroupShared::look_whether_crowded`] belongs to both.
     pub(crate) fn configure(&self, attributes: &HostgroupAttributes, terms: Terms) {
         let per_second = u64::from(attributes.throttle_connections_per_sec).max(1);
         self.connect_interval_us.store(1_000_000 / per_second, Ordering::Release);
         self.free_connections_pct.store(u32::from(attributes.free_connections_pct), Ordering::Release);
         self.is_warmed.store(attributes.connection_warming, Ordering::Release);
+        self.most_online.store(attributes.max_num_online_servers, Ordering::Release);
         self.terms.store(Arc::new(terms));
+    }
+
+    /// Begins and ends the time in which more servers are ONLINE than may be (`max_num_online_servers`): nothing new begins then.
+    pub(crate) fn look_whether_crowded(&self) {
+        let (online, most) = (self.online.load(Ordering::Acquire), self.most_online.load(Ordering::Acquire));
+        let is_crowded = online > most;
+        if self.is_crowded.swap(is_crowded, Ordering::AcqRel) == is_crowded {
+            return;
+        }
+        match self.crowd() {
+            Some(why) => tracing::error!("hostgroup {}: {why}", self.id),
+            None => tracing::info!("hostgroup {}: {online} ONLINE, max_num_online_servers is {most}: work goes on", self.id),
+        }
+    }
+
+    /// Why nothing new begins, if that is for too many servers.
+    pub fn crowd(&self) -> Option<String> {
+        let (online, most) = (self.online.load(Ordering::Acquire), self.most_online.load(Ordering::Acquire));
+        let text = || format!("{online} servers are ONLINE and max_num_online_servers is {most}: nothing new begins until fewer are");
+        self.is_crowded.load(Ordering::Acquire).then(text)
     }
 
     /// Has these servers from now on; `lost` are those that are dead or cut off, in whatever hostgroup. Only one thread does so
@@ -141,6 +169,12 @@ impl HostgroupShared {
         }
         let (used, unused): (Vec<_>, Vec<_>) =
             placements.iter().partition(|p| p.status == ServerStatus::Online && p.under_way != UnderWay::Severed);
+        let online = placements.iter().filter(|p| p.status == ServerStatus::Online).count();
+        self.online.store(u32::try_from(online).unwrap_or(u32::MAX), Ordering::Release);
+        if online > self.most_online.load(Ordering::Acquire) as usize {
+            // Before one too many is used.
+            self.look_whether_crowded();
+        }
         let is_new = |placement: &Placement| numbers.get(&placement.server.key).is_none_or(|&index| !all[index].is_online());
         let replaces = terms.role == HostgroupRole::Writer && !terms.is_galera && used.iter().any(|placement| is_new(placement));
         for (place, placement) in unused.iter().chain(&used).copied().enumerate() {
@@ -155,6 +189,7 @@ impl HostgroupShared {
         if all.len() > numbers.len() {
             self.servers.store(Arc::new(all));
         }
+        self.look_whether_crowded();
     }
 
     /// What the configuration says of work in it.
@@ -162,9 +197,9 @@ impl HostgroupShared {
         self.terms.load_full()
     }
 
-    /// Whether nothing new begins here until the hold ends.
+    /// Whether nothing new begins here: until the hold ends, or while too many servers are ONLINE.
     pub fn is_held(&self) -> bool {
-        self.held.load(Ordering::Acquire)
+        self.held.load(Ordering::Acquire) || self.is_crowded.load(Ordering::Acquire)
     }
 
     /// Whether a statement that comes now can expect a server: nothing is held, and one is used that does not refuse connects.

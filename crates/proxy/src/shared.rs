@@ -250,7 +250,9 @@ impl Shared {
             Some(keeper) => keeper.configure(snapshot),
             None => Layout::as_configured(snapshot),
         };
-        self.take_over(layout, snapshot, PlacedBy::Configuration);
+        if !self.take_over(layout, snapshot, PlacedBy::Configuration) {
+            self.hostgroups().iter().for_each(|hostgroup| hostgroup.look_whether_crowded());
+        }
     }
 
     /// Uses the servers as this says; false when it is older than what is in use.

@@ -262,7 +262,7 @@ impl Engine {
         let frozen = loaded
             .iter()
             .any(|part| part.tables.contains(&"mysql_servers"))
-            .then(|| remarks::frozen(&snapshot, &self.plane.placements()))
+            .then(|| remarks::standstill(&snapshot, &self.plane.placements()))
             .flatten();
         Ok(remarks::told(notes, frozen, &found))
     }

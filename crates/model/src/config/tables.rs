@@ -217,7 +217,7 @@ pub const TABLES: &[Table] = &[
         file_name: "mysql_hostgroup_attributes",
         columns: &[
             also(needed("hostgroup_id", NATURAL), "hostgroup"),
-            inert(number("max_num_online_servers", int(0, 1_000_000), 1_000_000)),
+            number("max_num_online_servers", int(0, 1_000_000), 1_000_000),
             inert(number("autocommit", int(-1, 1), -1)),
             number("free_connections_pct", int(0, 100), 10),
             text("init_connect"),

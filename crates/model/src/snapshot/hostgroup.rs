@@ -28,6 +28,8 @@ pub struct Hostgroup {
 /// `multiplex` can only forbid, and an empty `init_connect` leaves the variable's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostgroupAttributes {
+    /// With more servers ONLINE than this, nothing new begins.
+    pub max_num_online_servers: u32,
     /// Share of a server's `max_connections` that is kept idle, 0..=100.
     pub free_connections_pct: u8,
     /// SQL run once on every new backend connection; empty for none.
@@ -82,6 +84,7 @@ impl HostgroupAttributes {
     /// What holds in a hostgroup without a row.
     pub fn from_variables(vars: &MysqlVariables) -> Self {
         Self {
+            max_num_online_servers: MOST_ONLINE,
             free_connections_pct: u8::try_from(vars.free_connections_pct).unwrap_or(100),
             init_connect: vars.init_connect.as_str().into(),
             multiplex: true,
@@ -102,6 +105,7 @@ impl HostgroupAttributes {
         let global = Self::from_variables(vars);
         let init_connect = row.text("init_connect").filter(|sql| !sql.is_empty());
         Ok(Self {
+            max_num_online_servers: number(row, "max_num_online_servers"),
             free_connections_pct: number(row, "free_connections_pct"),
             init_connect: init_connect.map_or(global.init_connect, Box::from),
             multiplex: row.flag("multiplex"),
@@ -134,6 +138,9 @@ pub(super) fn compile(config: &Config, pairs: &Pairs, errors: &mut Vec<ConfigErr
     }
     groups.into_iter().map(|(id, group)| (id, Arc::new(group))).collect()
 }
+
+/// The column's default, which no hostgroup reaches.
+const MOST_ONLINE: u32 = 1_000_000;
 
 /// Keys of `hostgroup_settings` that stand in for no variable.
 const OWN_KEYS: [&str; 1] = [split::KEY];

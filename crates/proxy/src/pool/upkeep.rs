@@ -63,6 +63,9 @@ impl HostgroupPool {
 
     /// Why nobody gets a backend here.
     fn why(&self, waiter: &Waiter, now_ms: u64) -> String {
+        if let Some(why) = self.shared.crowd() {
+            return why;
+        }
         if self.shared.is_held() {
             return "the hostgroup is paused (PAUSE HOSTGROUP or a switchover)".into();
         }
