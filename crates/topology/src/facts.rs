@@ -68,8 +68,8 @@ impl<T> Default for Track<T> {
 }
 
 impl<T> Track<T> {
-    /// Takes an answer; `is_same` says whether two answers say the same.
-    fn take(&mut self, now_ms: u64, result: Result<T, ProbeError>, is_same: impl Fn(&T, &T) -> bool) {
+    /// Takes an answer; `is_same` says whether two answers say the same, `loss` how it was lost since any check was answered.
+    fn take(&mut self, now_ms: u64, loss: Loss, result: Result<T, ProbeError>, is_same: impl Fn(&T, &T) -> bool) {
         self.failure = result.as_ref().err().and_then(ProbeError::text).map(str::to_owned);
         match result {
             Ok(answer) => {
@@ -84,9 +84,14 @@ impl<T> Track<T> {
             Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => self.timeouts = self.timeouts.saturating_add(1),
             Err(ProbeError::Unreachable(_)) => self.unreachable = self.unreachable.saturating_add(1),
             Err(ProbeError::Failed(_)) => self.failed = self.failed.saturating_add(1),
-            // It answers, so it is neither unreachable nor slow; more is not known.
+            // It answers, so it is neither unreachable nor slow; more is not known. After it was lost it may be something else than
+            // it said before, so it stays as it was then.
             Err(ProbeError::Denied(_)) => {
-                (self.unreachable, self.timeouts, self.failed) = (0, 0, 0);
+                let has_said = self.last.is_some();
+                let was_unreachable = has_said && loss.unreachable_ms.is_some_and(|lost_ms| lost_ms >= self.at_ms);
+                self.unreachable = if was_unreachable { self.unreachable.max(DOWN_AFTER) } else { 0 };
+                self.timeouts = if has_said && loss.is_lost { self.timeouts } else { 0 };
+                self.failed = 0;
                 self.is_denied = true;
             }
         }
@@ -105,6 +110,15 @@ impl<T> Track<T> {
     fn forgive(&mut self) {
         (self.unreachable, self.timeouts, self.failed) = (0, 0, 0);
     }
+}
+
+/// How a server was lost.
+#[derive(Debug, Clone, Copy, Default)]
+struct Loss {
+    /// When a check last found its port closed or its connection broken, ms.
+    unreachable_ms: Option<u64>,
+    /// It was lost, and no good answer came since.
+    is_lost: bool,
 }
 
 /// Samples of which several in a row decide, the latest last.
@@ -221,29 +235,31 @@ impl Facts {
     pub fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
         // That the table of RDS could not be read says nothing else of the server.
         if let Seen::Rds(result @ Err(_)) = seen {
-            return self.rds.take(now_ms, result, |a, b| a == b);
+            return self.rds.take(now_ms, Loss::default(), result, |a, b| a == b);
         }
         let is_good = seen.error().is_none();
         if matches!(seen.error(), Some(ProbeError::Unreachable(_))) {
             self.unreachable_ms = Some(now_ms);
         }
+        let loss = Loss { unreachable_ms: self.unreachable_ms, is_lost: self.is_lost };
         match seen {
-            Seen::Ping(result) => self.ping.take(now_ms, result, |_, _| true),
-            Seen::ReadOnly(result) => self.read_only.take(now_ms, result, |a, b| a == b),
+            // Pings say no more than that it lives.
+            Seen::Ping(result) => self.ping.take(now_ms, Loss::default(), result, |_, _| true),
+            Seen::ReadOnly(result) => self.read_only.take(now_ms, loss, result, |a, b| a == b),
             Seen::Lag(result) => self.lag.take(result.map(|lag| (now_ms, lag))),
             Seen::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
             Seen::Galera(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.recv_queue));
                 self.giving_since_ms = self.giving_since(now_ms, &result);
-                self.galera.take(now_ms, result, |a, b| a.cluster_size == b.cluster_size);
+                self.galera.take(now_ms, loss, result, |a, b| a.cluster_size == b.cluster_size);
             }
             Seen::Group(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.transactions_behind));
-                self.group.take(now_ms, result, |a, b| a.view_id == b.view_id);
+                self.group.take(now_ms, loss, result, |a, b| a.view_id == b.view_id);
             }
-            Seen::Aurora(result) => self.aurora.take(now_ms, result, |a, b| a.writer() == b.writer()),
+            Seen::Aurora(result) => self.aurora.take(now_ms, loss, result, |a, b| a.writer() == b.writer()),
             Seen::BufferPool(result) => self.warm(result),
-            Seen::Rds(result) => self.rds.take(now_ms, result, |a, b| a == b),
+            Seen::Rds(result) => self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
         }
         match is_good {
             true => self.answered(now_ms),

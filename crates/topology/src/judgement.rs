@@ -141,6 +141,9 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// Why a server that was lost, and answers since without saying what it is, is out.
+pub(crate) const NOT_KNOWN: &str = "nothing is known of it since it could not be reached: the monitor is refused";
+
 /// A number of the settings; they are all small.
 pub(crate) fn small(setting: u64) -> u32 {
     u32::try_from(setting).unwrap_or(u32::MAX)
@@ -169,8 +172,11 @@ impl Outage {
 pub(crate) fn outage(facts: &Facts, troubles: Troubles, max_timeouts: u32, may_write: bool) -> Option<(Outage, &'static str)> {
     const FAILED_AFTER: u32 = 2;
     if facts.is_down(troubles) || troubles.unreachable + troubles.failed >= FAILED_AFTER {
-        let outage = if troubles.unreachable > 0 { Outage::Down } else { Outage::Stated };
-        return Some((outage, if troubles.unreachable > 0 { "it cannot be reached" } else { "its check fails" }));
+        return Some(match troubles.unreachable > 0 {
+            true if facts.is_denied() => (Outage::Down, NOT_KNOWN),
+            true => (Outage::Down, "it cannot be reached"),
+            false => (Outage::Stated, "its check fails"),
+        });
     }
     (troubles.timeouts >= max_timeouts).then_some((Outage::Silent { may_write }, "its check times out"))
 }

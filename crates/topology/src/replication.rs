@@ -274,7 +274,7 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
     let is_down = is_down(facts);
     Judgement {
         is_down,
-        is_silent: is_timed_out && facts.ping.is_troubled(),
+        is_silent: is_timed_out && (facts.ping.is_troubled() || facts.read_only.is_denied),
         has_returned: memory.returned.contains(addr),
         under_way: under_way(scene, troubles, UnderWay::MayFinish),
         is_confirming: is_awaited

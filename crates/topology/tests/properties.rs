@@ -177,3 +177,64 @@ fn the_smaller_of_two_primary_components_is_out() {
         }
     }
 }
+
+/// What a server said before it was lost is of a run that is over: while the monitor is refused, nothing is known of it.
+#[test]
+fn a_lost_server_that_refuses_the_monitor_stays_out() {
+    let refused = || ProbeError::Denied("1045".to_owned());
+    for kind in KINDS {
+        for node in NODES {
+            let role = |error: ProbeError| match kind {
+                Kind::Replication => Seen::ReadOnly(Err(error)),
+                Kind::Galera => Seen::Galera(Err(error)),
+                Kind::Group => Seen::Group(Err(error)),
+            };
+            let serves = |fleet: &Fleet| (1..=3).any(|id| fleet.hostgroup(id).split(' ').any(|name| name == node));
+            let others = |fleet: &mut Fleet, is_elected: bool| {
+                for other in NODES.into_iter().filter(|other| *other != node) {
+                    let is_elected = is_elected && kind == Kind::Group && (node, other) == ("a", "b");
+                    let word = if is_elected { Word::Claims } else { kind.healthy(other) };
+                    fleet.see(other, Seen::Ping(Ok(1))).see(other, kind.seen(other, word));
+                }
+            };
+            // Found by the check itself, by pings alone, or by timeouts.
+            let losses: [&dyn Fn(&mut Fleet); 3] = [
+                &|fleet| _ = fleet.see(node, role(unreachable())),
+                &|fleet| _ = fleet.see(node, Seen::Ping(Err(unreachable()))),
+                &|fleet| _ = fleet.see(node, role(ProbeError::Timeout)).see(node, Seen::Ping(Err(ProbeError::Timeout))),
+            ];
+            for (way, lose) in losses.into_iter().enumerate() {
+                let mut fleet = kind.settled();
+                for _ in 0..5 {
+                    others(&mut fleet, true);
+                    lose(&mut fleet);
+                    fleet.pass(1_000);
+                }
+                assert!(!serves(&fleet), "{kind:?} {node} {way}: {}", fleet.layout());
+                for _ in 0..30 {
+                    others(&mut fleet, true);
+                    fleet.see(node, role(refused())).see(node, Seen::Ping(Err(refused()))).pass(1_000);
+                    assert!(!serves(&fleet), "{kind:?} {node} {way}: {}", fleet.layout());
+                }
+                for _ in 0..30 {
+                    others(&mut fleet, false);
+                    fleet.see(node, Seen::Ping(Ok(1))).see(node, kind.seen(node, kind.healthy(node))).pass(1_000);
+                }
+                assert_eq!(fleet.layout(), kind.healthy_layout(), "{kind:?} {node} {way}: it is as it says");
+            }
+            // One that was there all along is as it was, and one of which nothing was ever known is as configured.
+            let mut fleet = kind.settled();
+            let mut new = Fleet::new(&kind.config());
+            let as_configured = new.layout();
+            NODES.into_iter().for_each(|node| _ = new.see(node, role(unreachable())).pass(10));
+            for _ in 0..30 {
+                for node in NODES {
+                    fleet.see(node, role(refused())).see(node, Seen::Ping(Err(refused()))).pass(300);
+                    new.see(node, role(refused())).see(node, Seen::Ping(Err(refused()))).pass(300);
+                }
+            }
+            assert_eq!(fleet.layout(), kind.healthy_layout());
+            assert_eq!(new.layout(), as_configured);
+        }
+    }
+}

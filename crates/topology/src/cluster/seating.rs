@@ -12,7 +12,7 @@ use super::{Cluster, Memory, World, is_warming};
 use crate::converge::Tier;
 use crate::facts::Facts;
 use crate::health::{Behind, Seat, Vital, excessive_lack, excessive_lag, vital};
-use crate::judgement::{Fitness, Judgement, Judgements};
+use crate::judgement::{Fitness, Judgement, Judgements, NOT_KNOWN};
 use crate::member::Member;
 use crate::seen::AuroraInstance;
 
@@ -153,8 +153,11 @@ impl Cluster {
         }
         if judgement.is_down {
             seat.status = ServerStatus::Shunned;
-            seat.why =
-                if judgement.under_way == UnderWay::Severed { "it does not answer".to_owned() } else { "it cannot be reached".to_owned() };
+            seat.why = match judgement.under_way {
+                _ if facts.is_some_and(Facts::is_denied) => NOT_KNOWN.to_owned(),
+                UnderWay::Severed => "it does not answer".to_owned(),
+                UnderWay::MayFinish | UnderWay::EndsAfterGrace => "it cannot be reached".to_owned(),
+            };
         }
         if seat.status == ServerStatus::Shunned {
             let slow = seat.slow.filter(|_| judgement.fitness == Fitness::Fenced);

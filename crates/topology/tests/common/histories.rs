@@ -56,8 +56,8 @@ impl Kind {
     pub fn alphabet(self) -> &'static [Word] {
         match self {
             Self::Replication => &[Word::Writes, Word::Reads, Word::Unreachable, Word::Timeout, Word::Denied],
-            Self::Galera => &[Word::Writes, Word::Reads, Word::Bad, Word::Leaving, Word::Unreachable, Word::Timeout],
-            Self::Group => &[Word::Claims, Word::Reads, Word::Bad, Word::Unreachable, Word::Timeout],
+            Self::Galera => &[Word::Writes, Word::Reads, Word::Bad, Word::Leaving, Word::Unreachable, Word::Timeout, Word::Denied],
+            Self::Group => &[Word::Claims, Word::Reads, Word::Bad, Word::Unreachable, Word::Timeout, Word::Denied],
         }
     }
 
@@ -123,6 +123,8 @@ pub struct History {
     pub told: Vec<(usize, Word)>,
     /// What each node said last, and before that; errors count.
     last: [[Option<Word>; 2]; 3],
+    /// Who could not be reached, and has said nothing since.
+    lost: BTreeSet<usize>,
     /// Old writers, and who took over from them while they could not be reached.
     replaced: BTreeSet<(usize, usize)>,
     /// Who has written since it was read-only: its return after a failure is no promotion.
@@ -136,6 +138,7 @@ impl History {
             fleet: kind.settled(),
             told: Vec::new(),
             last: [[None; 2]; 3],
+            lost: BTreeSet::new(),
             replaced: BTreeSet::new(),
             has_written: BTreeSet::from([0]),
         };
@@ -152,6 +155,11 @@ impl History {
         self.fleet.pass(1_000).see(NODES[node], self.kind.seen(NODES[node], word));
         self.told.push((node, word));
         self.last[node] = [Some(word), self.last[node][0]];
+        match word {
+            Word::Unreachable => drop(self.lost.insert(node)),
+            Word::Timeout | Word::Denied => {}
+            _ => drop(self.lost.remove(&node)),
+        }
         if word == Word::Reads {
             self.replaced.retain(|(old, new)| *old != node && *new != node);
             self.has_written.remove(&node);
@@ -185,6 +193,10 @@ impl History {
         for writer in &writers {
             let word = self.last[*writer][0];
             assert!(!matches!(word, Some(Word::Reads | Word::Bad)), "a writer that must not write: {self:?}");
+        }
+        for node in self.lost.iter().filter(|node| self.last[**node][0] == Some(Word::Denied)) {
+            let serves = (1..=3).any(|id| self.fleet.hostgroup(id).split(' ').any(|name| name == NODES[*node]));
+            assert!(!serves, "nothing is known of {} since it was lost: {self:?}", NODES[*node]);
         }
         for (old, _) in &self.replaced {
             assert!(!writers.contains(old), "an old writer is back: {self:?}");
