@@ -91,3 +91,24 @@ fn a_remark_says_what_will_happen_and_where_it_is_written() {
     assert!(found[0].follows_from(&["mysql_servers"]) && found[0].follows_from(&["mysql_users"]));
     assert!(!found[0].follows_from(&["mysql_query_rules"]));
 }
+
+#[test]
+fn clusters_where_nobody_can_be_written_to() {
+    let galera = |servers: &str, max_writers: u32| {
+        places(&format!(
+            "mysql_servers = ({servers}) mysql_galera_hostgroups = ({{ writer_hostgroup=1, backup_writer_hostgroup=2, reader_hostgroup=3,
+             offline_hostgroup=4, max_writers={max_writers} }})"
+        ))
+    };
+    let here = |column: &str| vec![format!("mysql_galera_hostgroups, writer_hostgroup=1, column {column}")];
+    let (none, some) = ("{ hostgroup=1, address=\"a\", weight=0 }", "{ hostgroup=3, address=\"b\", weight=0 }");
+    assert_eq!(galera(some, 0), here("max_writers"));
+    assert_eq!(galera(none, 1), here("writer_hostgroup"));
+    assert_eq!(galera(&format!("{none}, {{ hostgroup=3, address=\"a\" }}"), 1), here("writer_hostgroup"), "the same server reads");
+    assert!(galera(&format!("{none}, {some}"), 1).is_empty(), "b writes");
+    assert_eq!(galera(&format!("{none}, {{ hostgroup=3, address=\"b\", status=\"OFFLINE_SOFT\" }}"), 1), here("writer_hostgroup"));
+    assert!(galera(&format!("{none}, {{ hostgroup=1, address=\"b\" }}"), 1).is_empty());
+    let replication = "mysql_replication_hostgroups = ({ writer_hostgroup=1, reader_hostgroup=3 })";
+    assert_eq!(places(&format!("mysql_servers = ({none}, {some}) {replication}")).len(), 1, "who writes is the servers' choice");
+    assert!(places(&format!("mysql_servers = ({some}) {replication}")).is_empty());
+}

@@ -134,7 +134,7 @@ fn settle(claims: &BTreeMap<ServerAddr, Vec<Answer<'_>>>, memory: &Memory) -> Op
 fn instance(scene: Scene<'_>, aurora: &Aurora, roll: &Roll, memory: &Memory, (addr, facts): (&ServerAddr, &Facts)) -> Judgement {
     let troubles = Troubles::from(&facts.aurora);
     let is_found = scene.members.get(addr).is_some_and(|member| member.configured.is_empty());
-    let is_listed = roll.is_listed(addr);
+    let is_listed = roll.is_listed(addr) && !roll.is_gone(addr);
     let (fitness, why) = match () {
         () if is_found && facts.aurora.last.is_none() => (Fitness::Unseen, "found, and not seen yet"),
         () if memory.writer.as_ref() == Some(addr) => (Fitness::Writer, "the topology's writer"),
@@ -143,7 +143,7 @@ fn instance(scene: Scene<'_>, aurora: &Aurora, roll: &Roll, memory: &Memory, (ad
         () => (Fitness::Unseen, "not seen in the topology yet"),
     };
     let lag_ms = roll.lag_ms(addr, aurora);
-    let said = if lag_ms >= AuroraInstance::LAG_UNKNOWN_MS { "?".to_owned() } else { lag_ms.to_string() };
+    let said = if lag_ms >= AuroraInstance::LAG_UNKNOWN_MS || !is_listed { "?".to_owned() } else { lag_ms.to_string() };
     let seen = format!("lag_ms={said} listed={} {}", u8::from(is_listed), describe(troubles));
     Judgement {
         is_down: facts.is_down(troubles),

@@ -61,6 +61,8 @@ struct Memory {
     fit_since_ms: BTreeMap<ServerAddr, u64>,
     /// Every server that is checked was asked once: from now on writers stay.
     is_settled: bool,
+    /// Somebody could be written to once.
+    has_written: bool,
     /// Since when nobody can be written to, ms.
     writerless_since_ms: Option<u64>,
     replication: replication::Memory,
@@ -208,6 +210,7 @@ impl Cluster {
         let has_writer = layout.get(&self.group.writer).is_some_and(|all| all.iter().any(|p| p.status == ServerStatus::Online));
         let readers = layout.get(&self.group.reader).map_or(&[][..], Vec::as_slice).iter();
         memory.readers = readers.filter(|p| p.status == ServerStatus::Online).map(|p| p.server.key.addr()).collect();
+        memory.has_written |= has_writer;
         memory.writerless_since_ms = (!has_writer).then(|| memory.writerless_since_ms.unwrap_or(world.now_ms));
         memory.writers = writers;
         self.memory = memory;
@@ -224,6 +227,16 @@ impl Cluster {
             RoleKind::Galera => facts.galera.is_asked(),
             RoleKind::GroupReplication => facts.group.is_asked(),
             RoleKind::Aurora(_) => facts.aurora.is_asked(),
+        }
+    }
+
+    /// The check that tells its role was answered once.
+    fn has_said(&self, facts: &Facts) -> bool {
+        match self.group.kind {
+            RoleKind::Replication(_) => facts.read_only.last.is_some(),
+            RoleKind::Galera => facts.galera.last.is_some(),
+            RoleKind::GroupReplication => facts.group.last.is_some(),
+            RoleKind::Aurora(_) => facts.aurora.last.is_some(),
         }
     }
 
@@ -258,11 +271,24 @@ impl Cluster {
             if at_ms.is_some_and(|at_ms| world.facts.get(addr).is_none_or(|facts| self.seen_ms(facts) <= *at_ms)) {
                 *judgement = Judgement::new(Fitness::Unseen, "not seen since its rows were changed", "");
             }
+            if memory.is_settled && vars.monitor_enabled && judgement.fitness == Fitness::Unseen && self.is_intruder(world, &writers, addr)
+            {
+                let fitness = if self.group.offline.is_some() { Fitness::Out(Outage::Stated) } else { Fitness::Fenced };
+                *judgement = Judgement::new(fitness, "new in a cluster that has a writer: not seen yet", "");
+            }
             if let Some(facts) = world.facts.get(addr) {
                 self.add_pings(facts, vital(facts, vars), judgement);
             }
         }
         judgements
+    }
+
+    /// Whether it was added as a writer beside those who write, and its first check has yet to say what it is.
+    fn is_intruder(&self, world: World<'_>, writers: &BTreeSet<ServerAddr>, addr: &ServerAddr) -> bool {
+        let is_awaited = world.facts.get(addr).is_none_or(|facts| !self.has_said(facts) && !facts.is_denied());
+        let is_added = self.members.get(addr).is_some_and(|member| member.is_explicit_writer && member.is_checked());
+        let has_writer = || writers.iter().any(|writer| self.members.contains_key(writer));
+        is_awaited && is_added && !writers.contains(addr) && has_writer()
     }
 
     fn add_pings(&self, facts: &Facts, vital: Vital, judgement: &mut Judgement) {

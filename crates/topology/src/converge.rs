@@ -31,7 +31,7 @@ impl Rank {
     }
 }
 
-/// How good a writer it would be; the lesser is the better. Of the last three one is used only when nobody better is there.
+/// How good a writer it would be; the lesser is the better. Of those from `Hesitant` on one is used only when nobody better is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
     /// It is fit.
@@ -44,6 +44,8 @@ pub(crate) enum Tier {
     Leaving,
     /// It answers too slowly.
     Silent,
+    /// Its weight as a writer is 0, so nothing would be sent to it.
+    Weightless,
 }
 
 /// How a candidate stands towards those that are not writers now.

@@ -18,7 +18,8 @@ pub(crate) struct Member {
     pub configured: Vec<HostgroupId>,
     /// Whether the operator wrote it to the writer hostgroup.
     pub is_explicit_writer: bool,
-    /// Its weight as a writer: of its row there, else the largest of its rows.
+    /// Its weight as a writer: of its row there, else the largest of its rows. Of the latter 0 says that it is not to be read from; were
+    /// it a writer, it would have 1.
     pub weight: u32,
 }
 
@@ -26,7 +27,7 @@ impl Member {
     /// From the rows that the operator wrote; there is one at least.
     fn new(group: &RoleGroup, own: &BTreeMap<HostgroupId, Arc<Server>>) -> Option<Self> {
         let stand_in = [group.writer, group.reader].iter().find_map(|id| own.get(id)).or_else(|| own.values().next())?;
-        let row = |id: HostgroupId| (id, own.get(&id).map_or_else(|| derived(stand_in, id), Arc::clone));
+        let row = |id: HostgroupId| (id, own.get(&id).map_or_else(|| stand_for(group, stand_in, id), Arc::clone));
         let explicit = own.get(&group.writer);
         let heaviest = own.values().map(|row| row.weight).max().unwrap_or_default();
         Some(Self {
@@ -49,7 +50,7 @@ impl Member {
         row.key.host = Arc::clone(&addr.host);
         row.key.port = addr.port;
         row.address = Address::Tcp { host: Arc::clone(&addr.host), port: addr.port };
-        let rows = group.hostgroups().map(|id| (id, derived(&row, id))).collect();
+        let rows = group.hostgroups().map(|id| (id, stand_for(group, &row, id))).collect();
         Self { rows, configured: Vec::new(), is_explicit_writer: false, weight }
     }
 
@@ -78,6 +79,11 @@ impl Member {
         self.rows.get(&id).map_or(ServerStatus::Online, |row| row.status)
     }
 
+    /// Its row in this hostgroup says that it is sent nothing.
+    pub fn is_weightless(&self, id: HostgroupId) -> bool {
+        self.rows.get(&id).is_some_and(|row| row.weight == 0)
+    }
+
     /// Whether the operator keeps it out of every hostgroup.
     pub fn is_off(&self) -> bool {
         self.rows.values().all(|row| row.status != ServerStatus::Online)
@@ -100,8 +106,12 @@ pub(crate) fn configured(group: &RoleGroup, snapshot: &Snapshot) -> BTreeMap<Ser
     own.into_iter().filter_map(|(addr, rows)| Some((addr, Member::new(group, &rows)?))).collect()
 }
 
-fn derived(row: &Server, id: HostgroupId) -> Arc<Server> {
+/// What stands for a row that nobody wrote. That a server is not to be read from does not stop the writes where it is the writer.
+fn stand_for(group: &RoleGroup, row: &Server, id: HostgroupId) -> Arc<Server> {
     let mut row = row.clone();
     row.key.hostgroup = id;
+    if id == group.writer {
+        row.weight = row.weight.max(1);
+    }
     Arc::new(row)
 }

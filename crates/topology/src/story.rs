@@ -64,7 +64,7 @@ pub(crate) struct Teller<'a> {
 type Places<'a> = BTreeMap<HostgroupId, &'a Placement>;
 
 impl Teller<'_> {
-    /// The events of a change. Servers that are new, or gone, make none here.
+    /// The events of a change. Servers that are new, or gone, make none here, but for writers that a configuration has no more.
     pub fn tell(&self, old: &Part, new: &Part) -> Vec<Event> {
         let (old_places, new_places) = (by_server(old), by_server(new));
         let mut events = Vec::new();
@@ -83,6 +83,11 @@ impl Teller<'_> {
                 }
                 events.push(event);
             }
+        }
+        let gone = old_places.iter().filter(|(addr, _)| self.cause == Cause::Configuration && !new_places.contains_key(addr));
+        for (addr, place) in gone.filter(|(_, place)| self.group.is_some_and(|group| place.contains_key(&group.writer))) {
+            let change = (self.roles(place), "none".to_owned());
+            events.push(self.event(EventKind::Role, Some(addr), change, "the configuration has it no more"));
         }
         events.extend(self.writers(old, new));
         events
@@ -103,6 +108,7 @@ impl Teller<'_> {
         let (writer, reader) = (self.group.map(|group| group.writer), self.group.map(|group| group.reader));
         let reads = self.group.map(|group| group.writer_reads);
         let chosen = match (holds(old, writer), holds(new, writer)) {
+            (true, false) if self.group.is_some_and(|group| group.max_writers == 0) => Some("max_writers is 0".to_owned()),
             (false, true) => self.choice.and_then(|choice| choice.of_chosen(addr, self.judgements)),
             (true, false) => self.choice.and_then(|choice| choice.of_dismissed(addr, self.judgements)),
             (true, true) if reads == Some(WriterReads::Backups) && holds(new, reader) => {
@@ -139,7 +145,8 @@ impl Teller<'_> {
     fn writers(&self, old: &Part, new: &Part) -> Option<Event> {
         let group = self.group?;
         let (from, to) = (online(old, group.writer), online(new, group.writer));
-        let why = match old.values().all(Vec::is_empty) {
+        let why = match self.choice.is_some_and(|choice| choice.is_first) {
+            _ if to.is_empty() && group.max_writers == 0 => "max_writers is 0, so nobody may write",
             _ if to.is_empty() => "nobody may write",
             true => "the cluster has a writer",
             false => "the cluster has a writer again",
@@ -200,9 +207,13 @@ fn by_server(part: &Part) -> BTreeMap<ServerAddr, Places<'_>> {
     all
 }
 
-/// The changes of status in hostgroups that a server is still in, each once.
+/// The changes of status in hostgroups that a server is still in, each once; of one that was off wherever it was, and is elsewhere
+/// now, the end of that.
 fn statuses<'a>(old: &Places<'a>, new: &Places<'a>) -> Vec<(&'a Placement, &'a Placement)> {
-    let changes = new.iter().filter_map(|(id, new)| old.get(id).map(|old| (*old, *new)));
+    let is_off = |place: &&&Placement| matches!(place.status, ServerStatus::OfflineSoft | ServerStatus::OfflineHard);
+    let has_moved = !new.keys().any(|id| old.contains_key(id)) && old.values().all(|place| is_off(&place));
+    let back = old.values().next().zip(new.values().next()).filter(|_| has_moved).map(|(old, new)| (*old, *new));
+    let changes = new.iter().filter_map(|(id, new)| old.get(id).map(|old| (*old, *new))).chain(back);
     let mut seen = BTreeSet::new();
     changes.filter(|(old, new)| old.status != new.status && seen.insert((old.status.as_str(), new.status.as_str()))).collect()
 }

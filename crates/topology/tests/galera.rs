@@ -689,3 +689,46 @@ fn a_monitor_that_is_switched_off_freezes_roles() {
     fleet.pass(3_600_000);
     assert_eq!(fleet.hostgroup(100), "22", "fail-back");
 }
+
+/// A writer of weight 0 is sent nothing.
+#[test]
+fn whose_weight_is_0_writes_only_if_nobody_else_can() {
+    let rows = |a: u32, b: u32| {
+        let groups = issue(0).split("mysql_galera_hostgroups").nth(1).unwrap().to_owned();
+        format!(
+            "mysql_servers = ( {{ hostgroup=100, address=\"a\", port=3306, weight={a} }}, {{ hostgroup=101, address=\"b\", port=3306, weight={b} }},
+             {{ hostgroup=101, address=\"c\", port=3306, weight=0 }} )\nmysql_galera_hostgroups{groups}"
+        )
+    };
+    let see = |fleet: &mut Fleet, nodes: &[&str]| nodes.iter().for_each(|node| _ = fleet.see(node, galera(|_| {})));
+    let mut fleet = Fleet::new(&rows(1, 1));
+    see(&mut fleet, &["a", "b", "c"]);
+    fleet.pass(20_000).events();
+    assert_eq!(fleet.hostgroup(100), "a");
+    fleet.configure(&rows(0, 1));
+    assert_eq!(fleet.layout(), "100: b; 101: a c; 102: c");
+    assert!(fleet.whys().contains(&"a writer>reader: its weight is 0: b:3306 writes".to_owned()));
+    fleet.pass(20_000);
+    see(&mut fleet, &["a", "b", "c"]);
+    let failback = Order::Failback { writer: HostgroupId(100) };
+    assert!(fleet.topology.order(fleet.now_ms, &failback).unwrap_err().contains("no better server"));
+    assert_eq!(fleet.hostgroup(100), "b", "neither comes back");
+    // One that is not to be read from may write: its row in the writer hostgroup is none of the operator's.
+    fleet.see("b", galera(|view| view.reject_queries = true));
+    assert_eq!(fleet.hostgroup(100), "c");
+    let weight = |fleet: &Fleet, id| fleet.topology.layout().hostgroups[&HostgroupId(id)][0].server.weight;
+    assert_eq!(weight(&fleet, 100), 1);
+    // A donor writes rather than one who is sent nothing.
+    fleet.see("c", galera(|view| view.local_state = 2)).pass(2_000).see("c", galera(|view| view.local_state = 2));
+    assert_eq!(fleet.hostgroup(100), "c");
+    fleet.see("c", galera(|view| view.reject_queries = true));
+    assert_eq!(fleet.hostgroup(100), "a", "nobody else");
+    fleet.pass(100);
+    see(&mut fleet, &["b", "c"]);
+    assert_eq!(fleet.hostgroup(100), "b", "at once");
+    fleet.configure(&rows(1, 1));
+    assert_eq!(fleet.hostgroup(100), "b");
+    see(&mut fleet, &["a"]);
+    fleet.pass(20_000);
+    assert_eq!(fleet.hostgroup(100), "a", "after its fail-back");
+}

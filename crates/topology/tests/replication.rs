@@ -538,3 +538,15 @@ fn fail_back_to_an_equal() {
     fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
     assert_eq!(fleet.hostgroup(1).replace("b(SHUNNED)", "").trim(), "a");
 }
+
+/// That a server is not to be read from does not stop the writes when it becomes the writer.
+#[test]
+fn a_readers_weight_of_0_is_not_that_of_a_writer() {
+    let mut fleet = Fleet::new(&common::REPLICATION.replace("address=\"b\", port=3306", "address=\"b\", port=3306, weight=0"));
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).pass(1_000);
+    fleet.see("a", read_only(true)).see("b", read_only(false)).pass(1_000).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b");
+    let weights =
+        |id| fleet.topology.layout().hostgroups[&HostgroupId(id)].iter().filter(|p| &*p.server.key.host == "b").map(|p| p.server.weight);
+    assert_eq!((weights(1).collect::<Vec<_>>(), weights(2).collect::<Vec<_>>()), (vec![1], vec![0]));
+}

@@ -17,6 +17,7 @@ const WAITS: &str = "wait for one, then fail with error 9001";
 pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     let served = Served::of(config);
     let mut found = clusters(config, &served);
+    found.extend(claimed(config).filter_map(|(row, hostgroups)| nobody_writes(config, row, &hostgroups)));
     let attributes = config.rows("mysql_hostgroup_attributes").iter();
     found.extend(attributes.flat_map(|row| of_attributes(row, snapshot, &served)));
     found.extend(config.rows("mysql_users").iter().flat_map(|row| of_user(row, snapshot, &served)));
@@ -61,6 +62,30 @@ fn clusters(config: &Config, served: &Served) -> Vec<Remark> {
     empty
         .map(|(row, _)| Remark { table: row.table.name, row: row_name(row), column: "writer_hostgroup", about, text: text.to_owned() })
         .collect()
+}
+
+/// A remark on a cluster where whoever writes would be sent nothing, or nobody may write.
+fn nobody_writes(config: &Config, row: &Row, hostgroups: &[(&'static str, i64)]) -> Option<Remark> {
+    let table = row.table.name;
+    if row.integer("max_writers") == Some(0) {
+        let text = format!("max_writers is 0: nobody writes, and statements for the writer hostgroup {WAITS}; 1 is what most want");
+        return Some(Remark { table, row: row_name(row), column: "max_writers", about: About::Dead, text });
+    }
+    let writer = row.integer("writer_hostgroup")?;
+    let is_here = |server: &Row| hostgroups.iter().any(|(_, id)| server.integer("hostgroup_id") == Some(*id));
+    let is_online = |server: &Row| server.text("status").is_none_or(|status| status.eq_ignore_ascii_case("ONLINE"));
+    let servers: Vec<&Row> = config.rows("mysql_servers").iter().filter(|server| is_here(server) && is_online(server)).collect();
+    let is_writer = |server: &&&Row| server.integer("hostgroup_id") == Some(writer);
+    let address = |server: &Row| (server.text("hostname").map(str::to_owned), server.integer("port"));
+    let written: HashSet<_> = servers.iter().filter(is_writer).map(|server| address(server)).collect();
+    // Where the proxy chooses, it chooses another one.
+    let has_others = table == "mysql_galera_hostgroups" && servers.iter().any(|server| !written.contains(&address(server)));
+    let all_weigh_nothing = servers.iter().filter(is_writer).all(|server| server.integer("weight") == Some(0));
+    (!written.is_empty() && all_weigh_nothing && !has_others).then(|| {
+        let text =
+            format!("every server of hostgroup {writer} has weight 0: if one of them writes, statements for it {WAITS}; give one a weight");
+        Remark { table, row: row_name(row), column: "writer_hostgroup", about: About::Missing("mysql_servers"), text }
+    })
 }
 
 fn of_attributes(row: &Row, snapshot: &Snapshot, served: &Served) -> Vec<Remark> {

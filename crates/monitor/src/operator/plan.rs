@@ -86,6 +86,7 @@ pub(super) fn plan(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId, to
         });
     };
     let groups = concerned(snapshot, layout, group, &old.key.addr(), to)?;
+    groups.iter().try_for_each(|group| has_weight(snapshot, group.writer, to))?;
     let members: BTreeMap<ServerAddr, Arc<Server>> = groups
         .iter()
         .flat_map(|group| placements(layout, group))
@@ -110,7 +111,19 @@ pub(super) fn obstacle(snapshot: &Snapshot, layout: &Layout, plan: &Plan) -> Opt
         Ok(way) if way == plan.way => Ok(group),
         _ => Err(format!("hostgroup {} is of another kind of cluster now", plan.writer)),
     });
-    found.and_then(|group| target(layout, group, &plan.new.key.addr(), is_borne)).err()
+    let to = plan.new.key.addr();
+    found.and_then(|group| target(layout, group, &to, is_borne)).and_then(|_| has_weight(snapshot, plan.writer, &to)).err()
+}
+
+/// Whether statements would be sent to it as a writer; one without a row there has a weight.
+fn has_weight(snapshot: &Snapshot, writer: HostgroupId, to: &ServerAddr) -> Result<(), String> {
+    let mut rows = snapshot.hostgroup(writer).map_or(&[][..], |hostgroup| hostgroup.servers.as_slice()).iter();
+    match rows.any(|row| row.key.addr() == *to && row.weight == 0) {
+        true => Err(format!(
+            "{to} has weight 0 in hostgroup {writer}, so nothing would be sent to it as the writer: give its row there a weight"
+        )),
+        false => Ok(()),
+    }
 }
 
 fn cluster(snapshot: &Snapshot, writer: HostgroupId) -> Result<&Arc<RoleGroup>, String> {
@@ -245,6 +258,17 @@ mod tests {
             layout.hostgroups.get_mut(&HostgroupId(10)).unwrap().extend(second);
         };
         assert!(planned(both, GALERA, "b").unwrap_err().contains("b:1 is a writer of hostgroup 10 already"));
+    }
+
+    #[test]
+    fn a_target_that_would_be_sent_nothing_is_refused() {
+        let both = CLUSTER
+            .replace("port=1, hostgroup=20 }", "port=1, hostgroup=20, weight=0 }, { address=\"b\", port=1, hostgroup=10, weight=0 }");
+        let out = |layout: &mut Layout| layout.hostgroups.get_mut(&HostgroupId(10)).unwrap().retain(|p| &*p.server.key.host == "a");
+        let error = planned(out, &both, "b").unwrap_err();
+        assert!(error.contains("b:1 has weight 0 in hostgroup 10"), "{error}");
+        let reader = CLUSTER.replace("port=1, hostgroup=20 }", "port=1, hostgroup=20, weight=0 }");
+        assert!(planned(|_| {}, &reader, "b").is_ok(), "it is not read from, and may write");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) struct Choice {
     pub before: BTreeSet<ServerAddr>,
     /// Who writes now.
     pub chosen: BTreeSet<ServerAddr>,
+    /// Nobody has written before.
+    pub is_first: bool,
     /// Writers stay by now, unless the policy says otherwise.
     pub is_settled: bool,
     /// What an operator ordered just now.
@@ -39,6 +41,7 @@ impl Choice {
         let best = |all: &mut dyn Iterator<Item = &Candidate>| all.map(|rival| rival.rank.clone()).max();
         let rival = best(&mut rivals().filter(|rival| self.wrote(rival))).or_else(|| best(&mut rivals()));
         Some(match rival {
+            _ if own.tier == Tier::Weightless => format!("nobody else may write, and its weight of 0 has it sent nothing: {why}"),
             _ if own.tier == Tier::Unseen => "configured as writer, and not seen yet".to_owned(),
             _ if own.tier > Tier::Unseen => format!("nobody better is left: {why}"),
             Some(rival) => self.preference(own, &rival),
@@ -57,6 +60,9 @@ impl Choice {
         if judgements.get(addr).is_none_or(|judgement| judgement.fitness == Fitness::Unseen) {
             let why = judgements.get(name).map_or("", |judgement| &judgement.why);
             return Some(format!("{name} writes ({why}), and nothing was seen of this one yet"));
+        }
+        if own.tier == Tier::Weightless && other.tier != Tier::Weightless {
+            return Some(format!("its weight is 0: {name} writes"));
         }
         if !self.is_free || own.tier > other.tier {
             return None;

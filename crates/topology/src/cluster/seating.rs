@@ -38,10 +38,10 @@ impl Cluster {
     ) -> BTreeMap<HostgroupId, Vec<Seat>> {
         let mut seats: BTreeMap<HostgroupId, Vec<Seat>> = self.group.hostgroups().map(|id| (id, Vec::new())).collect();
         let unseen = Judgement::new(Fitness::Unseen, "not seen yet", "");
-        let has_backups = self.members.iter().any(|(addr, member)| {
-            let tier = self.tier(world, addr, member, judgements.get(addr));
-            !writers.contains(addr) && tier == Some(Tier::Fit) && judgements.get(addr).is_some_and(|j| j.fitness == Fitness::Writer)
-        });
+        let has_backups = self
+            .members
+            .iter()
+            .any(|(addr, member)| !writers.contains(addr) && self.tier(world, addr, member, judgements.get(addr)) == Some(Tier::Fit));
         for (addr, member) in &self.members {
             let judgement = judgements.get(addr).unwrap_or(&unseen);
             let part = Part { addr, member, judgement, is_writer: writers.contains(addr), writers, has_backups };

@@ -39,8 +39,8 @@ impl Cluster {
         let chosen = choose(&candidates, self.group.max_writers);
         self.await_comeback(world, &candidates, &chosen, memory);
         let (before, is_settled) = (memory.writers.clone(), memory.is_settled);
-        let (is_free, comeback) = (self.chooses(), self.comeback);
-        self.choice = Some(Choice { is_free, candidates, before, chosen: chosen.clone(), is_settled, order, comeback });
+        let (is_free, comeback, is_first) = (self.chooses(), self.comeback, !memory.has_written);
+        self.choice = Some(Choice { is_free, candidates, before, chosen: chosen.clone(), is_first, is_settled, order, comeback });
         chosen
     }
 
@@ -67,6 +67,9 @@ impl Cluster {
             Fitness::Out(Outage::Silent { may_write: true }) => Tier::Silent,
             Fitness::Unseen | Fitness::Reader | Fitness::Leaving { .. } | Fitness::Fenced | Fitness::Out(_) => return None,
         };
+        if self.chooses() && member.is_weightless(self.group.writer) {
+            return Some(Tier::Weightless);
+        }
         let is_warming = self.chooses() && world.policy(self.group.writer).waits_for_buffer_pool && is_warming(world.facts.get(addr));
         Some(if is_warming { tier.max(Tier::Hesitant) } else { tier })
     }
