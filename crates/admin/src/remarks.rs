@@ -66,7 +66,10 @@ pub fn frozen(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
     }
     (!stay.is_empty()).then(|| {
         let stay = stay.join(", ");
-        format!("mysql-monitor_enabled is false, so roles stay as they were last seen: {stay}; a server whose rows change is as they say")
+        format!(
+            "mysql-monitor_enabled is false, so roles stay as they were last seen: {stay}; a server whose rows change \
+             is as they say, but takes the place of none that writes (max_writers)"
+        )
     })
 }
 

@@ -694,3 +694,27 @@ fn who_has_lost_a_connection_is_asked_over_another() {
     assert!(answer.contains("is writable") || answer.contains("has 2 writers"), "{answer}");
     assert!(is_read_only(&cluster.servers.replicas[0]) && !is_read_only(other));
 }
+
+/// What is refused leaves an event, and letter case counts for nothing in names of hosts.
+#[test]
+fn orders_that_are_refused_are_told() {
+    let text = "mysql_servers = ( { address=\"LocalHost\", port=1, hostgroup=10 } )
+        mysql_replication_hostgroups = ( { writer_hostgroup=10, reader_hostgroup=20 } )";
+    let running = Running::start(&common::snapshot(text));
+    let (monitor, server) = (&running.monitor, ServerAddr { host: "localhost".into(), port: 1 });
+    monitor.failback(WRITERS).unwrap_err();
+    monitor.pause(WRITERS, false).unwrap_err();
+    monitor.pause(WRITERS, true).unwrap();
+    monitor.pause(WRITERS, true).unwrap_err();
+    monitor.undrain(&server).unwrap_err();
+    monitor.drain(&ServerAddr { host: "other".into(), port: 1 }, Some(0)).unwrap_err();
+    let refused = |events: Vec<std::collections::BTreeMap<&'static str, String>>| {
+        let to = events.into_iter().filter(|event| event["kind"] == "order" && event["to"].ends_with(" refused"));
+        to.map(|event| (event["to"].replace(" refused", ""), event["cluster"].clone())).collect::<Vec<_>>()
+    };
+    let wanted = [("failback", "10"), ("resume", "10"), ("pause", "10"), ("undrain", "NULL"), ("drain", "NULL")];
+    let told = refused(running.table("stats_tidegate_events"));
+    assert_eq!(told, wanted.map(|(order, cluster)| (order.to_owned(), cluster.to_owned())));
+    assert!(monitor.drain(&server, Some(0)).unwrap().starts_with("LocalHost:1 is drained"));
+    monitor.undrain(&server).unwrap();
+}

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{AURORA, Fleet, aurora, unreachable};
+use common::{AURORA, Fleet, addr, aurora, unreachable};
 use topology::{AuroraInstance, AuroraView, ProbeError, Seen};
 
 const ALL: [(&str, u64); 3] = [("a", 0), ("b", 5), ("c", 5)];
@@ -145,4 +145,17 @@ fn replicas_that_lag_without_measure_are_lagging() {
         let told = events.iter().find(|event| event.to == "SHUNNED_REPLICATION_LAG").unwrap();
         assert!(format!("{told:?}").contains(&format!("{unknown}; max_lag_ms=1000")), "{told:?}");
     }
+}
+
+#[test]
+fn an_instance_that_has_left_is_not_told_as_listed() {
+    let mut fleet = settled();
+    fleet.events();
+    fleet.see("c.x", Seen::Aurora(Err(ProbeError::Timeout)));
+    for instance in ["a.x", "b.x", "a.x", "b.x"] {
+        fleet.pass(1_000).see(instance, aurora(&[("a", 0), ("b", 5)], 50));
+    }
+    let told = fleet.topology.take_events();
+    let left = told.iter().find(|event| event.server == Some(addr("c.x"))).unwrap();
+    assert_eq!((&*left.why, &*left.seen), ("no longer in the topology", "lag_ms=? listed=0 timeouts=1"));
 }

@@ -732,3 +732,100 @@ fn whose_weight_is_0_writes_only_if_nobody_else_can() {
     fleet.pass(20_000);
     assert_eq!(fleet.hostgroup(100), "a", "after its fail-back");
 }
+
+/// `a`, `b` and `c` read, and those in `writers` have rows in the writer hostgroup.
+fn with_writers(writers: &[&str], end: &str) -> String {
+    let rows: Vec<String> = ["a", "b", "c", "d"]
+        .into_iter()
+        .filter(|node| *node != "d" || writers.contains(node))
+        .map(|node| {
+            let hostgroup = if writers.contains(&node) { 100 } else { 101 };
+            format!("{{ hostgroup={hostgroup}, address=\"{node}\", port=3306 }}")
+        })
+        .collect();
+    format!(
+        "mysql_servers = ( {} ) mysql_galera_hostgroups = ( {{ writer_hostgroup=100, backup_writer_hostgroup=102, reader_hostgroup=101,
+           offline_hostgroup=9101, max_transactions_behind=10, {end} }} )",
+        rows.join(", ")
+    )
+}
+
+#[test]
+fn a_server_that_is_added_to_the_writers_waits_for_its_first_check() {
+    let one = "max_writers=1, writer_is_also_reader=0";
+    let mut fleet = Fleet::new(&with_writers(&["a"], one));
+    ["a", "b", "c"].into_iter().for_each(|node| _ = fleet.see(node, galera(|_| {})));
+    let before = fleet.layout();
+    fleet.pass(1_000).configure(&with_writers(&["a", "d"], one));
+    assert_eq!(fleet.layout(), format!("{before}; 9101: d(SHUNNED)"));
+    fleet.see("d", Seen::Galera(Err(ProbeError::Failed("no wsrep".to_owned()))));
+    assert_eq!(fleet.layout(), format!("{before}; 9101: d(SHUNNED)"), "it does not say what it is");
+    let mut synced = fleet.clone();
+    synced.see("d", galera(|_| {}));
+    assert_eq!(synced.layout(), "100: a; 101: b c d; 102: b c d");
+    // Whoever refuses the monitor is as configured, and so is a server that takes the place of all who wrote.
+    fleet.see("d", Seen::Galera(Err(ProbeError::Denied("1045".to_owned()))));
+    assert_eq!(fleet.layout(), "100: a; 101: b c d; 102: b c d");
+    fleet.configure(&with_writers(&["d"], one).replace("{ hostgroup=101, address=\"a\", port=3306 }, ", ""));
+    assert_eq!(fleet.hostgroup(100), "d");
+}
+
+#[test]
+fn writers_beside_backup_writers_that_were_moved_while_nobody_looked_do_not_read() {
+    let backups = "max_writers=1, writer_is_also_reader=2";
+    let off = |text: String| format!("mysql_variables = {{ monitor_enabled=false }}\n{text}");
+    let mut fleet = Fleet::new(&with_writers(&["a"], backups));
+    ["a", "b", "c"].into_iter().for_each(|node| _ = fleet.see(node, galera(|_| {})));
+    let before = fleet.layout();
+    fleet.pass(1_000).configure(&off(with_writers(&["a"], backups)));
+    fleet.events();
+    fleet.configure(&off(with_writers(&["a", "b", "c"], backups)));
+    assert_eq!(fleet.layout(), before);
+    assert_eq!(fleet.events(), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_load_does_to_writers_is_told() {
+    let one = "max_writers=1, writer_is_also_reader=0";
+    let text = with_writers(&["a"], one);
+    let see = |fleet: &mut Fleet, nodes: &[&str]| nodes.iter().for_each(|node| _ = fleet.see(node, galera(|_| {})));
+    let mut fleet = Fleet::new(&text);
+    see(&mut fleet, &["a", "b", "c"]);
+    fleet.pass(1_000);
+    // Off, and back when another one writes.
+    let mut away = fleet.clone();
+    away.events();
+    away.configure(&text.replace("address=\"a\",", "address=\"a\", status=\"OFFLINE_SOFT\","));
+    assert!(away.events().contains(&"status a ONLINE>OFFLINE_SOFT".to_owned()));
+    away.pass(1_000).configure(&text);
+    let told = away.events();
+    assert!(told.contains(&"role a writer>backup_writer,reader".to_owned()), "{told:?}");
+    assert!(told.contains(&"status a OFFLINE_SOFT>ONLINE".to_owned()), "{told:?}");
+    // Gone.
+    let mut gone = fleet.clone();
+    gone.events();
+    gone.configure(&text.replace("{ hostgroup=100, address=\"a\", port=3306 }, ", ""));
+    let told = gone.whys();
+    assert!(told.contains(&"a writer>none: the configuration has it no more".to_owned()), "{told:?}");
+    // Nobody may write.
+    fleet.events();
+    fleet.configure(&text.replace("max_writers=1", "max_writers=0"));
+    let told = fleet.topology.take_events();
+    let why = |kind: &str| told.iter().find(|event| event.kind.as_str() == kind).map(|event| event.why.clone());
+    assert_eq!(why("role").unwrap(), "max_writers is 0", "{told:?}");
+    assert_eq!(why("writer").unwrap(), "max_writers is 0, so nobody may write", "{told:?}");
+}
+
+#[test]
+fn a_new_cluster_has_a_writer_and_not_again() {
+    let mut fleet = Fleet::new(&with_writers(&[], "max_writers=1"));
+    let whys = |fleet: &mut Fleet| {
+        let told = fleet.topology.take_events();
+        told.into_iter().filter(|event| event.kind.as_str() == "writer").map(|event| event.why).collect::<Vec<_>>()
+    };
+    assert!(whys(&mut fleet).is_empty());
+    fleet.pass(100).see("a", galera(|_| {}));
+    assert_eq!(whys(&mut fleet), ["the cluster has a writer"]);
+    fleet.pass(100).see("a", galera(|view| view.reject_queries = true)).pass(100).see("a", galera(|_| {}));
+    assert_eq!(whys(&mut fleet), ["nobody may write", "the cluster has a writer again"]);
+}

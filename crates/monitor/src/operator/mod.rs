@@ -60,6 +60,17 @@ impl Monitor {
         Duration::from_millis(timeout_ms.unwrap_or_else(|| self.snapshot().vars.switchover_timeout_ms))
     }
 
+    /// The server as the configuration writes its name: letter case counts for nothing in names of hosts.
+    fn as_written(&self, server: &ServerAddr) -> ServerAddr {
+        self.consult(|_, layout| {
+            let known = || layout.hostgroups.values().flatten().map(|placement| &placement.server.key);
+            let is_exact = known().any(|key| key.port == server.port && key.host == server.host);
+            let like = known().find(|key| !is_exact && key.port == server.port && key.host.eq_ignore_ascii_case(&server.host));
+            // A path's does.
+            like.filter(|_| server.port > 0).map_or_else(|| server.clone(), |key| key.addr())
+        })
+    }
+
     fn knows(&self, hostgroup: HostgroupId) -> Result<(), String> {
         let snapshot = self.snapshot();
         let is_known =
@@ -71,7 +82,7 @@ impl Monitor {
 impl Operator for Monitor {
     fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
         let limit = self.timeout(timeout_ms);
-        let to = to.clone();
+        let to = self.as_written(to);
         self.have_done(|monitor, running| async move {
             let outcome = switchover::run(&monitor, &running, hostgroup, to.clone(), limit).await;
             monitor.note_switchover(hostgroup, to, &outcome);
@@ -81,12 +92,45 @@ impl Operator for Monitor {
 
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {
         self.have_done(|monitor, _| async move {
-            monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Failback { writer: hostgroup }))?;
-            Ok(format!("hostgroup {hostgroup}: the preferred server writes again"))
+            let outcome = monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Failback { writer: hostgroup }));
+            monitor.note_refusal("failback", Some(hostgroup), None, &outcome);
+            outcome.map(|()| format!("hostgroup {hostgroup}: the preferred server writes again"))
         })
     }
 
     fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
+        let outcome = self.set_paused(hostgroup, is_paused);
+        self.note_refusal(if is_paused { "pause" } else { "resume" }, Some(hostgroup), None, &outcome);
+        outcome
+    }
+
+    fn drain(&self, server: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String> {
+        let limit = self.timeout(timeout_ms);
+        let server = self.as_written(server);
+        self.have_done(move |monitor, running| async move {
+            let order = Order::Drain { server: server.clone(), is_drained: true };
+            let begun = monitor.decide(|topology, now_ms| topology.order(now_ms, &order));
+            monitor.note_refusal("drain", None, Some(&server), &begun);
+            begun?;
+            let outcome = drain(&monitor, &running, server.clone(), limit).await;
+            monitor.note_drain(server, &outcome);
+            outcome
+        })
+    }
+
+    fn undrain(&self, server: &ServerAddr) -> Result<String, String> {
+        let server = self.as_written(server);
+        self.have_done(|monitor, _| async move {
+            let order = Order::Drain { server: server.clone(), is_drained: false };
+            let outcome = monitor.decide(|topology, now_ms| topology.order(now_ms, &order));
+            monitor.note_refusal("undrain", None, Some(&server), &outcome);
+            outcome.map(|()| format!("{server} is used again"))
+        })
+    }
+}
+
+impl Monitor {
+    fn set_paused(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
         self.ready()?;
         // A pause may outlive its hostgroup, and ends all the same.
         if is_paused {
@@ -105,25 +149,6 @@ impl Operator for Monitor {
             (true, false) => Err(format!("hostgroup {hostgroup} is paused already")),
             (false, false) => Err(format!("hostgroup {hostgroup} is not paused")),
         }
-    }
-
-    fn drain(&self, server: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String> {
-        let limit = self.timeout(timeout_ms);
-        let server = server.clone();
-        self.have_done(move |monitor, running| async move {
-            monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Drain { server: server.clone(), is_drained: true }))?;
-            let outcome = drain(&monitor, &running, server.clone(), limit).await;
-            monitor.note_drain(server, &outcome);
-            outcome
-        })
-    }
-
-    fn undrain(&self, server: &ServerAddr) -> Result<String, String> {
-        let server = server.clone();
-        self.have_done(|monitor, _| async move {
-            monitor.decide(|topology, now_ms| topology.order(now_ms, &Order::Drain { server: server.clone(), is_drained: false }))?;
-            Ok(format!("{server} is used again"))
-        })
     }
 }
 
@@ -150,6 +175,15 @@ impl Monitor {
         let (from, to) = if is_paused { ("in use", "paused") } else { ("paused", "in use") };
         let order = self.order_event(group.map(|group| group.writer), from, to);
         self.note(vec![Event { seen: format!("hostgroup {hostgroup}"), ..order }]);
+    }
+
+    /// An order that was refused leaves an event too.
+    fn note_refusal<T>(&self, order: &str, hostgroup: Option<HostgroupId>, server: Option<&ServerAddr>, outcome: &Result<T, String>) {
+        let Err(why) = outcome else { return };
+        let snapshot = self.snapshot();
+        let group = snapshot.roles.iter().find(|group| hostgroup.is_some_and(|hostgroup| group.hostgroups().any(|id| id == hostgroup)));
+        let event = self.order_event(group.map(|group| group.writer), "", &format!("{order} refused"));
+        self.note(vec![Event { server: server.cloned(), seen: why.clone(), ..event }]);
     }
 
     /// Whatever became of it.

@@ -149,7 +149,10 @@ fn target<'a>(
     let serves = |placement: &&&Placement| will_do(placement.status) && Some(placement.server.key.hostgroup) != group.offline;
     match (all.iter().find(serves), all.first()) {
         (Some(serving), _) => Ok(serving),
-        (None, Some(other)) => Err(format!("{to} is not healthy ({}: {})", other.status.as_str(), other.why)),
+        (None, Some(other)) => {
+            let why = if other.why.is_empty() { "mysql_servers says so" } else { &*other.why };
+            Err(format!("{to} is not healthy ({}: {why})", other.status.as_str()))
+        }
         (None, None) => Err(format!("{to} is no server of the cluster with writer hostgroup {}", group.writer)),
     }
 }
@@ -281,7 +284,7 @@ mod tests {
             obstacle(&snapshot, &layout, &plan)
         };
         assert_eq!([ServerStatus::Online, ServerStatus::ShunnedReplicationLag].map(&mut with), [None, None]);
-        assert!(with(ServerStatus::OfflineSoft).unwrap().contains("b:1 is not healthy"));
+        assert_eq!(with(ServerStatus::OfflineSoft).unwrap(), "b:1 is not healthy (OFFLINE_SOFT: mysql_servers says so)");
         let other = self::snapshot(&CLUSTER.replace("writer_hostgroup=10", "writer_hostgroup=11"));
         assert!(obstacle(&other, &layout, &plan).unwrap().contains("no cluster"));
         assert!(obstacle(&snapshot, &Layout::default(), &plan).unwrap().contains("no server of the cluster"));

@@ -83,8 +83,8 @@ pub(super) async fn run(
     let plan = monitor.consult(|snapshot, layout| plan(snapshot, layout, hostgroup, &to))?;
     claim.covers(&plan)?;
     let mut watch = Watch { monitor: Arc::clone(monitor), plan: plan.clone(), deadline: begun + limit, limit, is_for_clients: false };
-    let old = reach(monitor, &plan.old, watch.deadline).await?;
-    let new = reach(monitor, &plan.new, watch.deadline).await?;
+    let old = reach(monitor, &plan.old, &watch).await?;
+    let new = reach(monitor, &plan.new, &watch).await?;
     let (monitor, deadline) = (Arc::clone(monitor), watch.deadline);
     let mut work = Switchover {
         monitor,
@@ -121,6 +121,9 @@ pub(super) async fn run(
     work.settle(outcome)?;
     let warnings = work.strays().await;
     let mut text = format!("{to} writes in {}: {}", work.hostgroups(), work.steps.join("; "));
+    if work.plan.way == Way::Galera || work.is_by_preference {
+        text.push_str("; known to this proxy alone, until it is restarted: order every other one the same");
+    }
     if !warnings.is_empty() {
         text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}", warnings.join(", ")));
     }
@@ -128,9 +131,9 @@ pub(super) async fn run(
 }
 
 /// The first connection to a server; nothing was changed before.
-async fn reach(monitor: &Arc<Monitor>, server: &Arc<Server>, deadline: Instant) -> Result<Control, String> {
-    let reached = tokio::time::timeout_at(deadline.into(), Control::open(monitor, server, deadline)).await;
-    let reached = reached.unwrap_or_else(|_| Err(format!("{} does not answer", server.key.addr())));
+async fn reach(monitor: &Arc<Monitor>, server: &Arc<Server>, watch: &Watch) -> Result<Control, String> {
+    let reached = tokio::time::timeout_at(watch.deadline.into(), Control::open(monitor, server, watch.deadline)).await;
+    let reached = reached.unwrap_or_else(|_| Err(format!("{} before {} had answered", watch.deadline_passed(), server.key.addr())));
     reached.map_err(|why| format!("{why}; nothing was changed"))
 }
 
