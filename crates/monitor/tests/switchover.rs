@@ -709,8 +709,8 @@ fn orders_that_are_refused_are_told() {
     monitor.undrain(&server).unwrap_err();
     monitor.drain(&ServerAddr { host: "other".into(), port: 1 }, Some(0)).unwrap_err();
     let refused = |events: Vec<std::collections::BTreeMap<&'static str, String>>| {
-        let to = events.into_iter().filter(|event| event["kind"] == "order" && event["to"].ends_with(" refused"));
-        to.map(|event| (event["to"].replace(" refused", ""), event["cluster"].clone())).collect::<Vec<_>>()
+        let to = events.into_iter().filter(|event| event["kind"] == "order" && event["to_state"].ends_with(" refused"));
+        to.map(|event| (event["to_state"].replace(" refused", ""), event["cluster"].clone())).collect::<Vec<_>>()
     };
     let wanted = [("failback", "10"), ("resume", "10"), ("pause", "10"), ("undrain", "NULL"), ("drain", "NULL")];
     let told = refused(running.table("stats_tidegate_events"));
