@@ -107,3 +107,51 @@ fn a_signal_is_looked_into_at_once() {
     println!("told {:?} after the signal", told - signalled);
     assert!(told - signalled < Duration::from_millis(500));
 }
+
+/// What a replica said before it was killed is nothing to go by.
+fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(flavor: Flavor) {
+    let cluster = Replication::start(flavor, 1, &Options::new().durable()).unwrap();
+    let servers = std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    let running = Running::start(&replication(servers, "monitor_ping_interval=100, monitor_read_only_interval=100", ""));
+    running.wait_writer(&cluster.primary);
+    let replica = &cluster.replicas[0];
+    let serves = |is_wanted: bool| {
+        running.plane.wait("the replica", |told| online(&told.layout, READERS).contains(&addr(replica)) == is_wanted);
+    };
+    serves(true);
+    let lock = |how: &str| {
+        let mut root = replica.root().unwrap();
+        let alter = format!("ALTER USER monitor@'%' ACCOUNT {how}");
+        let sql: &[&str] = match flavor {
+            Flavor::Mariadb => &["SET sql_log_bin=0", &alter],
+            Flavor::Mysql => &[
+                "SET sql_log_bin=0",
+                "SET @was=@@global.super_read_only",
+                "SET GLOBAL super_read_only=0",
+                &alter,
+                "SET GLOBAL super_read_only=@was",
+            ],
+        };
+        sql.iter().for_each(|sql| _ = root.query(*sql).unwrap().ok().unwrap());
+    };
+    lock("LOCK");
+    replica.kill9();
+    serves(false);
+    replica.restart_with(&[if flavor == Flavor::Mariadb { "--skip-slave-start" } else { "--skip-replica-start" }]).unwrap();
+    let last = || of_port(running.table("mysql_server_read_only_log"), replica.port()).pop().unwrap();
+    let refused = wait::until("a refusal", Duration::from_secs(20), || last()["error"].contains("locked").then_some(()));
+    assert!(refused.is_ok(), "{:?}", last());
+    running.plane.look(|told| assert!(!online(&told.layout, READERS).contains(&addr(replica)), "nothing is known of it"));
+    lock("UNLOCK");
+    serves(true);
+}
+
+#[test]
+fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from_mariadb() {
+    a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(Flavor::Mariadb);
+}
+
+#[test]
+fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from_mysql() {
+    a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(Flavor::Mysql);
+}
