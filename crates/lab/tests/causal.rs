@@ -14,6 +14,7 @@ each!(
     reads_see_what_the_session_wrote,
     without_causal_reads_they_do_not,
     a_commit_is_a_write_and_a_transaction_reads_too,
+    what_was_committed_by_what_failed_is_read_too,
     a_replica_is_asked_once_for_each_write,
     clients_are_told_of_gtids_only_if_they_asked,
     off_for_a_user_is_off,
@@ -166,6 +167,43 @@ fn a_commit_is_a_write_and_a_transaction_reads_too(flavor: Flavor) {
     }
     // Another session wrote nothing.
     assert_eq!(bed.peer(Encoding::Text).get("SELECT COUNT(*) FROM test.seen"), "0");
+}
+
+fn what_was_committed_by_what_failed_is_read_too(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 20);
+    bed.primary().sql("CREATE TABLE test.m(i INT PRIMARY KEY) ENGINE=MyISAM").unwrap();
+    bed.catch_up();
+    bed.stand_still();
+    let commits = [
+        "CREATE TABLE test.seen(i INT)",
+        "TRUNCATE test.missing",
+        "LOCK TABLES test.missing READ",
+        "ALTER TABLE test.missing ADD x INT",
+        "DROP TABLE test.missing",
+    ];
+    let mut i = 0;
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        for sql in commits {
+            i += 1;
+            let mut peer = bed.peer(encoding);
+            peer.exec_all(&["BEGIN", &format!("INSERT INTO test.seen VALUES({i})")]);
+            peer.fails(sql);
+            assert_eq!(peer.get(&format!("SELECT COUNT(*) FROM test.seen WHERE i={i}")), "1", "{sql} {encoding:?}");
+        }
+        let mut peer = bed.peer(encoding);
+        let i = 10 * i;
+        assert_eq!(peer.fails(&format!("INSERT INTO test.m VALUES({i}), ({i})")), 1062);
+        assert_eq!(peer.get(&format!("SELECT COUNT(*) FROM test.m WHERE i={i}")), "1", "{encoding:?}");
+    }
+    // What replicas can be asked for they are asked for.
+    bed.go_on();
+    bed.set_timeout(10_000);
+    let before = bed.reads(READER);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec_all(&["BEGIN", "INSERT INTO test.seen VALUES(1000)"]);
+    peer.fails(commits[0]);
+    assert_eq!(peer.get("SELECT COUNT(*) FROM test.seen WHERE i=1000"), "1");
+    assert_eq!(bed.reads(READER), before + 1);
 }
 
 fn a_replica_is_asked_once_for_each_write(flavor: Flavor) {

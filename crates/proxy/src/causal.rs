@@ -106,7 +106,40 @@ impl Writes {
             written.add(gtid);
         }
         written.servers.clear();
+        written.is_open = false;
         self.0.push(written);
+    }
+
+    /// The session may have written something there of which the server tells no GTID: nobody else is known to have it until one
+    /// is [noted](Self::note), or there turns out to be [none](Self::wrote_nothing).
+    pub fn doubt(&mut self, server: &ServerKey, flavor: Flavor) {
+        let written = self.take(Origin::Own, server.hostgroup).filter(|w| w.writer.as_ref() == Some(&server.addr()));
+        let mut written = written.unwrap_or_else(|| Written::new(Origin::Own, server.hostgroup, Some(server.addr()), flavor));
+        written.servers.clear();
+        written.is_open = true;
+        self.0.push(written);
+    }
+
+    /// Whether the GTID of what was written on this server is to be asked for.
+    pub fn is_open(&self, server: &ServerKey) -> bool {
+        self.known(Origin::Own, server.hostgroup).is_some_and(|w| w.is_open && w.writer.as_ref() == Some(&server.addr()))
+    }
+
+    /// What was asked for: all that the server has of the session's. A set of more parts than are kept leaves it as it is.
+    pub fn answered(&mut self, server: &ServerKey, flavor: Flavor, gtids: &str) {
+        match gtid::parts(gtids).count() {
+            0 => self.wrote_nothing(server),
+            1..=MAX_GTIDS => self.note(server, flavor, gtids.as_bytes()),
+            _ => {}
+        }
+    }
+
+    /// The server has no GTID to tell.
+    fn wrote_nothing(&mut self, server: &ServerKey) {
+        let Some(written) = self.take(Origin::Own, server.hostgroup) else { return };
+        if !written.gtids.is_empty() {
+            self.0.push(Written { is_open: false, ..written });
+        }
     }
 
     /// The session was told of these GTIDs, which take the place of those it was told of before; empty text forgets them.
@@ -144,7 +177,7 @@ impl Writes {
 
     /// The session's tokens: by hostgroup, what it wrote there and was told of.
     pub fn tokens(&self) -> Vec<(HostgroupId, String)> {
-        let known = self.0.iter().filter(|written| written.origin != Origin::Comment);
+        let known = self.0.iter().filter(|written| written.origin != Origin::Comment && !written.gtids.is_empty());
         let mut ids: Vec<HostgroupId> = known.clone().map(|written| written.hostgroup).collect();
         ids.sort();
         ids.dedup();
@@ -170,13 +203,15 @@ pub struct Written {
     writer: Option<ServerAddr>,
     flavor: Flavor,
     gtids: Vec<Box<str>>,
+    /// More may have been written than these are of.
+    is_open: bool,
     /// Servers that are known to have it, beside the one that wrote it.
     servers: Vec<ServerAddr>,
 }
 
 impl Written {
     fn new(origin: Origin, hostgroup: HostgroupId, writer: Option<ServerAddr>, flavor: Flavor) -> Self {
-        Self { origin, hostgroup, writer, flavor, gtids: Vec::new(), servers: Vec::new() }
+        Self { origin, hostgroup, writer, flavor, gtids: Vec::new(), is_open: false, servers: Vec::new() }
     }
 
     fn is(&self, origin: Origin, hostgroup: HostgroupId) -> bool {
@@ -196,6 +231,11 @@ impl Written {
     /// Whether the server is known to have it.
     pub fn is_on(&self, server: &ServerKey) -> bool {
         self.writer.iter().chain(&self.servers).any(|known| known.port == server.port && known.host == server.host)
+    }
+
+    /// Whether a server can be asked for it.
+    pub fn can_be_asked_for(&self) -> bool {
+        !self.is_open
     }
 
     /// The question to a server that waits until it has it: 0 is yes, everything else is no.
@@ -314,6 +354,35 @@ mysql_users = ( { username="u", password="p", default_hostgroup=0 } )
         assert!(is_on(&writes, 2));
         writes.note(&key(1), Flavor::MariaDb, b"0-1-58");
         assert!(!is_on(&writes, 2));
+    }
+
+    #[test]
+    fn what_failed_is_only_on_its_writer_until_its_gtid_is_known() {
+        let mut writes = Writes::default();
+        let known =
+            |writes: &Writes| writes.known(Origin::Own, HostgroupId(0)).map(|w| (w.is_on(&key(1)), w.is_on(&key(2)), w.can_be_asked_for()));
+        writes.note(&key(1), Flavor::MariaDb, b"0-1-57");
+        writes.arrived(Origin::Own, HostgroupId(0), &key(2));
+        writes.doubt(&key(1), Flavor::MariaDb);
+        assert_eq!(known(&writes), Some((true, false, false)));
+        assert!(writes.is_open(&key(1)) && !writes.is_open(&key(2)));
+        writes.answered(&key(1), Flavor::MariaDb, "0-1-58");
+        assert_eq!((known(&writes), writes.is_open(&key(1))), (Some((true, false, true)), false));
+        assert_eq!(question(&writes), "SELECT MASTER_GTID_WAIT('0-1-58',1.050)");
+        writes.doubt(&key(1), Flavor::MariaDb);
+        writes.answered(&key(1), Flavor::MariaDb, "");
+        assert_eq!(question(&writes), "SELECT MASTER_GTID_WAIT('0-1-58',1.050)", "it wrote nothing");
+        let mut writes = Writes::default();
+        writes.doubt(&key(1), Flavor::MySql);
+        assert!(writes.tokens().is_empty());
+        let many: Vec<String> = (0..=MAX_GTIDS).map(|n| format!("3e11fa47-71ca-11e1-9e33-c80aa94295{n:02}:1-5")).collect();
+        writes.answered(&key(1), Flavor::MySql, &many.join(",\n"));
+        assert_eq!(known(&writes), Some((true, false, false)), "too much to be kept");
+        writes.answered(&key(1), Flavor::MySql, &many[1..].join(",\n"));
+        assert_eq!(known(&writes), Some((true, false, true)));
+        writes.doubt(&key(2), Flavor::MySql);
+        writes.answered(&key(2), Flavor::MySql, "");
+        assert_eq!(known(&writes), None);
     }
 
     #[test]

@@ -7,16 +7,18 @@
 
 use super::Session;
 use super::acquire::{Fault, interruption};
-use super::guard::unless_killed;
+use super::charsets;
+use super::failed::REFUSED;
+use super::guard::{guarded, unless_killed};
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
-use crate::backend::Tracking;
+use crate::backend::{Backend, Tracking};
 use crate::causal::{CausalRole, Origin, Writing};
 use crate::counters::count;
 use crate::reframe::ReplyFacts;
 use model::HostgroupId;
 use model::settings::CausalReads;
-use sql::{Analysis, Kind};
+use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -69,12 +71,46 @@ impl Session {
         Ok(ahead)
     }
 
-    /// Remembers what a statement wrote on a cluster's writers.
-    pub(super) fn note_written(&mut self, reply: &ReplyFacts) {
+    /// Remembers what a statement wrote on a cluster's writers. An error tells no GTID, though what was open before it may be
+    /// committed (CREATE TABLE of what is there), or a part of it (rows of a table without transactions).
+    pub(super) fn note_written(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         let told = || reply.variables.iter().rev().find(|(name, _)| **name == *"last_gtid").map(|(_, value)| value);
-        let Some(gtids) = reply.gtids.as_ref().or_else(told) else { return };
-        let Some(backend) = self.backend.as_ref() else { return };
-        self.writes.get_or_insert_default().note(&backend.core.server.key, backend.core.info.flavor, gtids);
+        let gtids = reply.gtids.as_ref().or_else(told);
+        let fails = reply.error.is_some_and(|code| may_have_committed(analysis, code));
+        let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|_| fails || gtids.is_some()) else { return };
+        let writes = self.writes.get_or_insert_default();
+        if let Some(gtids) = gtids {
+            writes.note(&core.server.key, core.info.flavor, gtids);
+        }
+        if fails {
+            writes.doubt(&core.server.key, core.info.flavor);
+        }
+    }
+
+    /// Whether the backend at hand is to be asked what the session wrote.
+    pub(super) fn lacks_gtids(&self) -> bool {
+        let is_open = |backend: &Backend| self.writes.as_ref().is_some_and(|writes| writes.is_open(&backend.core.server.key));
+        self.writes.is_some() && self.backend.as_ref().is_some_and(is_open)
+    }
+
+    /// Asks for the GTIDs of what the session wrote, or may have written, on the backend at hand, which nothing pins. MySQL knows
+    /// only what the whole server has. Without an answer the session's reads stay with the writers.
+    pub(super) async fn ask_for_gtids(&mut self) {
+        let Some(backend) = self.backend.as_mut() else { return };
+        let flavor = backend.core.info.flavor;
+        let question = match flavor {
+            Flavor::MariaDb => "SELECT @@last_gtid",
+            Flavor::MySql => "SELECT @@GLOBAL.gtid_executed",
+        };
+        let Ok(reply) = guarded(&self.worker, &self.entry, backend.query(question, &self.worker.buffers)).await else {
+            self.backend = None;
+            return;
+        };
+        backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+        let told = reply.rows.first().and_then(|row| charsets::narrow(Reader::new(row).lenenc_bytes().ok()?));
+        if let (Some(told), Some(writes)) = (told, self.writes.as_mut()) {
+            writes.answered(&backend.core.server.key, flavor, &told);
+        }
     }
 
     /// What the server at hand does not have in time, of all that the statement at hand is to see.
@@ -131,6 +167,9 @@ impl Session {
         if written.is_on(&backend.core.server.key) {
             return Ok(true);
         }
+        if !written.can_be_asked_for() {
+            return Ok(false);
+        }
         count(&self.worker.counters.causal_waits);
         let question = written.question(timeout_ms);
         let limit = Duration::from_millis(timeout_ms + ANSWER_MS);
@@ -181,6 +220,18 @@ impl Session {
             ahead.push("SET SESSION session_track_gtids=OWN_GTID", core.caps);
             core.tells_gtids = true;
         }
+    }
+}
+
+/// Whether a statement that failed with this error may have committed anything.
+fn may_have_committed(analysis: &Analysis, code: u16) -> bool {
+    let hides = analysis.facts.intersects(Facts::UNKNOWN_CODE | Facts::MULTI);
+    match analysis.kind {
+        Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData => hides || !REFUSED.contains(&code),
+        Kind::Select | Kind::Show | Kind::Explain | Kind::Use | Kind::Set | Kind::Savepoint | Kind::RollbackTo | Kind::ReleaseSavepoint => {
+            hides
+        }
+        _ => hides || !is_about_diagnostics(analysis),
     }
 }
 

@@ -22,7 +22,7 @@ use wire::flags::Capabilities;
 use wire::reply::ReplyKind;
 
 /// Errors of what reads before anything ran: what the text says is not so, or not allowed. (Syntax, names, columns, rights, read-only.)
-const REFUSED: [u16; 31] = [
+pub(super) const REFUSED: [u16; 31] = [
     1036, 1044, 1045, 1046, 1047, 1049, 1052, 1054, 1060, 1064, 1065, 1066, 1103, 1109, 1110, 1111, 1136, 1142, 1143, 1146, 1149, 1210,
     1221, 1222, 1227, 1243, 1248, 1290, 1356, 1370, 1792,
 ];

@@ -18,7 +18,7 @@ use crate::backend::{ServerError, put_query};
 use crate::causal::Writing;
 use crate::pins::PinReason;
 use crate::reframe::{ReplyError, ReplyFacts, with_changes};
-use sql::{Facts, Kind};
+use sql::{Analysis, Facts, Kind};
 use std::io;
 use wire::codec::Reader;
 use wire::flags::StatusFlags;
@@ -71,7 +71,10 @@ impl Session {
             self.keep_warnings_of_write().await?;
         }
         match answer.facts.error {
-            Some(_) => self.close_failed().await,
+            Some(_) => {
+                self.note_gtids(&plan.analysis, &answer.facts);
+                self.close_failed().await;
+            }
             None => {
                 let facts = answer.facts.clone();
                 if let Some(labelled) = self.label.as_mut() {
@@ -97,7 +100,7 @@ impl Session {
         self.write_front(&answer.packets).await?;
         if self.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
             answer.facts.gtids = self.label.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
-            self.note_written(&answer.facts);
+            self.note_written(&commit_plan(0).analysis, &answer.facts);
         }
         Ok(answer.facts)
     }
@@ -210,7 +213,7 @@ impl Session {
         }
         self.send_statement(&ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
-        self.note_gtids(&reply);
+        self.note_gtids(&plan.analysis, &reply);
         Ok(reply)
     }
 
@@ -238,7 +241,7 @@ impl Session {
                 return Err(fault);
             }
         };
-        self.note_gtids(&reply);
+        self.note_gtids(&plan.analysis, &reply);
         if !self.hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
             // AND CHAIN: the next one has begun, and is empty.
             self.unlabel_chained(b"").await;
@@ -255,7 +258,7 @@ impl Session {
         let begin = self.bytes_of(outgoing).to_vec();
         self.send_statement(ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
-        self.note_gtids(&reply);
+        self.note_gtids(&plan.analysis, &reply);
         if reply.error.is_none() {
             self.unlabel_chained(&begin).await;
             self.drop_label(false);
@@ -327,9 +330,9 @@ impl Session {
         }
     }
 
-    fn note_gtids(&mut self, reply: &ReplyFacts) {
+    fn note_gtids(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         if self.lane.causal().writes == Writing::Remembered {
-            self.note_written(reply);
+            self.note_written(analysis, reply);
         }
     }
 

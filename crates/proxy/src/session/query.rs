@@ -195,7 +195,7 @@ impl Session {
         self.send_statement(&ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
         if self.lane.causal().writes == Writing::Remembered {
-            self.note_written(&reply);
+            self.note_written(&plan.analysis, &reply);
         }
         Ok(reply)
     }

@@ -118,6 +118,9 @@ impl Session {
         if self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
             self.restore_tracking().await;
         }
+        if self.lacks_gtids() {
+            Box::pin(self.ask_for_gtids()).await;
+        }
         if !self.read_or_lose(Unread { found_rows: self.facts.found_rows_with_backend, ..unread }).await {
             return Ok(());
         }
