@@ -152,6 +152,45 @@ fn a_name_that_is_moved_takes_its_connections_along() {
     assert!(proxy.log().contains("address: 127.0.0.11 -> 127.0.0.12"));
 }
 
+/// A connection's number is another one's on the server that its name stands for by now.
+#[test]
+fn a_kill_goes_where_its_statement_runs() {
+    const OLD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 13);
+    const NEW: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 14);
+    let Some(names) = NameServer::start(OLD, 0) else { return };
+    let servers = [0, 1].map(|_| Mariadb::start(&Options::new()).unwrap());
+    // So that there is room for the same number on the other one.
+    for _ in 0..100 {
+        servers[0].root().unwrap();
+    }
+    let port = Port::reserve().unwrap();
+    forward(OLD, port.number(), &servers[0]);
+    forward(NEW, port.number(), &servers[1]);
+    let builder = Tidegate::builder().server(0, NAME, port.number()).app_user().name_server(names.address).variable("threads", 1);
+    let timing = [("monitor_local_dns_cache_ttl", 1_000), ("monitor_local_dns_cache_refresh_interval", 300)];
+    let proxy = timing.iter().fold(builder, |builder, (name, ms)| builder.variable(name, *ms)).start().unwrap();
+    let [mut victim, mut other] = [(); 2].map(|()| proxy.connect_app().unwrap());
+    victim.send_query("SELECT SLEEP(20), 'victim'").unwrap();
+    let id = "SELECT id FROM information_schema.processlist WHERE user='app' AND info LIKE '%victim%'";
+    let number: u32 = wait::until("it to run", LIMIT, || servers[0].scalar(id).unwrap()).unwrap().parse().unwrap();
+    names.moves_to(NEW);
+    let new = servers[1].port().to_string();
+    wait::until("the name to be moved", LIMIT, || (who(&mut other) == new).then_some(())).unwrap();
+    let mut innocent = loop {
+        let client = servers[1].root().unwrap();
+        assert!(client.connection_id() <= number, "the number was not to be had");
+        if client.connection_id() == number {
+            break client;
+        }
+    };
+    innocent.send_query("SELECT SLEEP(5), 'innocent'").unwrap();
+    other.run(format!("KILL QUERY {}", victim.connection_id())).unwrap();
+    let text = lab::client::Encoding::Text;
+    let reply = victim.recv_reply(text).unwrap();
+    assert!(reply.err().is_some() || reply.scalar().unwrap().as_deref() == Some("1"), "{reply:?}");
+    assert_eq!(innocent.recv_reply(text).unwrap().scalar().unwrap().as_deref(), Some("0"), "it was not meant");
+}
+
 /// No cluster of RDS: servers whose table says that they are the three instances of one, under names of RDS's domain.
 #[test]
 fn instances_of_an_rds_cluster_are_found_by_what_one_of_them_says() {

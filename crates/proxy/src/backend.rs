@@ -4,6 +4,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::connect::Proven;
 use crate::lane::LaneKey;
 use crate::link::{DetachedLink, Link};
+use crate::session::kill::Kill;
 use crate::shared::{ServerInfo, ServerShared, Slot};
 use crate::state::{CHARSETS, State, Text, Variables};
 use crate::stmt_cache::StatementCache;
@@ -76,6 +77,8 @@ pub struct Core {
     pub refused_schema: Option<Text>,
     /// A KILL QUERY was sent for it, and may still arrive: it never serves another session.
     pub killed: bool,
+    /// What was sent, or is to be sent, to end the statement that runs on it.
+    pub kill: Option<Arc<Kill>>,
     /// Status flags of its last reply.
     pub status: StatusFlags,
     /// Statements prepared on it.
@@ -211,6 +214,7 @@ impl Backend {
             has_warnings: false,
             refused_schema: None,
             killed: false,
+            kill: None,
             status,
             statements,
             proven: None,

@@ -14,7 +14,7 @@ use model::snapshot::{Address, Password};
 use socket2::TcpKeepalive;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
@@ -145,7 +145,19 @@ impl Exchange<'_> {
 
 /// Opens a backend for a lane. `collation` is the session's; the caller limits the time and holds the permit.
 pub async fn open(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, collation: u8, slot: Slot) -> Result<Backend, ConnectError> {
-    let greeted = greet(worker, server).await?;
+    open_at(worker, server, None, lane, collation, slot).await
+}
+
+/// The same at this address, whatever the server's name stands for.
+pub async fn open_at(
+    worker: &Worker,
+    server: &Arc<ServerShared>,
+    address: Option<IpAddr>,
+    lane: &LaneKey,
+    collation: u8,
+    slot: Slot,
+) -> Result<Backend, ConnectError> {
+    let greeted = greet(worker, server, address).await?;
     let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
     let is_first = server.tracking.get().is_none();
     let mut backend = log_in(worker, server, lane, caps, collation, None, greeted, slot).await?;
@@ -195,7 +207,7 @@ pub async fn open_raw(
     collation: u8,
     slot: Slot,
 ) -> Result<Backend, ConnectError> {
-    let greeted = greet(worker, server).await?;
+    let greeted = greet(worker, server, None).await?;
     let shape = raw.capabilities & SHAPE;
     let mut caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, false);
     // Compressed, packets are numbered otherwise, and nobody numbers them anew here.
@@ -210,8 +222,8 @@ pub async fn open_raw(
 }
 
 /// Connects and reads the greeting.
-async fn greet(worker: &Worker, server: &ServerShared) -> Result<Greeted, ConnectError> {
-    let link = Link::new(Stream::new(connect_socket(worker, server).await?));
+async fn greet(worker: &Worker, server: &ServerShared, address: Option<IpAddr>) -> Result<Greeted, ConnectError> {
+    let link = Link::new(Stream::new(connect_socket(worker, server, address).await?));
     let mut login = Login { link, input: Buffer::default(), seq: 0 };
     let payload = login.exchange().receive(&worker.buffers).await?;
     if payload.first() == Some(&wire::message::ERR) {
@@ -223,7 +235,7 @@ async fn greet(worker: &Worker, server: &ServerShared) -> Result<Greeted, Connec
 
 /// What a server says of itself, without logging in.
 pub async fn probe(worker: &Worker, server: &ServerShared) -> Result<ServerInfo, ConnectError> {
-    Ok(info_of(&greet(worker, server).await?.greeting))
+    Ok(info_of(&greet(worker, server, None).await?.greeting))
 }
 
 fn info_of(greeting: &Greeting) -> ServerInfo {
@@ -236,7 +248,7 @@ fn info_of(greeting: &Greeting) -> ServerInfo {
     }
 }
 
-async fn connect_socket(worker: &Worker, server: &ServerShared) -> io::Result<Socket> {
+async fn connect_socket(worker: &Worker, server: &ServerShared, at: Option<IpAddr>) -> io::Result<Socket> {
     #[cfg(feature = "sim")]
     if let Some(simulated) = worker.shared.simulated.get() {
         return Ok(Socket::Memory(simulated.connect(&server.config().address).await?));
@@ -246,7 +258,11 @@ async fn connect_socket(worker: &Worker, server: &ServerShared) -> io::Result<So
         Address::Tcp { host, port } => {
             let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
             let names = &worker.shared.names;
-            for ip in names.addresses(host).await?.iter() {
+            let addresses = match at {
+                Some(ip) => Arc::from([ip]),
+                None => names.addresses(host).await?,
+            };
+            for ip in addresses.iter() {
                 let address = SocketAddr::new(*ip, *port);
                 let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
                 match socket.connect(address).await {
@@ -257,7 +273,9 @@ async fn connect_socket(worker: &Worker, server: &ServerShared) -> io::Result<So
                     Err(e) => last = e,
                 }
             }
-            names.doubt(host);
+            if at.is_none() {
+                names.doubt(host);
+            }
             Err(last)
         }
     }

@@ -99,6 +99,8 @@ pub struct Entry {
     timed_out: Cell<bool>,
     /// When (ms) a killed statement's connection is given up; 0 while none was killed.
     give_up_at_ms: Cell<u64>,
+    /// What the server was told to end the statement at hand for: KILL QUERY, or its time limit.
+    killed_by: Cell<Option<Signal>>,
     /// When (process clock, us) a client that is sent so many bytes a second has had its share of what was sent.
     pub paid_until_us: Cell<u64>,
     /// When (process clock, ms) the session must have left its server; `u64::MAX` while it may stay.
@@ -176,6 +178,7 @@ impl Entry {
             held_until_ms: Cell::new(0),
             timed_out: Cell::new(false),
             give_up_at_ms: Cell::new(0),
+            killed_by: Cell::new(None),
             paid_until_us: Cell::new(0),
             leave_at_ms: Cell::new(u64::MAX),
             error_is_counted: Cell::new(false),
@@ -204,9 +207,15 @@ impl Entry {
     /// A command begins: what was to end the one before is not for it.
     pub fn begin_command(&self, now_ms: u64) {
         self.set_activity(Activity::Running, now_ms);
+        self.end_command();
         if matches!(self.signal.get(), Some(Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp)) {
             self.signal.set(None);
         }
+    }
+
+    /// What ended the statement at hand is over with it.
+    pub fn end_command(&self) {
+        self.killed_by.set(None);
     }
 
     /// The session waits for a connection to this hostgroup.
@@ -258,6 +267,17 @@ impl Entry {
     /// The running statement was killed: without an answer its connection is given up at this time (ms).
     pub fn give_up_at(&self, at_ms: u64) {
         self.give_up_at_ms.set(at_ms);
+    }
+
+    /// The server is told to end the running statement, for this reason.
+    pub fn kill_statement(&self, by: Signal) {
+        self.killed_by.set(Some(by));
+    }
+
+    /// Why the statement at hand was killed, or is to be: KILL QUERY, or its time limit.
+    pub fn killed_by(&self) -> Option<Signal> {
+        let pending = || self.signal.get().filter(|signal| matches!(signal, Signal::KillQuery | Signal::QueryTimeout));
+        self.killed_by.get().or_else(pending)
     }
 
     /// The running statement was told that its time is over.
@@ -503,8 +523,13 @@ mod tests {
         for signal in [Signal::KillQuery, Signal::QueryTimeout, Signal::GiveUp] {
             e.signal(signal);
             e.begin_command(1);
-            assert_eq!(e.pending(), None, "{signal:?}");
+            assert_eq!((e.pending(), e.killed_by()), (None, None), "{signal:?}");
         }
+        e.kill_statement(Signal::QueryTimeout);
+        e.set_activity(Activity::Running, 1);
+        assert_eq!(e.killed_by(), Some(Signal::QueryTimeout), "whatever it waits for");
+        e.begin_command(1);
+        assert_eq!(e.killed_by(), None);
         e.signal(Signal::Cut);
         e.begin_command(2);
         assert_eq!(e.pending(), Some(Signal::Cut));

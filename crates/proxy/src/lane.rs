@@ -11,8 +11,10 @@ use crate::state::{self, State};
 use model::HostgroupId;
 use model::snapshot::{Effective, Snapshot, User};
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 /// What makes backends interchangeable.
 #[derive(Clone)]
@@ -112,6 +114,15 @@ impl Lane {
         let nearest = list.iter().enumerate().skip(from).rev().min_by_key(|(_, b)| state::distance(want, &b.core.state));
         let (i, _) = nearest?;
         Some(list.remove(i))
+    }
+
+    /// Takes the idle backend of `server` at this address (None: Unix sockets) that was used last and is still open.
+    pub fn take_to(&self, server: usize, peer: Option<IpAddr>) -> Option<Backend> {
+        let mut idle = self.idle.borrow_mut();
+        let list = idle.get_mut(server)?;
+        let is_open = |backend: &mut Backend| backend.link.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending();
+        let at = (0..list.len()).rev().find(|i| list.get_mut(*i).is_some_and(|b| b.core.peer == peer && is_open(b)))?;
+        Some(list.remove(at))
     }
 
     /// Keeps an idle backend.

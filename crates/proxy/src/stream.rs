@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 use wire::auth::Channel;
@@ -227,6 +228,15 @@ impl Stream {
         };
         if let Err(e) = done {
             tracing::debug!("a connection was closed already: {e}");
+        }
+    }
+
+    /// What the peer has not acknowledged when the connection is closed is not sent any more.
+    pub fn forget_unsent(&self) {
+        if let Socket::Tcp(socket) = &self.socket
+            && let Err(e) = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO))
+        {
+            tracing::debug!("SO_LINGER: {e}");
         }
     }
 

@@ -103,6 +103,11 @@ impl Relay {
         }
     }
 
+    /// Connections of later are silent; those of now work.
+    pub fn silence_new(&self) {
+        self.shared.silent_from_start.store(true, Ordering::Release);
+    }
+
     /// Silent connections go on where they stopped.
     pub fn resume(&self) {
         self.shared.silent_from_start.store(false, Ordering::Release);

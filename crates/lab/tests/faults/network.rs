@@ -160,3 +160,65 @@ fn cut_in_the_middle_of_a_transaction() {
         assert!(far.proxy.log().contains("closed: Lost connection"), "closed without a reason in the log");
     }
 }
+
+/// A statement that was killed is never sent again, also if its server answers neither it nor the KILL.
+#[test]
+fn what_was_killed_is_not_sent_again() {
+    for (limit_ms, expected) in [(100_000, 1317), (1000, 1907)] {
+        let far = Far::new(4, &[("default_query_timeout", limit_ms)]);
+        let mut client = connect(&far.proxy);
+        client.run("SELECT 1").unwrap();
+        far.relay.silence_connections();
+        begin(&far, &mut client, "SELECT 2");
+        if expected == 1317 {
+            connect(&far.proxy).run(format!("KILL QUERY {}", client.connection_id())).unwrap();
+        }
+        let reply = client.recv_reply(lab::client::Encoding::Text).unwrap();
+        assert_eq!(reply.err().map(|e| e.code), Some(expected), "{reply:?}");
+        assert_eq!(attempt(&mut client, "SELECT 3"), Seen::Done, "the session goes on");
+    }
+}
+
+/// An idle connection that is half-open is not the only way to a server.
+#[test]
+fn a_kill_that_an_idle_connection_does_not_answer_takes_a_new_one() {
+    let far = Far::new(4, &[("default_query_timeout", 1000), ("free_connections_pct", 100)]);
+    let [mut busy, mut idle] = [(); 2].map(|()| connect(&far.proxy));
+    for client in [&mut busy, &mut idle] {
+        client.run("BEGIN").unwrap();
+        client.run("SELECT 1").unwrap();
+    }
+    idle.run("COMMIT").unwrap();
+    busy.send_query("SELECT SLEEP(100)").unwrap();
+    let sleepers = |wanted: &str| (far.server.scalar(SLEEPERS).unwrap().as_deref() == Some(wanted)).then_some(());
+    wait::until("the statement to run", LIMIT, || sleepers("1")).unwrap();
+    far.relay.silence_connections();
+    wait::until("the server to end it", LIMIT, || sleepers("0")).unwrap();
+}
+
+/// A KILL QUERY that could not be sent while its statement ran does not end the next one.
+#[test]
+fn a_late_kill_ends_nothing() {
+    let far = Far::new(4, &[]);
+    let [mut client, mut killer] = [(); 2].map(|()| connect(&far.proxy));
+    let mut root = far.server.root().unwrap();
+    root.run("SELECT GET_LOCK('held', 1)").unwrap();
+    client.run("BEGIN").unwrap();
+    client.send_query("SELECT GET_LOCK('held', 600)").unwrap();
+    let running = |what: &str| {
+        let sql = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE 'SELECT {what}%'");
+        wait::until(what, LIMIT, || (far.server.scalar(&sql).unwrap().as_deref() == Some("1")).then_some(())).unwrap();
+    };
+    running("GET_LOCK");
+    far.relay.silence_new();
+    let before = far.relay.accepted();
+    killer.run(format!("KILL QUERY {}", client.connection_id())).unwrap();
+    wait::until("the KILL to be on its way", LIMIT, || (far.relay.accepted() > before).then_some(())).unwrap();
+    root.run("DO RELEASE_LOCK('held')").unwrap();
+    let reply = |client: &mut lab::Client| client.recv_reply(lab::client::Encoding::Text).unwrap().scalar().unwrap();
+    assert_eq!(reply(&mut client).as_deref(), Some("1"), "it was not killed");
+    client.send_query("SELECT SLEEP(3)").unwrap();
+    running("SLEEP");
+    far.relay.resume();
+    assert_eq!(reply(&mut client).as_deref(), Some("0"), "it was not meant");
+}

@@ -79,6 +79,14 @@ impl Fault {
         Self::Error { code, sqlstate: *sqlstate, text: text.into() }
     }
 
+    /// The statement was killed, by its time limit or otherwise.
+    pub fn interrupted(by: Signal) -> Self {
+        match by {
+            Signal::QueryTimeout => Self::error(1907, b"70100", "Query execution was interrupted, query_timeout exceeded"),
+            _ => Self::error(1317, b"70100", "Query execution was interrupted"),
+        }
+    }
+
     /// A server's error, passed on.
     pub fn server(e: crate::backend::ServerError) -> Self {
         Self::Error { code: e.code, sqlstate: e.sqlstate, text: e.message }
@@ -278,13 +286,9 @@ pub fn end_of_pinned(why: &str, pins: PinSet) -> End {
 /// A signal that ends a wait: for a backend, or for the end of a delay.
 pub(super) fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
     match entry.poll_signal(cx)? {
-        Signal::QueryTimeout => {
+        signal @ (Signal::QueryTimeout | Signal::KillQuery | Signal::GiveUp) => {
             entry.clear_signal();
-            Some(Fault::error(1907, b"70100", "Query execution was interrupted, query_timeout exceeded"))
-        }
-        Signal::KillQuery | Signal::GiveUp => {
-            entry.clear_signal();
-            Some(Fault::error(1317, b"70100", "Query execution was interrupted"))
+            Some(Fault::interrupted(signal))
         }
         Signal::KillConnection => Some(End::Killed.into()),
         Signal::TransactionTimeout => Some(End::TransactionTimeout.into()),

@@ -156,7 +156,7 @@ impl Session {
             return self.watch_overdue(now_ms);
         }
         backend.core.killed = true;
-        super::settle::kill_statement(&self.worker, &self.pool, backend);
+        super::kill::kill_statement(&self.worker, &self.pool, backend);
         self.entry.give_up_at(now_ms + GIVE_UP_AFTER_MS);
         Ok(())
     }

@@ -25,6 +25,7 @@ mod fence;
 pub mod flavors;
 mod guard;
 mod infile;
+pub mod kill;
 mod label;
 mod labelled;
 mod leave;

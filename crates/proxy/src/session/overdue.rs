@@ -5,8 +5,7 @@
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
-use super::settle::{Unanswered, ask_aside};
-use crate::lane::Lane;
+use super::kill::{Target, Unanswered, ask_aside};
 use crate::pool::HostgroupPool;
 use crate::worker::Worker;
 use std::cell::Cell;
@@ -18,8 +17,8 @@ use wire::codec::Reader;
 /// Time between two looks, ms. What is on its way when one is taken has arrived before the next.
 const LOOK_AGAIN_MS: u64 = 1000;
 
-/// How long a look may take, connection included.
-const LOOK_WAIT: Duration = Duration::from_secs(1);
+/// How long a look may take: an idle connection that does not answer, and then a new one.
+const LOOK_WAIT: Duration = Duration::from_secs(2);
 
 /// Looks in a row that must find it not running.
 const LOOKS: u32 = 2;
@@ -63,21 +62,21 @@ impl Session {
         if watch.next_look_ms.get() <= now_ms {
             watch.next_look_ms.set(u64::MAX);
             let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
-            let lane = pool.lane(&worker, &backend.core.lane);
-            let (server, id) = (backend.core.server.index, backend.core.thread_id);
-            tokio::task::spawn_local(async move { watch.look(&worker, &pool, &lane, server, id).await });
+            let target = Target::of(&worker, &pool, &backend.core);
+            tokio::task::spawn_local(async move { watch.look(&worker, &pool, &target).await });
         }
         Ok(())
     }
 }
 
 impl Watch {
-    async fn look(&self, worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, server: usize, id: u32) {
-        let ask = async |sql: String| ask_aside(worker, pool, lane, server, &sql, LOOK_WAIT).await;
+    async fn look(&self, worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, target: &Target) {
+        let id = target.thread_id;
+        let ask = async |sql: String| ask_aside(worker, pool, target, &sql, LOOK_WAIT).await;
         let seen = match ask(format!("SELECT COMMAND,CONNECTION_ID() FROM information_schema.PROCESSLIST WHERE ID={id}")).await {
             Ok((reply, own)) if matches!(reply.rows.as_slice(), [row] if is_idle(row, own)) => Seen::Idle,
             Err(Unanswered::Late(_)) => Seen::Nothing,
-            Ok(_) | Err(Unanswered::Failed(_)) => Seen::MayRun,
+            Ok(_) | Err(Unanswered::Failed(_) | Unanswered::Withdrawn) => Seen::MayRun,
         };
         self.missed.set(if seen == Seen::MayRun { 0 } else { self.missed.get() + 1 });
         if self.missed.get() >= LOOKS {

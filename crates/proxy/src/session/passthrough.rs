@@ -9,7 +9,7 @@ use super::end::End;
 use super::leave::Overdue;
 use super::query::Plan;
 use super::relay::Outgoing;
-use super::{Session, settle};
+use super::{Session, kill};
 use crate::buffer::{Buffer, WINDOW};
 use crate::entry::{Activity, Signal};
 use crate::link::Link;
@@ -219,8 +219,8 @@ impl Session {
             Signal::Park if self.entry.is_idle() => self.entry.set_parked(),
             Signal::Drain => passage.drains = true,
             Signal::KillQuery if !self.is_answered(passage) => {
-                if let Some(backend) = self.backend.as_ref() {
-                    settle::kill_statement(&self.worker, &self.pool, backend);
+                if let Some(backend) = self.backend.as_mut() {
+                    kill::kill_statement(&self.worker, &self.pool, backend);
                 }
             }
             _ => {}

@@ -140,6 +140,7 @@ impl Session {
         self.witness = self.witness_for(plan, from);
         loop {
             if !*began && let Some(fault) = self.withhold(&plan.analysis) {
+                self.statement_is_over().await;
                 return Err(fault);
             }
             let needs = self.forward(&mut reframe, facts, began).await?;
@@ -160,6 +161,7 @@ impl Session {
                 reframe.set_timed_out();
             }
         }
+        self.statement_is_over().await;
         if matches!(self.entry.pending(), Some(Signal::KillQuery | Signal::QueryTimeout)) {
             // It came too late, and is not for the next statement.
             self.entry.clear_signal();
@@ -174,6 +176,13 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    async fn statement_is_over(&mut self) {
+        if self.backend.as_ref().is_some_and(|backend| backend.core.kill.is_some()) {
+            // Rare, and perhaps long.
+            Box::pin(self.withdraw_kill()).await;
+        }
     }
 
     /// Whether a client with this filter is told GTIDs.
@@ -293,10 +302,11 @@ impl Session {
         self.entry.clear_signal();
         match signal {
             Signal::KillQuery | Signal::QueryTimeout => {
+                self.entry.kill_statement(signal);
                 if let Some(backend) = self.backend.as_mut() {
                     backend.core.killed = true;
                     // The server then answers the statement with its own error.
-                    super::settle::kill_statement(&self.worker, &self.pool, backend);
+                    super::kill::kill_statement(&self.worker, &self.pool, backend);
                 }
                 self.entry.give_up_at(self.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
                 Ok(())

@@ -13,6 +13,7 @@ use super::doubt::numbers;
 use super::end::End;
 use super::facts::InsertId;
 use super::guard::guarded;
+use super::kill;
 use super::leave::{Kept, TRANSACTION, WISHES};
 use super::query::Plan;
 use super::relay::Outgoing;
@@ -348,8 +349,8 @@ impl Session {
     /// The server may live and not have noticed: while the statement runs there, its transaction keeps its locks, and what is
     /// said again would wait for them.
     pub(super) fn end_what_runs(&mut self) {
-        if let Some(backend) = self.backend.as_ref().filter(|b| !b.core.server.is_cut()) {
-            settle::kill_statement(&self.worker, &self.pool, backend);
+        if let Some(backend) = self.backend.as_mut().filter(|b| !b.core.server.is_cut()) {
+            kill::kill_statement(&self.worker, &self.pool, backend);
         }
     }
 
@@ -413,6 +414,7 @@ impl Session {
         }
         self.leave_transaction();
         self.replay_is_due();
+        self.entry.end_command();
         self.began_us = self.worker.shared.clock.now_us();
         let mut patience = self.patience();
         let nothing = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };

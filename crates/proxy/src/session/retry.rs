@@ -15,6 +15,7 @@ use super::label::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
 use super::leave::{TRANSACTION, WISHES};
 use crate::backend::{Collected, ServerError};
 use crate::counters::count;
+use crate::entry::Signal;
 use crate::pins::PinReason;
 use crate::reframe::ReplyError;
 use crate::safety::Safety;
@@ -127,6 +128,7 @@ impl Session {
         // What was refused in a transaction is gone with the rest of it, when the server goes.
         let is_undone = || refusal == Refusal::Leaving && self.is_undone_with_backend(analysis);
         is_wanted
+            && self.entry.killed_by().is_none()
             && (certainty::moves(refusal, analysis, place, by) || is_undone())
             && self.is_movable()
             && self.directions.retries != Some(0)
@@ -159,6 +161,9 @@ impl Session {
 
     /// A fault is no matter if the statement may be sent again (Ok); else it is told.
     pub(super) async fn once_more(&mut self, patience: &mut Patience, fault: Fault, analysis: &Analysis) -> Result<(), Fault> {
+        if let Some(by) = self.entry.killed_by() {
+            return Err(self.killed(by, fault, analysis));
+        }
         if matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }) {
             self.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
         }
@@ -204,6 +209,21 @@ impl Session {
                 Err(patience.conflict.take().map_or_else(|| End::BackendLost(why).into(), Fault::server))
             }
             other => Err(other),
+        }
+    }
+
+    /// A statement that was killed is never sent again, whatever became of it.
+    fn killed(&mut self, by: Signal, fault: Fault, analysis: &Analysis) -> Fault {
+        let is_in_doubt = matches!(self.standing(), Some(Standing::InDoubt | Standing::Undecided));
+        match fault {
+            Fault::Lost { certainty, .. } if !is_in_doubt && self.may_retry(certainty, analysis) => Fault::interrupted(by),
+            Fault::Refused { .. } => Fault::interrupted(by),
+            fault => {
+                if is_in_doubt && matches!(fault, Fault::Lost { .. }) {
+                    count(&self.worker.counters.lost_writes_undecided);
+                }
+                fault
+            }
         }
     }
 

@@ -7,18 +7,15 @@ use super::end::End;
 use super::facts::{Diagnostics, InsertId};
 use super::failed::may_have_left;
 use super::guard::guarded;
+use super::kill::end_connection;
 use super::sync::is_about_diagnostics;
 use super::tableless;
-use crate::backend::{Backend, Collected, Tracking, put_query};
+use crate::backend::{Backend, Tracking, put_query};
 use crate::connect;
-use crate::counters::count;
-use crate::lane::Lane;
 use crate::pins::{PinReason, PinSet};
 use crate::pool::HostgroupPool;
 use crate::reframe::ReplyFacts;
 use crate::safety::Safety;
-use crate::shared::Slot;
-use crate::state::State;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -118,11 +115,11 @@ impl Session {
         if self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
             self.restore_tracking().await;
         }
-        if self.lacks_gtids() {
-            Box::pin(self.ask_for_gtids()).await;
-        }
         if !self.read_or_lose(Unread { found_rows: self.facts.found_rows_with_backend, ..unread }).await {
             return Ok(());
+        }
+        if self.lacks_gtids() {
+            Box::pin(self.ask_for_gtids()).await;
         }
         let delay_ms = self.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.pins.set().is_empty() {
@@ -459,92 +456,4 @@ pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: B
     if Safety::ResetOnRelease.is_off() || reset(&worker, &mut backend, false).await.is_ok() {
         pool.release(&worker, backend);
     }
-}
-
-/// Closes a connection whose statement still runs, and tells the server to end it: a server notices a closed socket only
-/// when it writes. The connection counts until the server has been told.
-async fn end_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend) {
-    count(&worker.counters.killed_connections);
-    let lane = pool.lane(&worker, &backend.core.lane);
-    let sql = format!("KILL {}", backend.core.thread_id);
-    let index = backend.core.server.index;
-    let Backend { link, core, .. } = backend;
-    drop(link);
-    send_kill(&worker, &pool, &lane, index, &sql).await;
-    drop(core);
-    pool.grow(&worker);
-}
-
-/// Ends the statement that runs on `backend`, from another connection, in the background.
-pub fn kill_statement(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, backend: &Backend) {
-    count(&worker.counters.killed_queries);
-    let (worker, pool) = (Rc::clone(worker), Rc::clone(pool));
-    let lane = pool.lane(&worker, &backend.core.lane);
-    let sql = format!("KILL QUERY {}", backend.core.thread_id);
-    let index = backend.core.server.index;
-    tokio::task::spawn_local(async move { send_kill(&worker, &pool, &lane, index, &sql).await });
-}
-
-/// How long a KILL may take, connection included.
-const KILL_WAIT: Duration = Duration::from_secs(5);
-
-/// ER_NO_SUCH_THREAD.
-const NO_SUCH_THREAD: u16 = 1094;
-
-async fn send_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, server: usize, sql: &str) {
-    if let Err(why) = ask_aside(worker, pool, lane, server, sql, KILL_WAIT).await {
-        tracing::warn!("{sql} was not done: {why}");
-    }
-}
-
-/// Why a server did not answer what it was asked beside its work.
-#[derive(Debug)]
-pub(super) enum Unanswered {
-    /// Not within this time, opening a connection included.
-    Late(Duration),
-    /// It refused, or could not be asked.
-    Failed(String),
-}
-
-impl std::fmt::Display for Unanswered {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Late(within) => write!(f, "no answer within {} s", within.as_secs()),
-            Self::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-/// Says something to a server beside the connections that are at work there: on an idle connection if there is one; else on one
-/// more than `max_connections` allows, of which each server has at most one at a time. A KILL of what has ended by itself is done. Answers also the number of the connection that asked.
-pub(super) async fn ask_aside(
-    worker: &Rc<Worker>,
-    pool: &Rc<HostgroupPool>,
-    lane: &Rc<Lane>,
-    server: usize,
-    sql: &str,
-    within: Duration,
-) -> Result<(Collected, u32), Unanswered> {
-    let asked = async {
-        if let Some(mut backend) = lane.take(server, &State::default()) {
-            let reply = ask_on(worker, &mut backend, sql).await?;
-            let id = backend.core.thread_id;
-            pool.release(worker, backend);
-            return Ok((reply, id));
-        }
-        let Some(shared) = pool.servers().get(server).cloned() else { return Err("the server is gone".into()) };
-        let _turn = shared.kills.acquire().await.map_err(|e| e.to_string())?;
-        let mut backend = connect::open(worker, &shared, &lane.key, 0, Slot::extra()).await.map_err(|e| format!("{e:?}"))?;
-        let reply = ask_on(worker, &mut backend, sql).await?;
-        Ok((reply, backend.core.thread_id))
-    };
-    let answered = tokio::time::timeout(within, asked).await.map_err(|_| Unanswered::Late(within))?;
-    answered.map_err(Unanswered::Failed)
-}
-
-async fn ask_on(worker: &Worker, backend: &mut Backend, sql: &str) -> Result<Collected, String> {
-    let reply = backend.query(sql, &worker.buffers).await.map_err(|e| e.to_string())?;
-    let failed = reply.error.as_ref().filter(|e| e.code != NO_SUCH_THREAD);
-    backend.core.has_warnings |= failed.is_some() || reply.ok.warnings > 0;
-    failed.map_or(Ok(()), |e| Err(e.to_string())).map(|()| reply)
 }
