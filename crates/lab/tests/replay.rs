@@ -10,7 +10,7 @@ use std::thread;
 
 use common::{LIMIT, Peer};
 use lab::client::{Encoding, Param};
-use lab::fault::Relay;
+use lab::fault::{Lost, Relay};
 use lab::replication::{self, Replication, set_read_only};
 use lab::tidegate::{Builder, Setting};
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
@@ -20,6 +20,8 @@ each!(
     executions_are_replayed_with_their_parameters,
     a_statement_that_waits_is_sent_again,
     other_answers_end_the_transaction,
+    answers_that_say_something_else_end_the_transaction,
+    what_was_killed_is_not_replayed,
     a_commit_that_is_refused_happens_elsewhere,
     a_commit_without_an_answer_is_never_sent_twice,
     what_is_too_large_is_not_kept,
@@ -179,6 +181,50 @@ fn other_answers_end_the_transaction(flavor: Flavor) {
         assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
     }
     assert_eq!(bed.replays(), (0, 2));
+}
+
+/// What the numbers of changed rows and of errors do not tell.
+fn answers_that_say_something_else_end_the_transaction(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.servers[0].sql("CREATE TABLE test.u(i INT PRIMARY KEY, n INT UNIQUE, v INT) ENGINE=InnoDB").unwrap();
+    let cases = [
+        ("UPDATE u SET v = 5 WHERE i = 1", vec!["DELETE FROM test.u"]),
+        ("INSERT INTO u VALUES(1, 2, 0)", vec!["DELETE FROM test.u", "INSERT INTO test.u VALUES(7, 2, 0)"]),
+        ("SELECT v FROM u WHERE i = 1", vec!["ALTER TABLE test.u MODIFY v VARCHAR(10)"]),
+    ];
+    for encoding in BOTH {
+        for (sql, changes) in &cases {
+            for sql in ["ALTER TABLE test.u MODIFY v INT", "REPLACE INTO test.u VALUES(1, 1, 5)"] {
+                bed.servers[0].sql(sql).unwrap();
+            }
+            let mut peer = bed.peer(encoding);
+            peer.exec("BEGIN");
+            peer.ask(sql);
+            bed.cut();
+            for change in changes {
+                bed.servers[0].sql(change).unwrap();
+            }
+            assert_eq!(peer.fails("INSERT INTO t VALUES(1, 1)"), 2013, "{sql} {encoding:?}");
+            bed.servers[0].sql("DELETE FROM test.u").unwrap();
+        }
+    }
+    assert_eq!(bed.replays(), (0, 6));
+}
+
+fn what_was_killed_is_not_replayed(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    let [mut peer, mut other] = [(); 2].map(|()| bed.peer(Encoding::Text));
+    peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 0)"]);
+    bed.relay.trap("SET v = 1", Lost::Command);
+    peer.send_query("UPDATE t SET v = 1 WHERE i = 1").unwrap();
+    wait::until("it to be lost", LIMIT, || (bed.relay.sprung() == 1).then_some(())).unwrap();
+    other.exec(&format!("KILL QUERY {}", peer.connection_id()));
+    let reply = peer.recv_reply(Encoding::Text).unwrap();
+    assert_eq!(reply.err().map(|e| e.code), Some(1317), "{reply:?}");
+    // The server hears now that the connection is gone.
+    bed.cut();
+    peer.exec("COMMIT");
+    assert_eq!(bed.value(0, "SELECT GROUP_CONCAT(v) FROM test.t"), "0", "the rest of the transaction lives");
 }
 
 fn a_commit_that_is_refused_happens_elsewhere(flavor: Flavor) {

@@ -1,13 +1,23 @@
 //! What a client was told by a reply, as a number: two replies that say the same have the same [`Testimony`].
 //!
-//! Fed the server's bytes as they pass. Counted are column counts, rows byte by byte, changed rows, insert ids, warnings,
-//! errors by number and whether a transaction is open; not how the connection frames it, nor what columns are called. Pure.
+//! Fed the server's bytes as they pass. Counted are columns by number and type, rows byte by byte, changed rows, insert ids,
+//! warnings, the numbers in an OK's text, errors by number and by what they name, and whether a transaction is open; not how the
+//! connection frames it, nor what columns are called, nor the words of texts, which differ between versions and languages. Pure.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{EOF, ErrPacket, OkPacket};
 use wire::packet::{self, HEADER};
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
+
+/// Bytes at the end of a column definition: type (1), flags (2), decimals (1), filler (2).
+const DEFINITION_TAIL: usize = 6;
+
+/// UNSIGNED_FLAG of a column: the same bytes are another number.
+const UNSIGNED: u64 = 32;
+
+/// Errors of a value that a key has already: the text names the key.
+const DUPLICATE: [u16; 2] = [1062, 1586];
 
 /// Half of a SHA-256: enough for replies that nobody has made to collide.
 const KEPT: usize = 16;
@@ -53,6 +63,8 @@ pub struct Witness {
     /// Bytes of the frame at hand that are still to come.
     left: usize,
     in_row: bool,
+    /// The last bytes of the column definition at hand, which have its type.
+    definition: Option<[u8; DEFINITION_TAIL]>,
     insert_id: u64,
     error: Option<u16>,
     in_transaction: Option<bool>,
@@ -70,6 +82,7 @@ impl Witness {
             digest: Context::new(&SHA256),
             left: 0,
             in_row: false,
+            definition: None,
             insert_id: 0,
             error: None,
             in_transaction: None,
@@ -100,6 +113,7 @@ impl Witness {
                 if self.left > 0 {
                     return Fed { consumed: at, needs: 1 };
                 }
+                self.note_definition();
                 continue;
             }
             match self.frame(rest) {
@@ -130,12 +144,20 @@ impl Witness {
             Err(_) => self.is_confused = true,
         }
         self.left = len - body.len();
+        if self.left == 0 {
+            self.note_definition();
+        }
         Ok(HEADER + body.len())
     }
 
     fn note(&mut self, frame: Frame, len: usize, body: &[u8]) {
         match frame {
             Frame::ColumnCount(columns) => self.count(b'C', &[columns]),
+            Frame::Definition => {
+                self.in_row = false;
+                self.definition = Some([0; DEFINITION_TAIL]);
+                self.hear(body);
+            }
             Frame::Row => {
                 self.in_row = self.rows == Rows::Heard;
                 if self.in_row {
@@ -151,9 +173,15 @@ impl Witness {
             }
             Frame::Ok => self.note_ok(body),
             Frame::Err => {
-                let code = ErrPacket::parse(body, self.caps).map_or(0, |e| e.code);
+                let error = ErrPacket::parse(body, self.caps);
+                let (code, message) = error.as_ref().map_or((0, &b""[..]), |e| (e.code, e.message));
                 self.error = Some(code);
                 self.count(b'X', &[u64::from(code)]);
+                if DUPLICATE.contains(&code) {
+                    let key = named_last(message);
+                    self.count(b'K', &[key.len() as u64]);
+                    self.digest.update(key);
+                }
             }
             Frame::LocalInfile => self.is_confused = true,
             _ => self.in_row = false,
@@ -168,6 +196,10 @@ impl Witness {
                     self.insert_id = ok.last_insert_id;
                 }
                 self.count(b'O', &[ok.affected_rows, ok.last_insert_id, u64::from(ok.warnings)]);
+                for number in ok.info.split(|byte| !byte.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
+                    self.count(b'I', &[number.len() as u64]);
+                    self.digest.update(number);
+                }
                 self.note_status();
             }
             _ => self.is_confused = true,
@@ -183,6 +215,20 @@ impl Witness {
         if self.in_row {
             self.digest.update(part);
         }
+        if let Some(tail) = self.definition.as_mut() {
+            for byte in part.iter().skip(part.len().saturating_sub(DEFINITION_TAIL)) {
+                tail.rotate_left(1);
+                tail[DEFINITION_TAIL - 1] = *byte;
+            }
+        }
+    }
+
+    /// A column definition is complete, if one was at hand.
+    fn note_definition(&mut self) {
+        if let Some([kind, low, high, ..]) = self.definition.take() {
+            let flags = u64::from(u16::from_le_bytes([low, high]));
+            self.count(b'T', &[u64::from(kind), flags & UNSIGNED]);
+        }
     }
 
     fn count(&mut self, what: u8, numbers: &[u64]) {
@@ -191,6 +237,12 @@ impl Witness {
             self.digest.update(&number.to_le_bytes());
         }
     }
+}
+
+/// What a text names last in quotes, less what stands before a dot (a table, in some versions).
+fn named_last(text: &[u8]) -> &[u8] {
+    let quoted = text.rsplit(|byte| *byte == b'\'').nth(1).unwrap_or_default();
+    quoted.rsplit(|byte| *byte == b'.').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -254,6 +306,44 @@ mod tests {
         assert!(base != ok(2, 5, 0) && base != ok(1, 6, 0) && base != ok(1, 5, 1));
         let error = heard(&packets(&[b"\xff\x26\x04#23000Duplicate".to_vec()]), PLAIN, Rows::Heard).unwrap();
         assert_eq!((error.error, error.in_transaction), (Some(1062), None));
+    }
+
+    #[test]
+    fn what_an_ok_or_an_error_says_counts_and_its_words_do_not() {
+        let ok = |info: &str| heard(&packets(&[[&[0, 0, 0, 2, 0, 0, 0][..], info.as_bytes()].concat()]), PLAIN, Rows::Heard).unwrap();
+        assert_eq!(ok("Rows matched: 1  Changed: 0  Warnings: 0"), ok("Passende: 1  Ge\u{e4}ndert: 0  Warnungen: 0"));
+        assert_ne!(ok("Rows matched: 1  Changed: 0  Warnings: 0"), ok("Rows matched: 0  Changed: 0  Warnings: 0"));
+        assert_ne!(ok("Rows matched: 11  Changed: 1"), ok("Rows matched: 1  Changed: 11"));
+        let error = |code: u16, text: &str| {
+            let packet = [&[0xff][..], &code.to_le_bytes(), b"#23000", text.as_bytes()].concat();
+            heard(&packets(&[packet]), PLAIN, Rows::Heard).unwrap()
+        };
+        let primary = error(1062, "Duplicate entry '1' for key 'PRIMARY'");
+        assert_eq!(primary, error(1062, "Duplicate entry '1' for key 't.PRIMARY'"));
+        assert_ne!(primary, error(1062, "Duplicate entry '1' for key 't.u'"));
+        assert_eq!(error(1064, "near 'a'"), error(1064, "near 'b'"));
+        assert_eq!([named_last(b"it's"), named_last(b""), named_last(b"'a.b.c'")], [&b"it"[..], b"", b"c"]);
+    }
+
+    #[test]
+    fn types_of_columns_count_and_names_do_not() {
+        let column = |name: &str, kind: u8, flags: u8| {
+            let definition = [b"\x03def".as_slice(), name.as_bytes(), &[12, 63, 0, 11, 0, 0, 0, kind, flags, 0, 0, 0, 0]].concat();
+            let end = vec![0xfe, 0, 0, 2, 0];
+            let bytes = packets(&[vec![1], definition, end.clone(), b"\x015".to_vec(), end]);
+            let whole = heard(&bytes, PLAIN, Rows::Heard).unwrap();
+            let mut witness = Witness::new(ReplyKind::Results, PLAIN, Rows::Heard);
+            let (mut at, mut end) = (0, 0);
+            while end < bytes.len() {
+                end += 1;
+                at += witness.feed(&bytes[at..end]).consumed;
+            }
+            assert_eq!(witness.testimony(), Some(whole));
+            whole
+        };
+        assert_eq!(column("v", 3, 1), column("value", 3, 0));
+        assert_ne!(column("v", 3, 0), column("v", 253, 0));
+        assert_ne!(column("v", 3, 0), column("v", 3, 32));
     }
 
     #[test]
