@@ -389,6 +389,38 @@ fn a_limit_of_lag_in_a_comment_chooses_the_server() {
     assert_eq!(error(&mut client, &since(2_000)).0, 9001);
 }
 
+/// Who waits for what no server has is in nobody's way, and is given nothing that it cannot take.
+#[test]
+fn who_waits_for_little_lag_holds_nobody_up() {
+    let bed = Bed::new(|b| b.variable("connect_timeout_server_max", 60_000).variable("free_connections_pct", 100));
+    bed.arrange(&[writer(0)]);
+    let measured = |lag_ms| bed.control.measured(&bed.addr(0), Measured { latency_us: 100, lag_ms: Some(lag_ms) });
+    measured(5_000);
+    let mut clients: Vec<_> = (0..6).map(|_| bed.connect()).collect();
+    clients.iter_mut().for_each(|client| drop(client.run("SELECT 1").unwrap()));
+    let mut choosy = bed.connect();
+    choosy.send_query("/* max_lag_ms=1000 */ SELECT @@port").unwrap();
+    bed.until_waiting(1);
+    let opened = || bed.ask(0, "SELECT variable_value FROM information_schema.global_status WHERE variable_name='Connections'");
+    let before: u32 = opened().parse().unwrap();
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    client.run("BEGIN").unwrap();
+                    client.run("SELECT SLEEP(0.001)").unwrap();
+                    client.run("COMMIT").unwrap();
+                }
+            });
+        }
+    });
+    bed.until_waiting(1);
+    let after: u32 = opened().parse().unwrap();
+    assert!(after - before < 40, "{} connections for six clients", after - before);
+    measured(500);
+    assert_eq!(choosy.recv_reply(lab::client::Encoding::Text).unwrap().scalar().unwrap().unwrap(), port(&bed, 0));
+}
+
 /// A value that one server takes and another refuses: the statement behind it does not run there without it.
 #[test]
 fn what_one_server_accepted_is_not_taken_for_granted_on_another() {

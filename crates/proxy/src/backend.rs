@@ -4,6 +4,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::connect::Proven;
 use crate::lane::LaneKey;
 use crate::link::{DetachedLink, Link};
+use crate::server::Transport;
 use crate::session::kill::Kill;
 use crate::shared::{ServerInfo, ServerShared, Slot};
 use crate::state::{CHARSETS, State, Text, Variables};
@@ -47,6 +48,8 @@ pub struct Core {
     pub info: Arc<ServerInfo>,
     /// Negotiated capabilities.
     pub caps: Capabilities,
+    /// What its server's row said of TLS and compression when it was opened.
+    pub transport: Transport,
     /// Our end of the connection; None on Unix sockets.
     pub local: Option<std::net::SocketAddr>,
     /// The server's end of it; None on Unix sockets.
@@ -93,9 +96,10 @@ pub struct Core {
 }
 
 impl Core {
-    /// Whether its server's name stands for other addresses by now: it serves nobody new.
+    /// Whether its server's name stands for other addresses by now, or is to be connected to otherwise: it serves nobody new.
     pub fn is_astray(&self) -> bool {
-        self.server.has_moved() && self.peer.is_some_and(|ip| self.server.is_gone(ip))
+        let is_gone = self.server.has_moved() && self.peer.is_some_and(|ip| self.server.is_gone(ip));
+        is_gone || self.transport != self.server.transport()
     }
 
     /// Which character sets it has is not known any more.
@@ -196,6 +200,7 @@ impl Backend {
         let statements = StatementCache::default();
         let core = Core {
             lane,
+            transport: server.transport(),
             server,
             info,
             caps,

@@ -5,6 +5,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::defaults;
 use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
+use crate::server::Transport;
 use crate::shared::{ServerInfo, ServerShared, ServerTracking, Slot, TrackDefaults};
 use crate::state::Text;
 use crate::stream::{Socket, Stream};
@@ -83,6 +84,8 @@ const FALLBACK_COLLATION: u8 = 45;
 /// A socket to a server with the greeting read.
 pub struct Greeted {
     login: Login,
+    /// What the server's row said before.
+    transport: Transport,
     greeting: Greeting,
 }
 
@@ -223,6 +226,7 @@ pub async fn open_raw(
 
 /// Connects and reads the greeting.
 async fn greet(worker: &Worker, server: &ServerShared, address: Option<IpAddr>) -> Result<Greeted, ConnectError> {
+    let transport = server.transport();
     let link = Link::new(Stream::new(connect_socket(worker, server, address).await?));
     let mut login = Login { link, input: Buffer::default(), seq: 0 };
     let payload = login.exchange().receive(&worker.buffers).await?;
@@ -230,7 +234,7 @@ async fn greet(worker: &Worker, server: &ServerShared, address: Option<IpAddr>) 
         return Err(ConnectError::Closed(ServerError::read(&payload, Capabilities::default())));
     }
     let greeting = Greeting::parse(&payload)?;
-    Ok(Greeted { login, greeting })
+    Ok(Greeted { login, transport, greeting })
 }
 
 /// What a server says of itself, without logging in.
@@ -335,7 +339,7 @@ async fn log_in(
     greeted: Greeted,
     slot: Slot,
 ) -> Result<Backend, ConnectError> {
-    let Greeted { mut login, greeting } = greeted;
+    let Greeted { mut login, transport, greeting } = greeted;
     login.heard_all()?;
     let info = info_of(&greeting);
     let collation = known_collation(&info, collation);
@@ -384,6 +388,7 @@ async fn log_in(
     let mut backend =
         Backend::new(link, lane.clone(), Arc::clone(server), info, caps, greeting.connection_id, slot, worker.shared.clock.now_ms());
     backend.input = input;
+    backend.core.transport = transport;
     let (plugin, scramble) = proven;
     backend.core.proven = Some(Box::new(Proven { plugin, scramble, collation }));
     set_charset_state(&mut backend, collation);

@@ -77,7 +77,8 @@ pub struct HostgroupShared {
     /// Its number.
     pub id: HostgroupId,
     servers: ArcSwap<Vec<Arc<ServerShared>>>,
-    /// Sessions that wait for a connection, those of users who have as many as they may left out.
+    /// Sessions that have to wait because the servers are full: a connection of other sessions is closed for them. Those of users
+    /// who have as many as they may are left out.
     pub queue: Queue,
     quotas: RwLock<HashMap<Box<str>, Arc<Quota>>>,
     workers: usize,
@@ -204,7 +205,7 @@ impl HostgroupShared {
 
     /// Whether a statement that comes now can expect a server: nothing is held, and one is used that does not refuse connects.
     pub fn takes_work(&self, now_ms: u64) -> bool {
-        !self.is_held() && self.servers.load().iter().any(|server| server.is_usable(now_ms) && !server.is_backing_off(now_ms))
+        !self.is_held() && self.servers.load().iter().any(|server| server.takes_work(now_ms) && !server.is_backing_off(now_ms))
     }
 
     /// Begins or ends a hold.

@@ -6,6 +6,7 @@
 use crate::backend::Backend;
 use crate::causal::CausalPart;
 use crate::class::Class;
+use crate::queue::Queue;
 use crate::quota::Quota;
 use crate::state::{self, State};
 use model::HostgroupId;
@@ -39,6 +40,8 @@ pub struct Lane {
     pub key: LaneKey,
     /// What its user may have in its hostgroup.
     pub quota: Arc<Quota>,
+    /// Who waits for one of them, on any worker.
+    pub line: Arc<Queue>,
     settings: RefCell<Rc<Effective>>,
     causal: Cell<CausalPart>,
     /// Process clock (ms) until which no GTID is chosen: a server refused one.
@@ -61,7 +64,8 @@ impl Lane {
         let user = user_of(&key, snapshot);
         let settings = RefCell::new(Rc::new(snapshot.effective(user, key.hostgroup)));
         let causal = Cell::new(CausalPart::of(snapshot, user, key.hostgroup));
-        Rc::new(Self { key, quota, settings, causal, unlabelled_until_ms: Cell::new(0), idle: RefCell::default() })
+        let line = quota.line(key.class);
+        Rc::new(Self { key, quota, line, settings, causal, unlabelled_until_ms: Cell::new(0), idle: RefCell::default() })
     }
 
     /// Takes the configuration in force over.
@@ -163,6 +167,11 @@ impl Lane {
     /// Looks at every idle backend.
     pub fn visit(&self, look: impl FnMut(&Backend)) {
         self.idle.borrow().iter().flatten().for_each(look);
+    }
+
+    /// Whether any is idle.
+    pub fn has_idle(&self) -> bool {
+        self.idle.borrow().iter().any(|list| !list.is_empty())
     }
 
     /// Number of idle backends, of one server.

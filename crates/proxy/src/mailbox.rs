@@ -1,6 +1,7 @@
 //! Messages to a worker: new clients, backends that change hands, kills. Off the hot path.
 
 use crate::backend::DetachedBackend;
+use crate::choice::Needs;
 use crate::lane::LaneKey;
 use crate::stream::DetachedSocket;
 use crate::worker::Worker;
@@ -37,8 +38,10 @@ pub enum Mail {
     Backend(Box<DetachedBackend>),
     /// Worker `from` has waiters for this lane and no way to connect: please hand over an idle backend.
     Wanted {
-        /// What it needs.
+        /// Whose backends serve it.
         lane: LaneKey,
+        /// What it asks of the server, and of the backend.
+        needs: Needs,
         /// Who asks.
         from: usize,
     },

@@ -3,21 +3,36 @@
 //! INVARIANT: each connection of the user in the hostgroup is counted here, whether there is a limit or not, so that one that
 //! is set later holds at once.
 
+use crate::class::Class;
 use crate::queue::Queue;
 use crate::safety::Safety;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// See the module.
 pub struct Quota {
     connections: AtomicU32,
     /// Sessions of the user that wait in the hostgroup, where the user is limited there.
     pub queue: Queue,
+    workers: usize,
+    lanes: Mutex<Vec<(Class, Arc<Queue>)>>,
 }
 
 impl Quota {
     /// Nothing is used of it.
     pub fn new(workers: usize) -> Self {
-        Self { connections: AtomicU32::new(0), queue: Queue::new(workers) }
+        Self { connections: AtomicU32::new(0), queue: Queue::new(workers), workers, lanes: Mutex::default() }
+    }
+
+    /// Who waits for the user's connections with these client flags, limited or not.
+    pub fn line(&self, class: Class) -> Arc<Queue> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, line)) = lanes.iter().find(|(of, _)| *of == class) {
+            return Arc::clone(line);
+        }
+        let line = Arc::new(Queue::new(self.workers));
+        lanes.push((class, Arc::clone(&line)));
+        line
     }
 
     /// Connections that exist or are being made.

@@ -48,6 +48,7 @@ pub struct ServerShared {
     status: AtomicU8,
     weight: AtomicU32,
     max_connections: AtomicU32,
+    transport: AtomicU8,
     connections: AtomicU32,
     connecting: AtomicU32,
     /// Process clock (ms) before which no new connection is tried; 0 when healthy.
@@ -94,6 +95,10 @@ pub struct ServerShared {
     has_moved: AtomicBool,
 }
 
+/// How a server is to be connected to: `use_ssl` and `compression`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transport(u8);
+
 /// The right to hold one connection to a server; gives itself back.
 pub struct Slot(Option<(Arc<ServerShared>, Arc<Quota>)>);
 
@@ -139,6 +144,7 @@ impl ServerShared {
             status: AtomicU8::new(REMOVED),
             weight: AtomicU32::new(0),
             max_connections: AtomicU32::new(0),
+            transport: AtomicU8::new(0),
             connections: AtomicU32::new(0),
             connecting: AtomicU32::new(0),
             retry_at_ms: AtomicU64::new(0),
@@ -196,6 +202,7 @@ impl ServerShared {
         }
         self.weight.store(server.weight, Ordering::Release);
         self.max_connections.store(server.max_connections, Ordering::Release);
+        self.transport.store(u8::from(server.use_ssl) | u8::from(server.compression) << 1, Ordering::Release);
         self.max_latency_us.store(max_latency_us(server, terms), Ordering::Release);
         self.ramp_ms.store(terms.ramp_ms, Ordering::Release);
         self.under_way.store(placement.under_way as u8, Ordering::Release);
@@ -234,6 +241,16 @@ impl ServerShared {
             return true;
         }
         self.is_online() && !self.is_suspect(now_ms)
+    }
+
+    /// Whether idle connections to it serve new work: it is usable, and has a weight.
+    pub fn takes_work(&self, now_ms: u64) -> bool {
+        self.is_usable(now_ms) && self.configured_weight() > 0
+    }
+
+    /// Whether idle connections to it are kept.
+    pub fn keeps_idle(&self) -> bool {
+        self.is_online() && self.configured_weight() > 0
     }
 
     /// Whether traffic put its role in doubt, and nobody has looked since.
@@ -365,6 +382,11 @@ impl ServerShared {
     /// How far it is behind its source, ms, where that is known.
     pub fn lag_ms(&self) -> Option<u64> {
         Some(self.lag_ms.load(Ordering::Acquire)).filter(|lag| *lag != UNKNOWN)
+    }
+
+    /// What its row says of TLS and of compression: a connection that was opened by another word serves nobody new.
+    pub fn transport(&self) -> Transport {
+        Transport(self.transport.load(Ordering::Relaxed))
     }
 
     /// Most connections to it, from all workers together.

@@ -22,6 +22,7 @@ use crate::stats::digest::{self, Digest};
 use crate::stats::meter::{Meter, MeterRules};
 use model::HostgroupId;
 use model::fleet::Bound;
+use model::snapshot::Snapshot;
 use slab::Slab;
 use sql::{Analysis, LexMode};
 use std::cell::RefCell;
@@ -135,8 +136,8 @@ impl Worker {
             match mail {
                 Mail::Accept { socket, peer, local } => session::start(&self, socket, peer, local),
                 Mail::Backend(detached) => self.adopt(*detached),
-                Mail::Wanted { lane, from } => {
-                    self.pool(lane.hostgroup).wanted(&self, &lane, from);
+                Mail::Wanted { lane, needs, from } => {
+                    self.pool(lane.hostgroup).wanted(&self, &lane, needs, from);
                 }
                 Mail::Probe => {
                     tokio::task::spawn_local(Rc::clone(&self).probe());
@@ -212,6 +213,18 @@ impl Worker {
             pool.configure(self);
         }
         self.disturb_those_who_must_leave();
+        self.disturb_those_who_keep_in_vain(&snapshot);
+    }
+
+    /// Tells idle sessions to give back what only a setting let them keep that says so no more.
+    fn disturb_those_who_keep_in_vain(&self, snapshot: &Snapshot) {
+        for (_, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.is_idle()) {
+            let (Some(held), Some(user)) = (entry.view.held.get(), entry.user.borrow().clone()) else { continue };
+            let user = snapshot.users.get(&user.name).unwrap_or(&user);
+            if !session::is_kept(entry.pins.get(), &snapshot.effective(user, held.server.0)) {
+                entry.signal(Signal::GiveBack);
+            }
+        }
     }
 
     /// Takes over how servers are placed now.
@@ -236,7 +249,7 @@ impl Worker {
             let Some(pool) = pools.get(&held.server.0) else { continue };
             let Some(server) = pool.servers().get(held.server.1).cloned() else { continue };
             let is_free = entry.is_idle() && entry.pins.get().without(session::WISHES).is_empty();
-            let leave_at_ms = match is_free && (pool.shared.is_held() || !server.is_online()) {
+            let leave_at_ms = match is_free && (pool.shared.is_held() || !server.keeps_idle()) {
                 true => now_ms,
                 false => server.disturb_at_ms(entry.pins.get(), now_ms),
             };

@@ -103,7 +103,7 @@ impl Relay {
         }
     }
 
-    /// Connections of later are silent; those of now work.
+    /// Connections of later are silent, until [`Relay::resume`]; those of now work.
     pub fn silence_new(&self) {
         self.shared.silent_from_start.store(true, Ordering::Release);
     }

@@ -99,11 +99,17 @@ impl HostgroupPool {
 
     /// Opens connections for waiters as far as the limits allow.
     pub fn grow(self: &Rc<Self>, worker: &Rc<Worker>) {
-        if self.shared.is_held() {
-            return;
+        if !self.shared.is_held() {
+            self.open_as_allowed(worker);
         }
+        self.publish_room(worker);
+    }
+
+    fn open_as_allowed(self: &Rc<Self>, worker: &Rc<Worker>) {
+        let now_ms = worker.shared.clock.now_ms();
+        let mut passed = 0;
         loop {
-            let waiting = self.wanting();
+            let waiting = self.wanting(now_ms);
             // A pool that has backends grows by steps: a stall of the server must not become a burst of connects.
             let have = self.connections() as usize;
             let step = if have == 0 { waiting } else { 1 + have / GROWTH_STEP };
@@ -111,28 +117,44 @@ impl HostgroupPool {
                 return;
             }
             // Those for whom one is being opened are not the next.
-            let opening = match self.loners.get() {
-                0 => 0,
-                _ => self.waiters.borrow().iter().filter(|w| w.is_opening.get()).count(),
-            };
-            let Some(waiter) = self.next_wanting(self.connecting.get().saturating_sub(opening)) else { return };
+            let Some(waiter) = self.next_wanting(self.connecting_for_all() + passed, now_ms) else { return };
             if !self.start_connect(worker, &waiter, have) {
-                return;
+                if !waiter.is_choosy() {
+                    return;
+                }
+                // There may be room where it does not want to go.
+                passed += 1;
             }
         }
     }
 
-    /// How many wait for whom a connection may be opened: not those whose users have as many as they may.
-    fn wanting(&self) -> usize {
+    /// Connects in progress that are for nobody alone.
+    pub(super) fn connecting_for_all(&self) -> usize {
+        let opening = match self.loners.get() {
+            0 => 0,
+            _ => self.waiters.borrow().iter().filter(|w| w.is_opening.get()).count(),
+        };
+        self.connecting.get().saturating_sub(opening)
+    }
+
+    /// How many wait for whom a connection may be opened: not those whose users have as many as they may, nor those who want
+    /// what no server has.
+    fn wanting(&self, now_ms: u64) -> usize {
         let waiters = self.waiters.borrow();
-        if self.has_limits.get() { waiters.iter().filter(|w| !w.waits_for_its_own()).count() } else { waiters.len() }
+        let is_any_other = self.has_limits.get() || self.choosy.get() > 0;
+        let wants = |w: &&Rc<Waiter>| !w.waits_for_its_own() && self.has_hope(w, now_ms);
+        if is_any_other { waiters.iter().filter(wants).count() } else { waiters.len() }
     }
 
     /// The one of them that stands behind `skip` others.
-    fn next_wanting(&self, skip: usize) -> Option<Rc<Waiter>> {
-        let has_limits = self.has_limits.get();
-        let wants = |w: &&Rc<Waiter>| !(w.is_opening.get() || has_limits && w.waits_for_its_own());
-        self.waiters.borrow().iter().filter(wants).nth(skip).cloned()
+    fn next_wanting(&self, skip: usize, now_ms: u64) -> Option<Rc<Waiter>> {
+        self.waiters.borrow().iter().filter(|w| self.may_grow_for(w, now_ms)).nth(skip).cloned()
+    }
+
+    /// Whether the next connection may be for this one.
+    pub(super) fn may_grow_for(&self, waiter: &Waiter, now_ms: u64) -> bool {
+        let is_out = waiter.is_opening.get() || self.has_limits.get() && waiter.waits_for_its_own();
+        !is_out && self.has_hope(waiter, now_ms)
     }
 
     /// Connections of the whole process to those of the hostgroup's servers that are used: what is left on others serves
@@ -306,7 +328,7 @@ impl HostgroupPool {
         };
         match position.and_then(|i| self.waiters.borrow_mut().remove(i)) {
             Some(waiter) => {
-                self.publish_oldest(worker);
+                self.publish(worker, &waiter.lane);
                 waiter.finish(Outcome::Ready(Box::new(backend)));
             }
             // It is in its client's state, which the pool does not know.
@@ -323,7 +345,7 @@ impl HostgroupPool {
         };
         let (failed, rest): (VecDeque<_>, VecDeque<_>) = self.waiters.take().into_iter().partition(fails);
         *self.waiters.borrow_mut() = rest;
-        self.publish_oldest(worker);
+        self.publish(worker, lane);
         for waiter in failed {
             waiter.finish(Outcome::Failed(error()));
         }
@@ -332,7 +354,7 @@ impl HostgroupPool {
     /// Every server is full (or failing): close an idle backend of another lane, or ask other workers for one.
     fn make_room(&self, worker: &Worker, waiter: &Waiter, now_ms: u64) {
         let servers = self.servers();
-        let full = servers.iter().filter(|s| s.is_usable(now_ms) && s.is_full() && !s.is_backing_off(now_ms));
+        let full = servers.iter().filter(|s| s.is_full() && waiter.may_connect_to(s, now_ms));
         for server in full {
             let lanes = self.lanes.borrow().clone();
             // Its own lane's idle backends stand in the way of one that wants none of them.
@@ -353,7 +375,7 @@ impl HostgroupPool {
         let others = waited_us >= ASK_OTHERS_US;
         for (to, mailbox) in worker.shared.mailboxes.iter().enumerate() {
             if others && to != worker.index {
-                mailbox.send(Mail::Wanted { lane: waiter.lane.key.clone(), from: worker.index });
+                mailbox.send(Mail::Wanted { lane: waiter.lane.key.clone(), needs: waiter.wish.needs, from: worker.index });
             }
         }
     }

@@ -1,10 +1,11 @@
 //! The pool of one hostgroup on one worker: idle backends, waiters in order, growth within limits.
 //!
 //! INVARIANTS: a connection exists only under a [`crate::shared::Slot`], so `max_connections` holds over all workers;
-//! a backend given back goes to the waiter that waits longest, on this worker, or on another one whose waiter is older
-//! by more than [`FAIRNESS_BOUND_US`]; connects in progress never outnumber the waiters. Who wants a connection of its own
-//! stands in nobody's way: it is passed over by backends that others have used. Only a `fast_forward` session, which lends
-//! none to others, has its turn also where the server is full: a backend is closed for it.
+//! a backend given back goes to the waiter that waits longest of those who can take it, on this worker, or on another one whose
+//! waiter is older by more than [`FAIRNESS_BOUND_US`]; connects in progress never outnumber the waiters. Who can take no idle
+//! backend stands in the way of nobody who can. Where the servers are full, backends are closed for those who can take none, once
+//! they have waited longer by [`LANES_BOUND_US`] than those who can. Who wants a connection of its own is passed over by backends
+//! that others have used. Only a `fast_forward` session, which lends none to others, has its turn at once where the server is full.
 
 mod growth;
 mod upkeep;
@@ -16,7 +17,7 @@ use crate::counters::count;
 use crate::hostgroup::HostgroupRole;
 use crate::lane::{Lane, LaneKey};
 use crate::mailbox::Mail;
-use crate::queue::NOBODY;
+use crate::queue::{Choosy, NOBODY};
 use crate::server::NEVER;
 use crate::shared::{HostgroupShared, ServerInfo, ServerShared};
 use crate::state::State;
@@ -32,6 +33,9 @@ use tokio::sync::Notify;
 
 /// How much longer (us) a waiter of another worker must have waited to be served before this worker's own.
 pub const FAIRNESS_BOUND_US: u64 = 1000;
+/// How much longer (us) one must have waited for whom a backend has to be closed than one whom it would serve: where users share
+/// a server that is full, connections change hands now and then, not with each statement.
+pub const LANES_BOUND_US: u64 = 100_000;
 
 /// Why no backend was had.
 #[derive(Debug)]
@@ -103,15 +107,23 @@ impl Waiter {
         !self.wish.needs.takes_used()
     }
 
+    /// Whether it wants a server that is not far behind.
+    fn is_choosy(&self) -> bool {
+        self.wish.needs.max_lag_ms.is_some()
+    }
+
+    /// Whether a connection to this server may be opened for it, now or when the server is full no more.
+    fn may_connect_to(&self, server: &ServerShared, now_ms: u64) -> bool {
+        server.takes_work(now_ms) && !server.is_backing_off(now_ms) && self.wish.needs.accept(server)
+    }
+
     /// Whether closing a connection to this server lets one be opened for it, which nobody else would lend it.
     fn wants_room_on(&self, server: &ServerShared, now_ms: u64) -> bool {
         self.wish.raw.is_some()
             && !self.is_opening.get()
             && !self.waits_for_its_own()
             && server.is_full()
-            && server.is_usable(now_ms)
-            && !server.is_backing_off(now_ms)
-            && self.wish.needs.accept(server)
+            && self.may_connect_to(server, now_ms)
     }
 
     /// Whether it waits for its user's own connections only: there may be no more of them.
@@ -126,6 +138,24 @@ impl Waiter {
         }
     }
 }
+
+/// Since when (process clock, us) those have waited who have a claim on a backend that is given back, or [`NOBODY`].
+struct Claims {
+    /// The first one whom it would serve.
+    taker_us: u64,
+    /// The first one for whom it would be closed. One that has its turn at once counts as waiting [`LANES_BOUND_US`] longer.
+    room_us: u64,
+}
+
+impl Claims {
+    /// Whether it is to be closed.
+    fn is_room_due(&self) -> bool {
+        self.room_us.saturating_add(LANES_BOUND_US) < self.taker_us
+    }
+}
+
+/// One who waits on another worker: which, and since when.
+type Elsewhere = Option<(usize, u64)>;
 
 /// See the module.
 pub struct HostgroupPool {
@@ -144,6 +174,8 @@ pub struct HostgroupPool {
     throttled: Cell<(u64, u64)>,
     /// Requests for connections that nobody else has used: what concerns only them is looked for only while there are any.
     loners: Cell<usize>,
+    /// The same for requests that want a server that is not far behind.
+    choosy: Cell<usize>,
     /// Told when servers were laid out anew: connects to those that are out are given up.
     laid_out: Notify,
 }
@@ -174,14 +206,18 @@ impl Acquire {
 impl Drop for Acquire {
     fn drop(&mut self) {
         self.pool.loners.set(self.pool.loners.get() - usize::from(self.waiter.is_loner()));
-        match self.waiter.outcome.replace(Outcome::Taken) {
-            Outcome::Waiting => self.pool.leave_queue(&self.worker, &self.waiter),
+        let outcome = self.waiter.outcome.replace(Outcome::Taken);
+        if matches!(outcome, Outcome::Waiting) {
+            self.pool.leave_queue(&self.worker, &self.waiter);
+        }
+        self.pool.choosy.set(self.pool.choosy.get() - usize::from(self.waiter.is_choosy()));
+        match outcome {
             Outcome::Ready(backend) if self.waiter.wish.raw.is_some() => {
                 drop(backend);
                 self.pool.grow(&self.worker);
             }
             Outcome::Ready(backend) => self.pool.release(&self.worker, *backend),
-            Outcome::Failed(_) | Outcome::Taken => {}
+            Outcome::Waiting | Outcome::Failed(_) | Outcome::Taken => {}
         }
     }
 }
@@ -202,6 +238,7 @@ impl HostgroupPool {
             connecting: Cell::new(0),
             throttled: Cell::default(),
             loners: Cell::new(0),
+            choosy: Cell::new(0),
             laid_out: Notify::new(),
         })
     }
@@ -232,16 +269,35 @@ impl HostgroupPool {
 
     /// Gives idle backends to those who wait, in order; connects for the rest.
     fn serve_waiters(self: &Rc<Self>, worker: &Rc<Worker>) {
+        self.serve_all_from_idle(worker);
+        for lane in self.lanes.borrow().iter() {
+            self.publish_lane(worker, lane);
+        }
+        self.grow(worker);
+    }
+
+    /// Gives idle backends to those who wait, in order.
+    fn serve_all_from_idle(self: &Rc<Self>, worker: &Rc<Worker>) {
+        let is_due = |lane: &Rc<Lane>| lane.line.may_have(worker.index) && lane.has_idle();
+        if !self.lanes.borrow().iter().any(is_due) {
+            return;
+        }
         let mut at = 0;
+        // What was not there for one is not there for the next who wants the same.
+        let mut lacking: Vec<(Rc<Lane>, Needs)> = Vec::new();
         while !self.shared.is_held() {
             let next = self.waiters.borrow().get(at).cloned();
             let Some(waiter) = next else { break };
-            if !self.serve_from_idle(worker, &waiter) {
-                at += 1;
+            let (lane, needs) = (&waiter.lane, waiter.wish.needs);
+            let may_be = lane.has_idle() && !lacking.iter().any(|(of, wanted)| Rc::ptr_eq(of, lane) && *wanted == needs);
+            if may_be && self.serve_from_idle(worker, &waiter) {
+                continue;
             }
+            if may_be {
+                lacking.push((Rc::clone(lane), needs));
+            }
+            at += 1;
         }
-        self.publish_oldest(worker);
-        self.grow(worker);
     }
 
     /// Gives one who waits an idle backend, if there is one: backends can be idle while somebody waits when their server was
@@ -251,7 +307,7 @@ impl HostgroupPool {
             return false;
         }
         let Some(backend) = self.take_idle(worker, &waiter.lane, &State::default(), waiter.wish.needs) else { return false };
-        self.waiters.borrow_mut().retain(|w| !Rc::ptr_eq(w, waiter));
+        self.leave_queue(worker, waiter);
         waiter.finish(Outcome::Ready(Box::new(backend)));
         true
     }
@@ -325,10 +381,23 @@ impl HostgroupPool {
 
     /// An idle backend, if the caller may have one at once.
     pub fn try_acquire(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, want: &State, needs: Needs) -> Option<Backend> {
-        if self.first_in_line(Some(lane)).is_some() || self.shared.is_held() || !needs.takes_used() {
+        if self.shared.is_held() || !needs.takes_used() || self.is_promised(worker, lane) {
             return None;
         }
         self.take_idle(worker, lane, want, needs)
+    }
+
+    /// Whether one who waits could have an idle backend of this lane.
+    fn is_promised(&self, worker: &Worker, lane: &Rc<Lane>) -> bool {
+        if !lane.line.may_have(worker.index) {
+            return false;
+        }
+        let (servers, now_ms) = (self.servers.borrow(), worker.clock.now_ms());
+        let could_have_one = |w: &Rc<Waiter>| {
+            let has_one = |s: &Arc<ServerShared>| lane.idle(s.index) > 0 && s.takes_work(now_ms) && w.wish.needs.accept(s);
+            w.wish.needs.takes_used() && Rc::ptr_eq(&w.lane, lane) && servers.iter().any(has_one)
+        };
+        self.waiters.borrow().iter().any(could_have_one)
     }
 
     /// Queues for a backend until `deadline_us` (process clock), in line since `turn_us`. Whoever has lost one in a transaction
@@ -347,10 +416,11 @@ impl HostgroupPool {
             waker: RefCell::new(None),
         });
         self.loners.set(self.loners.get() + usize::from(waiter.is_loner()));
+        self.choosy.set(self.choosy.get() + usize::from(waiter.is_choosy()));
         let place = self.waiters.borrow().partition_point(|other| other.turn_us <= turn_us);
         self.waiters.borrow_mut().insert(place, Rc::clone(&waiter));
         worker.counters.waits.set(worker.counters.waits.get() + 1);
-        self.publish_oldest(worker);
+        self.publish_lane(worker, lane);
         self.grow(worker);
         worker.pool_wakeup.notify_one();
         Acquire { worker: Rc::clone(worker), pool: Rc::clone(self), waiter }
@@ -369,42 +439,73 @@ impl HostgroupPool {
             drop(backend);
             return self.grow(worker);
         }
-        let is_limited = lane.limit() > 0;
-        let own_queue = is_limited.then_some(&lane.quota.queue).filter(|queue| !queue.is_empty());
-        if (self.shared.queue.is_empty() && own_queue.is_none()) || self.shared.is_held() {
+        if self.shared.is_held() || !self.is_awaited(lane) {
             return lane.put(backend);
         }
-        let own_since = self.oldest_us(worker, is_limited.then_some(lane));
-        let queues = [Some(&self.shared.queue), own_queue].into_iter().flatten();
-        let other = queues.filter_map(|queue| queue.longest_waiting_other(worker.index)).min_by_key(|(_, since)| *since);
-        if let Some((other, _)) = other.filter(|(_, since)| since.saturating_add(FAIRNESS_BOUND_US) < own_since) {
-            return self.hand_over(worker, backend, other);
+        let own = self.claims(worker, &backend);
+        let (other_taker, other_room) = self.claims_of_others(worker, lane, &backend);
+        let since = |other: Elsewhere| other.map_or(NOBODY, |(_, since)| since);
+        let all = Claims { taker_us: own.taker_us.min(since(other_taker)), room_us: own.room_us.min(since(other_room)) };
+        let (other, own_us) = if all.is_room_due() { (other_room, own.room_us) } else { (other_taker, own.taker_us) };
+        match other.filter(|(_, since)| since.saturating_add(FAIRNESS_BOUND_US) < own_us) {
+            Some((other, _)) => self.hand_over(worker, backend, other),
+            None => self.give_to_waiter(worker, backend),
         }
-        self.give_to_waiter(worker, backend);
     }
 
+    /// Whether anybody may have a claim on a backend of this lane.
+    fn is_awaited(&self, lane: &Lane) -> bool {
+        !lane.line.is_empty() || !self.shared.queue.is_empty() || lane.limit() > 0 && !lane.quota.queue.is_empty()
+    }
+
+    /// Who of this worker has a claim on a backend.
+    fn claims(&self, worker: &Worker, backend: &Backend) -> Claims {
+        let (server, now_ms) = (&backend.core.server, worker.shared.clock.now_ms());
+        let waiters = self.waiters.borrow();
+        let since = |one: Option<&Rc<Waiter>>| one.map_or(NOBODY, |w| w.turn_us);
+        let taker_us = since(waiters.iter().find(|w| w.takes(backend)));
+        let mut room_us = NOBODY;
+        if server.is_full() {
+            let of_server = |w: &&Rc<Waiter>| w.may_connect_to(server, now_ms);
+            room_us = self.without_room(&waiters, now_ms).find(of_server).map_or(NOBODY, |w| w.turn_us);
+            let own = waiters.iter().filter(|_| self.loners.get() > 0).find(|w| w.wants_room_on(server, now_ms));
+            room_us = room_us.min(own.map_or(NOBODY, |w| w.turn_us.saturating_sub(LANES_BOUND_US)));
+        }
+        if self.has_limits.get() {
+            let user = &backend.core.lane.user.name;
+            let is_mate = |w: &&Rc<Waiter>| w.lane.key.user.name == *user && w.lane.key != backend.core.lane;
+            let waits = |w: &&Rc<Waiter>| w.wish.needs.takes_used() && w.waits_for_its_own() && self.has_hope(w, now_ms);
+            room_us = room_us.min(since(waiters.iter().filter(is_mate).find(waits)));
+        }
+        Claims { taker_us, room_us }
+    }
+
+    /// Who of other workers would have this backend first, and for whom it would be closed first: workers, and since when.
+    fn claims_of_others(&self, worker: &Worker, lane: &Lane, backend: &Backend) -> (Elsewhere, Elsewhere) {
+        let (me, lag_ms) = (worker.index, backend.core.server.lag_ms());
+        let taker = lane.line.longest_waiting_other(me, lag_ms);
+        let room = Some(&self.shared.queue).filter(|_| backend.core.server.is_full());
+        let mates = Some(&lane.quota.queue).filter(|_| lane.is_used_up());
+        let room = [room, mates].into_iter().flatten().filter_map(|queue| queue.longest_waiting_other(me, lag_ms));
+        (taker, room.min_by_key(|(_, since)| *since))
+    }
+
+    /// A backend, given back here or sent by another worker, to one who waits here, or to the idle ones.
     fn give_to_waiter(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
-        if self.shared.is_held() || !backend.core.server.is_usable(worker.clock.now_ms()) {
+        if self.shared.is_held() || !backend.core.server.takes_work(worker.clock.now_ms()) {
             // A backend from another worker: its server may be out by now. Idle, it goes with the next look.
             return self.lane(worker, &backend.core.lane).put(backend);
         }
-        let (server, now_ms) = (&backend.core.server, worker.shared.clock.now_ms());
-        let position = self.waiters.borrow().iter().position(|w| w.takes(&backend) || w.wants_room_on(server, now_ms));
-        if position.is_some_and(|i| self.waiters.borrow().get(i).is_some_and(|w| w.wish.raw.is_some())) {
+        if self.claims(worker, &backend).is_room_due() {
             drop(backend);
             return self.grow(worker);
         }
-        if let Some(waiter) = position.and_then(|i| self.waiters.borrow_mut().remove(i)) {
-            self.publish_oldest(worker);
-            return waiter.finish(Outcome::Ready(Box::new(backend)));
-        }
-        let someone_waits = !self.waiters.borrow().is_empty();
-        if someone_waits && backend.core.server.is_full() {
-            // Those who wait cannot use this backend, and it stands in the way of one that they can use.
-            drop(backend);
-            return self.grow(worker);
-        }
-        self.lane(worker, &backend.core.lane).put(backend);
+        let position = self.waiters.borrow().iter().position(|w| w.takes(&backend));
+        let Some(waiter) = position.and_then(|i| self.waiters.borrow_mut().remove(i)) else {
+            return self.lane(worker, &backend.core.lane).put(backend);
+        };
+        self.publish(worker, &waiter.lane);
+        waiter.finish(Outcome::Ready(Box::new(backend)));
     }
 
     /// Sends a backend to another worker; keeps it when it cannot be moved.
@@ -426,12 +527,14 @@ impl HostgroupPool {
         self.give_to_waiter(worker, backend);
     }
 
-    /// Another worker waits for `lane` and cannot connect: give it an idle backend, or make room for a new one.
-    pub fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, from: usize) {
-        let servers = self.servers();
+    /// Another worker waits for `lane` and cannot connect: give it an idle backend that will do, or make room for a new one.
+    pub fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, needs: Needs, from: usize) {
+        let (servers, now_ms) = (self.servers(), worker.shared.clock.now_ms());
         for (index, server) in servers.iter().enumerate() {
             let lanes = self.lanes.borrow().clone();
-            if let Some(backend) = lanes.iter().find(|l| l.key == *lane).and_then(|l| l.take_oldest(index)) {
+            let will_do = server.takes_work(now_ms) && needs.accept(server);
+            let same = lanes.iter().filter(|_| will_do && needs.takes_used()).find(|l| l.key == *lane);
+            if let Some(backend) = same.and_then(|l| l.take_oldest(index)) {
                 return self.hand_over(worker, backend, from);
             }
             // Its user has as many as it may, and these are of no use to the one who asks.
@@ -439,7 +542,7 @@ impl HostgroupPool {
             if lanes.iter().filter(own).find_map(|l| l.take_oldest(index)).is_some() {
                 return;
             }
-            if server.is_full() && lanes.iter().find_map(|l| l.take_oldest(index)).is_some() {
+            if will_do && server.is_full() && lanes.iter().find_map(|l| l.take_oldest(index)).is_some() {
                 return;
             }
         }
@@ -447,40 +550,67 @@ impl HostgroupPool {
 
     fn leave_queue(&self, worker: &Worker, waiter: &Rc<Waiter>) {
         self.waiters.borrow_mut().retain(|w| !Rc::ptr_eq(w, waiter));
-        self.publish_oldest(worker);
+        self.publish(worker, &waiter.lane);
     }
 
-    /// Who waits longest for a backend that others have used: `lane`'s user's own sessions, and those that do not wait for
-    /// their users' own connections.
-    fn first_in_line(&self, lane: Option<&Lane>) -> Option<Rc<Waiter>> {
-        let is_own = |w: &Waiter| lane.is_some_and(|lane| w.lane.key.user.name == lane.key.user.name);
-        let is_in_line = |w: &Waiter| w.wish.needs.takes_used() && (!self.has_limits.get() || !w.waits_for_its_own() || is_own(w));
-        self.waiters.borrow().iter().find(|w| is_in_line(w)).cloned()
+    /// Whether one who waits could have a connection, now or when a server is full no more: not where every server that is used
+    /// is further behind than it wants.
+    fn has_hope(&self, waiter: &Waiter, now_ms: u64) -> bool {
+        !waiter.is_choosy() || self.servers.borrow().iter().any(|s| s.takes_work(now_ms) && waiter.wish.needs.accept(s))
     }
 
-    /// Since when the first one is in line whom a backend given back would serve: [`HostgroupPool::first_in_line`], or one
-    /// for whom it would be closed.
-    fn oldest_us(&self, worker: &Worker, lane: Option<&Lane>) -> u64 {
-        let in_line = self.first_in_line(lane).map_or(NOBODY, |w| w.turn_us);
-        if self.loners.get() == 0 {
-            return in_line;
+    /// Those who wait because the servers that they could connect to are full, in order, without those for whom connections are
+    /// being opened.
+    fn without_room<'a>(&'a self, waiters: &'a VecDeque<Rc<Waiter>>, now_ms: u64) -> impl Iterator<Item = &'a Rc<Waiter>> {
+        let wants = move |w: &&Rc<Waiter>| w.wish.needs.takes_used() && self.may_grow_for(w, now_ms);
+        let lacks_room = move |w: &&Rc<Waiter>| {
+            let servers = self.servers.borrow();
+            let mut open = servers.iter().filter(|s| w.may_connect_to(s, now_ms)).peekable();
+            open.peek().is_some() && open.all(|s| s.is_full())
+        };
+        waiters.iter().filter(wants).skip(self.connecting_for_all()).filter(lacks_room)
+    }
+
+    /// Tells all workers who waits here for backends of a lane.
+    fn publish_lane(&self, worker: &Worker, lane: &Lane) {
+        let waiters = self.waiters.borrow();
+        let in_lane = || waiters.iter().filter(|w| w.wish.needs.takes_used() && std::ptr::eq(&raw const *w.lane, lane));
+        let first = in_lane().find(|w| !w.is_choosy());
+        lane.line.set_oldest(worker.index, first.map_or(NOBODY, |w| w.turn_us));
+        if self.choosy.get() > 0 {
+            lane.line.set_choosy(worker.index, in_lane().filter_map(choosy));
         }
-        let (now_ms, servers, waiters) = (worker.shared.clock.now_ms(), self.servers.borrow(), self.waiters.borrow());
-        let wants_room = |w: &&Rc<Waiter>| w.wish.raw.is_some() && servers.iter().any(|s| w.wants_room_on(s, now_ms));
-        in_line.min(waiters.iter().find(wants_room).map_or(NOBODY, |w| w.turn_us))
-    }
-
-    fn publish_oldest(&self, worker: &Worker) {
-        let since = self.oldest_us(worker, None);
-        self.shared.queue.set_oldest(worker.index, since);
-        if !self.has_limits.get() {
-            return;
-        }
-        for lane in self.lanes.borrow().iter().filter(|lane| lane.limit() > 0) {
+        if lane.limit() > 0 {
+            let now_ms = worker.shared.clock.now_ms();
             let is_own = |w: &&Rc<Waiter>| w.wish.needs.takes_used() && w.lane.key.user.name == lane.key.user.name;
-            let since = self.waiters.borrow().iter().find(is_own).map_or(NOBODY, |w| w.turn_us);
-            lane.quota.queue.set_oldest(worker.index, since);
+            let first = waiters.iter().filter(is_own).find(|w| self.has_hope(w, now_ms));
+            lane.quota.queue.set_oldest(worker.index, first.map_or(NOBODY, |w| w.turn_us));
         }
+    }
+
+    /// Tells all workers for whom a backend would be closed here.
+    fn publish_room(&self, worker: &Worker) {
+        let (waiters, now_ms) = (self.waiters.borrow(), worker.shared.clock.now_ms());
+        let is_any_full = !waiters.is_empty() && self.servers.borrow().iter().any(|s| s.is_full());
+        let without_room = || self.without_room(&waiters, now_ms).filter(|_| is_any_full);
+        let mut since = NOBODY;
+        if is_any_full {
+            since = without_room().find(|w| !w.is_choosy()).map_or(NOBODY, |w| w.turn_us);
+        }
+        if is_any_full && self.loners.get() > 0 {
+            let servers = self.servers.borrow();
+            let own = waiters.iter().find(|w| servers.iter().any(|s| w.wants_room_on(s, now_ms)));
+            since = since.min(own.map_or(NOBODY, |w| w.turn_us.saturating_sub(LANES_BOUND_US)));
+        }
+        self.shared.queue.set_oldest(worker.index, since);
+        if self.choosy.get() > 0 {
+            self.shared.queue.set_choosy(worker.index, without_room().filter_map(choosy));
+        }
+    }
+
+    fn publish(&self, worker: &Worker, lane: &Lane) {
+        self.publish_lane(worker, lane);
+        self.publish_room(worker);
     }
 
     /// True while someone waits.
@@ -495,7 +625,7 @@ impl HostgroupPool {
         let first = self.choose(worker, needs, |_| true)?;
         for step in 0..servers.len() {
             let index = (first + step) % servers.len();
-            let usable = servers.get(index).is_some_and(|s| s.is_usable(now_ms) && needs.accept(s));
+            let usable = servers.get(index).is_some_and(|s| s.takes_work(now_ms) && needs.accept(s));
             while let Some(mut backend) = if usable { lane.take(index, want) } else { None } {
                 if is_alive(worker, &mut backend) {
                     if step > 0 {
@@ -523,7 +653,7 @@ impl HostgroupPool {
         let server = &backend.core.server;
         // After a LOAD there may be more than are allowed.
         let fits = server.connections() <= server.max_connections() && self.fits_its_user(backend);
-        server.is_online() && fits && !backend.core.killed && !too_old && !backend.core.is_astray() && backend.is_even()
+        server.keeps_idle() && fits && !backend.core.killed && !too_old && !backend.core.is_astray() && backend.is_even()
     }
 
     /// After a LOAD a user may have more than it is allowed.
@@ -533,6 +663,11 @@ impl HostgroupPool {
         let fits = |lane: &Rc<Lane>| lane.limit() == 0 || u64::from(lane.quota.connections()) <= lane.limit();
         !self.has_limits.get() || of_user.all(fits)
     }
+}
+
+/// What one says of itself who wants a server that is not far behind.
+fn choosy(waiter: &Rc<Waiter>) -> Option<Choosy> {
+    waiter.wish.needs.max_lag_ms.map(|max_lag_ms| Choosy { since_us: waiter.turn_us, max_lag_ms })
 }
 
 /// An idle backend should be silent: readable means closed (or out of step). Costs no system call.

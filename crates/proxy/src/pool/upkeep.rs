@@ -20,19 +20,15 @@ impl HostgroupPool {
             let Some(waiter) = late.and_then(|i| self.waiters.borrow_mut().remove(i)) else { break };
             worker.counters.wait_timeouts.set(worker.counters.wait_timeouts.get() + 1);
             let waited_ms = now_us.saturating_sub(waiter.since_us) / 1000;
+            self.publish(worker, &waiter.lane);
             waiter.finish(Outcome::Failed(AcquireError::Timeout {
                 hostgroup: self.shared.id,
                 waited_ms,
                 reason: self.why(&waiter, now_us / 1000),
             }));
         }
-        while !self.shared.is_held() {
-            if !self.first_in_line(None).is_some_and(|waiter| self.serve_from_idle(worker, &waiter)) {
-                break;
-            }
-        }
+        self.serve_all_from_idle(worker);
         self.help_the_limited(worker);
-        self.publish_oldest(worker);
         self.grow(worker);
     }
 

@@ -56,7 +56,7 @@ impl Session {
                         return Ok(None);
                     }
                 }
-                Waited::Signal(Signal::GiveBack) if self.is_insert_delay_over() => {
+                Waited::Signal(Signal::GiveBack) if self.is_insert_delay_over() || self.keeps_in_vain() => {
                     self.entry.clear_signal();
                     self.end_insert_delay();
                     let nothing = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };

@@ -82,7 +82,7 @@ impl Session {
         };
         let server = &backend.core.server;
         let now_ms = self.worker.clock.now_ms();
-        if is_free && (self.pool.shared.is_held() || !server.is_usable(now_ms) || backend.core.is_astray()) {
+        if is_free && (self.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
             self.give_up_backend();
             return Ok(Kept::None);
         }
@@ -219,7 +219,7 @@ impl Session {
         let Some(backend) = &self.backend else { return };
         let server = &backend.core.server;
         let pins = self.pins.set();
-        if pins.without(WISHES).is_empty() && (self.pool.shared.is_held() || !server.is_online()) {
+        if pins.without(WISHES).is_empty() && (self.pool.shared.is_held() || !server.keeps_idle()) {
             self.give_up_backend();
             return self.entry.view.held.set(None);
         }

@@ -63,6 +63,7 @@ impl Session {
         let counters = &self.worker.counters;
         count(&counters.questions);
         self.began_us = self.worker.shared.clock.now_us();
+        self.again_until_us = None;
         self.entry.begin_command(self.began_us / 1000);
         let shown: &[u8] = match Command::from_u8(command.byte) {
             Some(Command::Query) => self.body(command),

@@ -73,7 +73,7 @@ use facts::SessionFacts;
 pub use leave::WISHES;
 use model::HostgroupId;
 use model::snapshot::User;
-pub use settle::{abandon, reset};
+pub use settle::{abandon, is_kept, reset};
 use sql::LexMode;
 use statements::Statements;
 use std::future::poll_fn;

@@ -17,6 +17,7 @@ use crate::pool::HostgroupPool;
 use crate::reframe::ReplyFacts;
 use crate::safety::Safety;
 use crate::worker::Worker;
+use model::snapshot::Effective;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::rc::Rc;
@@ -54,6 +55,15 @@ impl Unread {
     }
 }
 
+/// Whether an idle session keeps its backend under these settings.
+pub fn is_kept(pins: PinSet, settings: &Effective) -> bool {
+    let rest = pins.without(PinSet::of(&[PinReason::MultiplexingOff, PinReason::AutoIncrementDelay]));
+    let is_multiplexing_off = pins.contains(PinReason::MultiplexingOff) && !settings.multiplexing;
+    let is_delayed = pins.contains(PinReason::AutoIncrementDelay) && settings.auto_increment_delay_multiplex > 0;
+    let is_held = pins.is_empty() && settings.connection_delay_multiplex_ms > 0;
+    !rest.is_empty() || is_multiplexing_off || is_delayed || is_held
+}
+
 impl Session {
     /// Ends a statement: reads what the session must know, gives the backend back when no pin holds.
     /// `certain` answers whether the statement's text proves that an insert id was generated.
@@ -74,6 +84,11 @@ impl Session {
         }
         let unread = self.remember(analysis, reply, certain);
         self.let_go(analysis, unread).await
+    }
+
+    /// Whether pins keep the backend, and no setting says so any more.
+    pub(super) fn keeps_in_vain(&self) -> bool {
+        !self.pins.set().is_empty() && !is_kept(self.pins.set(), &self.lane.settings())
     }
 
     /// Gives the backend back after something that ended pins without an answer.

@@ -1,0 +1,205 @@
+//! Who gets which connection: idle ones, new ones, and those that are not to be used any more.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
+
+mod common;
+
+use common::{LIMIT, Peer, proxy_with, server};
+use lab::client::{Encoding, Param};
+use lab::fault::Relay;
+use lab::tidegate::Builder;
+use lab::{Client, Flavor, Options, Server, Tidegate, wait};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PROCESSES: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
+const WAITERS: &str = "SELECT SUM(waiters) FROM stats_tidegate_waits";
+
+fn admin(proxy: &Tidegate) -> Client {
+    wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap()
+}
+
+fn until(what: &str, client: &mut Client, sql: &str, value: &str) {
+    wait::until(what, LIMIT, || (client.scalar(sql).unwrap()? == value).then_some(())).unwrap();
+}
+
+fn another(proxy: &Tidegate) -> Client {
+    Client::connect(&proxy.options("empty", "").timeout(LIMIT)).unwrap()
+}
+
+/// So many idle connections of `app`, made by as many sessions of one worker.
+fn warm(sessions: &mut [Client]) {
+    for sql in ["BEGIN", "SELECT 1", "COMMIT"] {
+        sessions.iter_mut().for_each(|session| drop(session.run(sql).unwrap()));
+    }
+}
+
+fn sessions(proxy: &Tidegate, n: usize) -> Vec<Client> {
+    (0..n).map(|_| Client::connect(&proxy.options("app", "app-pass").timeout(LIMIT)).unwrap()).collect()
+}
+
+#[test]
+fn another_users_wait_for_a_new_connection_keeps_nobody_from_idle_ones() {
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    let relay = Relay::to(&server.address()).unwrap();
+    let builder = Tidegate::builder().server_with(0, "127.0.0.1", relay.port(), &[("max_connections", 50.into())]).app_user();
+    let builder = builder.user("empty", "", 0).variable("threads", 1).variable("free_connections_pct", 100);
+    let proxy = builder.variable("connect_timeout_server", 60_000).variable("connect_timeout_server_max", 60_000).start().unwrap();
+    let (mut admin, mut own, mut other) = (admin(&proxy), sessions(&proxy, 3), another(&proxy));
+    warm(&mut own);
+    relay.silence_new();
+    other.send_query("SELECT 'other'").unwrap();
+    until("it waits", &mut admin, WAITERS, "1");
+    for session in &mut own {
+        assert_eq!(session.scalar("SELECT 'own'").unwrap().unwrap(), "own");
+    }
+    assert_eq!(admin.scalar(WAITERS).unwrap().unwrap(), "1", "the other one still waits");
+    relay.resume();
+    assert_eq!(other.recv_reply(Encoding::Text).unwrap().scalar().unwrap().unwrap(), "other");
+}
+
+#[test]
+fn a_user_that_never_pauses_leaves_room_for_another() {
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    for threads in [1, 3] {
+        // Fewer connections than sessions: one of them always waits for the next one that comes back.
+        let more = |builder: Builder| builder.user("empty", "", 0).variable("threads", threads);
+        let proxy = proxy_with(&server, 2, more);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                let (mut session, done) = (proxy.connect_app().unwrap(), &done);
+                scope.spawn(move || {
+                    while !done.load(Ordering::Acquire) {
+                        session.run("SELECT SLEEP(0.001)").unwrap();
+                    }
+                });
+            }
+            let asked = (0..5).map(|_| another(&proxy).query("SELECT 1").unwrap().scalar().is_ok()).collect::<Vec<_>>();
+            done.store(true, Ordering::Release);
+            assert_eq!(asked, [true; 5], "threads={threads}");
+        });
+    }
+}
+
+#[test]
+fn a_server_with_weight_0_gets_nothing_new() {
+    let servers = [(); 2].map(|()| Server::start(Flavor::Mariadb, &Options::new()).unwrap());
+    let builder = servers.iter().fold(Tidegate::builder(), |builder, server| builder.backend(0, server)).app_user();
+    let proxy = builder.variable("threads", 2).variable("free_connections_pct", 100).start().unwrap();
+    let (mut admin, mut all) = (admin(&proxy), sessions(&proxy, 8));
+    let ports = |all: &mut Vec<Client>| {
+        all.iter_mut().for_each(|session| drop(session.run("BEGIN").unwrap()));
+        let ports = all.iter_mut().map(|session| session.scalar("SELECT @@port").unwrap().unwrap()).collect::<BTreeSet<_>>();
+        all.iter_mut().for_each(|session| drop(session.run("COMMIT").unwrap()));
+        ports
+    };
+    wait::until("both serve", LIMIT, || (ports(&mut all).len() == 2).then_some(())).unwrap();
+    // A transaction that is open there may finish.
+    let out = servers[1].port().to_string();
+    let mut inside = wait::until("one is there", LIMIT, || {
+        let mut session = proxy.connect_app().unwrap();
+        session.run("BEGIN").unwrap();
+        (session.scalar("SELECT @@port").unwrap()? == out).then_some(session)
+    })
+    .unwrap();
+    admin.run(format!("UPDATE mysql_servers SET weight=0 WHERE port={out}")).unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+    for _ in 0..5 {
+        assert_eq!(ports(&mut all), BTreeSet::from([servers[0].port().to_string()]));
+    }
+    assert_eq!(inside.scalar("SELECT @@port").unwrap().unwrap(), out);
+    let mut root = servers[1].root().unwrap();
+    until("idle ones are closed", &mut root, PROCESSES, "1");
+    inside.run("COMMIT").unwrap();
+    until("the last one is closed", &mut root, PROCESSES, "0");
+    assert_ne!(inside.scalar("SELECT @@port").unwrap().unwrap(), out);
+}
+
+#[test]
+fn a_changed_transport_retires_connections() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let proxy = proxy_with(server(flavor), 5, |builder| builder.variable("free_connections_pct", 100).variable("threads", 1));
+        let (mut admin, mut all) = (admin(&proxy), sessions(&proxy, 2));
+        let shown = |session: &mut Client, name: &str| {
+            let row = session.query(format!("SHOW SESSION STATUS LIKE '{name}'")).unwrap().table().unwrap().remove(0);
+            row[1].clone().unwrap()
+        };
+        warm(&mut all);
+        all[0].run("BEGIN").unwrap();
+        assert_eq!(shown(&mut all[0], "Ssl_cipher"), "");
+        for (change, name, is_so) in
+            [("use_ssl=1", "Ssl_cipher", ""), ("compression=1", "Compression", "OFF"), ("use_ssl=0", "Ssl_cipher", "TLS")]
+        {
+            all[0].run("BEGIN").unwrap();
+            let before = shown(&mut all[0], name);
+            admin.run(format!("UPDATE mysql_servers SET {change}")).unwrap();
+            admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+            let after = shown(&mut all[1], name);
+            assert_ne!(before, after, "{flavor:?} {change}: it was {is_so}");
+            assert_eq!(shown(&mut all[0], name), before, "a transaction stays where it is");
+            all[0].run("COMMIT").unwrap();
+            assert_eq!(shown(&mut all[0], name), after, "and the next one is elsewhere");
+        }
+    }
+}
+
+#[test]
+fn what_no_setting_keeps_any_more_is_given_back_at_once() {
+    let cases = [
+        ("multiplexing", "false", "true", "SELECT 1"),
+        ("connection_delay_multiplex_ms", "300000", "0", "SELECT 1"),
+        ("auto_increment_delay_multiplex", "1000000", "0", "INSERT INTO test.kept () VALUES ()"),
+    ];
+    let server = server(Flavor::Mariadb);
+    server.sql("CREATE TABLE IF NOT EXISTS test.kept (id INT PRIMARY KEY AUTO_INCREMENT)").unwrap();
+    for (name, keeps, lends, sql) in cases {
+        let proxy = proxy_with(server, 1, |builder| builder.variable(name, keeps).variable("connect_timeout_server_max", 60_000));
+        let (mut admin, mut keeper, mut other) = (admin(&proxy), proxy.connect_app().unwrap(), proxy.connect_app().unwrap());
+        keeper.run(sql).unwrap();
+        other.send_query("SELECT 'other'").unwrap();
+        until("it waits", &mut admin, WAITERS, "1");
+        admin.run(format!("SET mysql-{name}='{lends}'")).unwrap();
+        admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+        let reply = other.recv_reply(Encoding::Text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(reply.scalar().unwrap().unwrap(), "other", "{name}");
+        keeper.run("SELECT 1").unwrap();
+    }
+}
+
+/// How long a statement that is sent again may wait is of no meaning to the next one.
+#[test]
+fn long_data_waits_for_a_connection_after_a_statement_that_was_sent_again() {
+    let server = server(Flavor::Mariadb);
+    let patience = Duration::from_secs(4);
+    let more = |builder: Builder| {
+        let roles = [("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())];
+        let builder = builder.row("mysql_replication_hostgroups", &roles).variable("monitor_enabled", false);
+        builder.variable("connect_timeout_server_max", patience.as_millis() as i64)
+    };
+    let proxy = proxy_with(server, 1, more);
+    let (mut admin, mut session, mut holder) =
+        (admin(&proxy), Peer::through(&proxy, Encoding::Text), Peer::through(&proxy, Encoding::Text));
+    let statement = session.prepare("SELECT LENGTH(?)").unwrap();
+    let began = Instant::now();
+    session
+        .send_query("SELECT COUNT(*) FROM information_schema.collations a, information_schema.collations b WHERE SLEEP(0.001)=0")
+        .unwrap();
+    let mut root = server.root().unwrap();
+    let running = "SELECT id FROM information_schema.processlist WHERE user='app' AND info LIKE '%SLEEP(0.001)%'";
+    let id = wait::until("it runs", LIMIT, || root.scalar(running).ok()?).unwrap();
+    root.run(format!("KILL {id}")).unwrap();
+    let again = wait::until("it runs again", LIMIT, || root.scalar(running).ok()?.filter(|again| *again != id)).unwrap();
+    root.run(format!("KILL QUERY {again}")).unwrap();
+    let _ = session.recv_reply(Encoding::Text).unwrap();
+    // Until its time is over.
+    thread::sleep((patience + Duration::from_millis(500)).saturating_sub(began.elapsed()));
+    holder.exec("BEGIN");
+    holder.get("SELECT 1");
+    session.send_long_data(&statement, 0, b"hello").unwrap();
+    until("it waits", &mut admin, WAITERS, "1");
+    holder.exec("COMMIT");
+    assert_eq!(session.execute(&statement, &[Param::Long]).unwrap().scalar().unwrap().unwrap(), "5");
+}
