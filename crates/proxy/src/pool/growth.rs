@@ -107,7 +107,8 @@ impl HostgroupPool {
 
     fn open_as_allowed(self: &Rc<Self>, worker: &Rc<Worker>) {
         let now_ms = worker.shared.clock.now_ms();
-        let mut passed = 0;
+        // For whom none can be opened who wants little lag: there may be room where those do not want to go.
+        let mut refused = None;
         loop {
             let waiting = self.wanting(now_ms);
             // A pool that has backends grows by steps: a stall of the server must not become a burst of connects.
@@ -117,13 +118,11 @@ impl HostgroupPool {
                 return;
             }
             // Those for whom one is being opened are not the next.
-            let Some(waiter) = self.next_wanting(self.connecting_for_all() + passed, now_ms) else { return };
-            if !self.start_connect(worker, &waiter, have) {
-                if !waiter.is_choosy() {
-                    return;
-                }
-                // There may be room where it does not want to go.
-                passed += 1;
+            let Some(waiter) = self.next_wanting(self.connecting_for_all(), refused, now_ms) else { return };
+            let makes_room = refused.is_none() || !waiter.is_choosy();
+            if !self.start_connect(worker, &waiter, have, makes_room) {
+                let Some(max_lag_ms) = waiter.wish.needs.max_lag_ms else { return };
+                refused = Some(max_lag_ms);
             }
         }
     }
@@ -146,9 +145,10 @@ impl HostgroupPool {
         if is_any_other { waiters.iter().filter(wants).count() } else { waiters.len() }
     }
 
-    /// The one of them that stands behind `skip` others.
-    fn next_wanting(&self, skip: usize, now_ms: u64) -> Option<Rc<Waiter>> {
-        self.waiters.borrow().iter().filter(|w| self.may_grow_for(w, now_ms)).nth(skip).cloned()
+    /// The one of them that stands behind `skip` others, and wants no server that those want who allow the lag `refused`.
+    fn next_wanting(&self, skip: usize, refused: Option<u32>, now_ms: u64) -> Option<Rc<Waiter>> {
+        let is_other = |w: &&Rc<Waiter>| w.wish.needs.max_lag_ms.is_none_or(|max| refused.is_none_or(|refused| max > refused));
+        self.waiters.borrow().iter().filter(|w| self.may_grow_for(w, now_ms)).skip(skip).find(is_other).cloned()
     }
 
     /// Whether the next connection may be for this one.
@@ -164,11 +164,13 @@ impl HostgroupPool {
     }
 
     /// Starts one connect for the waiter, where there are `have` connections; false when that is not allowed now.
-    fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>, have: usize) -> bool {
+    fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>, have: usize, makes_room: bool) -> bool {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;
         let Some(index) = self.choose_to_connect(worker, waiter.wish.needs, now_ms) else {
-            self.make_room(worker, waiter, now_ms);
+            if makes_room {
+                self.make_room(worker, waiter, now_ms);
+            }
             return false;
         };
         // Many who wait for few mean load that more connections serve better; a single one can wait for a moment.

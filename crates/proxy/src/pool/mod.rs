@@ -283,18 +283,20 @@ impl HostgroupPool {
             return;
         }
         let mut at = 0;
-        // What was not there for one is not there for the next who wants the same.
-        let mut lacking: Vec<(Rc<Lane>, Needs)> = Vec::new();
+        // What was not there for one is not there for the next of the lane who wants as little lag.
+        let mut lacking: Vec<(Rc<Lane>, u32)> = Vec::new();
         while !self.shared.is_held() {
             let next = self.waiters.borrow().get(at).cloned();
             let Some(waiter) = next else { break };
-            let (lane, needs) = (&waiter.lane, waiter.wish.needs);
-            let may_be = lane.has_idle() && !lacking.iter().any(|(of, wanted)| Rc::ptr_eq(of, lane) && *wanted == needs);
+            let (lane, max_lag_ms) = (&waiter.lane, waiter.wish.needs.max_lag_ms.unwrap_or(u32::MAX));
+            let is_lacking = lacking.iter().any(|(of, lag)| Rc::ptr_eq(of, lane) && max_lag_ms <= *lag);
+            let may_be = !is_lacking && !waiter.is_loner() && lane.has_idle();
             if may_be && self.serve_from_idle(worker, &waiter) {
                 continue;
             }
             if may_be {
-                lacking.push((Rc::clone(lane), needs));
+                lacking.retain(|(of, _)| !Rc::ptr_eq(of, lane));
+                lacking.push((Rc::clone(lane), max_lag_ms));
             }
             at += 1;
         }
@@ -439,7 +441,8 @@ impl HostgroupPool {
             drop(backend);
             return self.grow(worker);
         }
-        if self.shared.is_held() || !self.is_awaited(lane) {
+        let may_serve = !self.shared.is_held() && backend.core.server.takes_work(worker.clock.now_ms());
+        if !may_serve || !self.is_awaited(lane) {
             return lane.put(backend);
         }
         let own = self.claims(worker, &backend);
@@ -565,7 +568,7 @@ impl HostgroupPool {
         let wants = move |w: &&Rc<Waiter>| w.wish.needs.takes_used() && self.may_grow_for(w, now_ms);
         let lacks_room = move |w: &&Rc<Waiter>| {
             let servers = self.servers.borrow();
-            let mut open = servers.iter().filter(|s| w.may_connect_to(s, now_ms)).peekable();
+            let mut open = servers.iter().filter(|s| w.may_connect_to(s, now_ms) && !s.is_stalling()).peekable();
             open.peek().is_some() && open.all(|s| s.is_full())
         };
         waiters.iter().filter(wants).skip(self.connecting_for_all()).filter(lacks_room)
