@@ -8,7 +8,7 @@ mod common;
 use std::io::{Read, Write};
 
 use common::{LIMIT, Peer, World, proxy_with, server};
-use lab::client::Encoding;
+use lab::client::{Encoding, Execution, Prepared};
 use lab::{ConnectOptions, Flavor, wait};
 use wire::Capabilities;
 use wire::command::Command;
@@ -24,6 +24,9 @@ each_flavor!(
     locks_in_stored_code,
     last_insert_id_in_triggers,
     settings_at_prepare,
+    user_variables_at_prepare,
+    other_settings_at_prepare,
+    the_statement_prepared_last,
     learnt_settings_and_metadata_are_a_users_own,
     quoted_functions,
     what_fails,
@@ -842,6 +845,132 @@ fn settings_at_prepare(world: &World) {
         assert_eq!(row, [Some("n".to_owned()), Some("a\\b".to_owned())], "round {round}");
         assert_eq!(first.row("SELECT @@sql_mode, @@character_set_client"), " latin1");
     }
+}
+
+/// Whoever was on the connection before, it is another one for whom it is prepared next.
+fn shake(world: &World) {
+    let mut other = world.connect();
+    other.exec_all(&["SET @code = 5, lc_time_names = 'fr_FR'", "CREATE TEMPORARY TABLE tmp(i INT)"]);
+}
+
+/// MySQL compares with a user variable by the type that it had at PREPARE: another session's types do not count, nor do those that
+/// it has got since.
+fn user_variables_at_prepare(world: &World) {
+    let codes = "INSERT INTO coupon VALUES('17'), ('017'), ('17.0'), ('5')";
+    world.connect().exec_all(&["CREATE TABLE coupon(code VARCHAR(20) COLLATE utf8mb4_general_ci)", codes]);
+    let question = "SELECT COUNT(*) FROM coupon WHERE code = @code";
+    let count = |peer: &mut Peer, statement: &Prepared| peer.execute(statement, &[]).unwrap().scalar().unwrap();
+    let keeps = |kept: &str, now: &str| Some(if world.is_mysql() { kept } else { now }.to_owned());
+    let mut unset = world.connect();
+    let of_unset = unset.prepare(question).unwrap();
+    assert_eq!(count(&mut unset, &of_unset).as_deref(), Some("0"));
+    let (mut number, mut text) = world.pair();
+    number.exec("SET @code = 99");
+    let of_number = number.prepare(question).unwrap();
+    assert_eq!(count(&mut number, &of_number).as_deref(), Some("0"));
+    text.exec("SET @code = '17'");
+    let of_text = text.prepare(question).unwrap();
+    assert_eq!(count(&mut text, &of_text).as_deref(), Some("1"));
+    text.exec("SET @code = 17");
+    let again = text.prepare(question).unwrap();
+    number.exec("SET @code = '17'");
+    unset.exec("SET @code = 17");
+    for round in 0..3 {
+        assert_eq!(count(&mut text, &again).as_deref(), Some("3"), "round {round}");
+        assert_eq!(count(&mut text, &of_text), keeps("1", "3"), "round {round}");
+        assert_eq!(count(&mut number, &of_number), keeps("3", "1"), "round {round}");
+        assert_eq!(count(&mut unset, &of_unset), keeps("1", "3"), "round {round}");
+        shake(world);
+        // What they are now is what they were.
+        assert_eq!(text.row("SELECT @code, CHARSET(@code)"), "17 binary");
+        assert_eq!(number.row("SELECT @code, CHARSET(@code)"), "17 utf8mb4");
+    }
+    // A value that only the server knows.
+    text.exec_all(&["BEGIN", "SET @code = (SELECT MAX(17) FROM coupon)"]);
+    assert_eq!(count(&mut text, &of_text), keeps("1", "3"));
+    let computed = text.prepare(question).unwrap();
+    assert_eq!(count(&mut text, &computed).as_deref(), Some("3"));
+    assert_eq!(text.row("SELECT @code, CHARSET(@code)"), "17 binary");
+    text.exec("COMMIT");
+    shake(world);
+    assert_eq!(count(&mut text, &computed).as_deref(), Some("3"));
+    assert_eq!(count(&mut text, &of_text), keeps("1", "3"));
+}
+
+/// What else decides at PREPARE: sessions with other settings do not share such a statement, and it stays as it was prepared.
+fn other_settings_at_prepare(world: &World) {
+    world.connect().exec_all(&["CREATE TABLE t(v INT)", "INSERT INTO t VALUES(3), (4)"]);
+    let cases = [
+        ("lc_time_names", "'de_DE'", "SELECT MONTHNAME('2020-03-01'), DATE_FORMAT('2020-01-01', '%W')"),
+        ("div_precision_increment", "10", "SELECT 1 / v FROM t ORDER BY v"),
+        ("default_week_format", "3", "SELECT WEEK('2021-01-01')"),
+        ("group_concat_max_len", "4", "SELECT GROUP_CONCAT(v, v, v) FROM t"),
+        ("time_zone", "'+05:00'", "SELECT CAST('2020-01-01 10:00:00' AS DATETIME), UNIX_TIMESTAMP('2020-01-01 10:00:00')"),
+        ("default_collation_for_utf8mb4", "utf8mb4_general_ci", "SELECT COLLATION(_utf8mb4'a')"),
+        ("sql_select_limit", "1", "SELECT v FROM t ORDER BY v"),
+    ];
+    let table = |peer: &mut Peer, statement: &Prepared| peer.execute(statement, &[]).unwrap().table().unwrap();
+    for (name, value, question) in cases.iter().filter(|(name, ..)| world.is_mysql() || *name != "default_collation_for_utf8mb4") {
+        let set = format!("SET {name} = {value}");
+        let text = |who: &str| format!("{question} /* {name} {who} */");
+        for set_is_first in [true, false] {
+            let (mut plain, mut other) = world.pair();
+            other.exec(&set);
+            let text = |who: &str| text(&format!("{who} {set_is_first}"));
+            // Nobody else has these.
+            let alone = [(&mut plain, "plain"), (&mut other, "other")].map(|(peer, who)| {
+                let statement = peer.prepare(text(who)).unwrap();
+                table(peer, &statement)
+            });
+            let shared = text("both");
+            let (mut of_plain, mut of_other) = (None, None);
+            for sets in [set_is_first, !set_is_first] {
+                let (peer, of, expected) =
+                    if sets { (&mut other, &mut of_other, &alone[1]) } else { (&mut plain, &mut of_plain, &alone[0]) };
+                let statement = peer.prepare(&shared).unwrap();
+                assert_eq!(table(peer, &statement), *expected, "{name}");
+                *of = Some(statement);
+            }
+            let (of_plain, of_other) = (of_plain.unwrap(), of_other.unwrap());
+            // What the server itself makes of it once the setting is another one.
+            other.exec(&format!("SET {name} = DEFAULT"));
+            let since = table(&mut other, &of_other);
+            for _ in 0..2 {
+                shake(world);
+                assert_eq!(table(&mut other, &of_other), since, "{name}");
+                assert_eq!(table(&mut plain, &of_plain), alone[0], "{name}");
+            }
+            let decides = world.is_mysql() && ["div_precision_increment", "default_week_format"].contains(name);
+            assert!(!decides || since == alone[1], "{name} {since:?} {alone:?}");
+        }
+    }
+}
+
+/// MariaDB: -1 is the statement prepared last, and none after a PREPARE that failed. MySQL knows no such id.
+fn the_statement_prepared_last(world: &World) {
+    let mut peer = world.connect();
+    peer.exec("CREATE TABLE t(n INT)");
+    let (last, how) = (u32::MAX, Execution::default());
+    let run = |peer: &mut Peer| {
+        peer.send_execute(last, &[], how).unwrap();
+        peer.recv_reply(Encoding::Binary).unwrap().err().map(|error| error.code)
+    };
+    let knows = |expected| if world.is_mysql() { Some(1243) } else { expected };
+    assert_eq!(run(&mut peer), Some(1243));
+    let one = peer.prepare("INSERT INTO t VALUES(1)").unwrap();
+    assert_eq!(run(&mut peer), knows(None));
+    let reset = |peer: &mut Peer| peer.command(Command::StmtReset, &last.to_le_bytes()).unwrap().err().map(|error| error.code);
+    assert_eq!(reset(&mut peer), knows(None));
+    assert_eq!(peer.prepare("INSERT INTO nowhere VALUES(2)").unwrap_err().code(), Some(1146));
+    assert_eq!(run(&mut peer), Some(1243));
+    assert_eq!(reset(&mut peer), Some(1243));
+    assert!(peer.execute(&one, &[]).unwrap().err().is_none());
+    assert_eq!(run(&mut peer), Some(1243));
+    let two = peer.prepare("INSERT INTO t VALUES(3)").unwrap();
+    assert_eq!(run(&mut peer), knows(None));
+    peer.close_statement(&two).unwrap();
+    assert_eq!(run(&mut peer), Some(1243));
+    assert_eq!(peer.get("SELECT COUNT(*) FROM t"), if world.is_mysql() { "1" } else { "3" });
 }
 
 /// One user's right to a SET or a table says nothing of another's.

@@ -441,6 +441,12 @@ impl Pins {
         names.variables.as_deref()
     }
 
+    /// Was this user variable given a value that is not known?
+    pub fn is_computed(&self, variable: &str) -> bool {
+        let named = self.names.as_ref().and_then(|names| names.variables.as_ref());
+        self.set.contains(PinReason::UserVariable) && named.is_none_or(|named| named.iter().any(|name| name == variable))
+    }
+
     /// Routines were called whose bodies are not known.
     pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, epoch: u64, now_ms: u64, digest: u64) {
         let began = self.set.contains(PinReason::StoredCode);

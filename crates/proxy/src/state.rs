@@ -4,6 +4,7 @@
 //! fresh one has. The values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
 
 use std::fmt::Write as _;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Bytes shared between the sessions and backends that hold the same value.
@@ -27,6 +28,14 @@ impl PartialEq for Variables {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
             _ => false,
         }
+    }
+}
+
+impl Eq for Variables {}
+
+impl Hash for Variables {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.entries().hash(state);
     }
 }
 

@@ -1,17 +1,20 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
-use crate::state::Text;
+use crate::state::{Text, Variables};
 use crate::stats::prepared::Holder;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a prepared statement is the same as: its text, in a schema, under settings that change its meaning.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StatementKey {
     /// Current schema at PREPARE.
     pub schema: Option<Text>,
-    /// Variables that change how the text is read (sql_mode and character sets), joined.
+    /// Variables that change how the text is read (sql_mode and character sets), joined; on MySQL all that decide at PREPARE.
     pub mode: Text,
+    /// User variables that it names, where a server gives them their types at PREPARE (MySQL since 8.0.22).
+    pub user_variables: Option<UserVariables>,
     /// The SQL text.
     pub text: Text,
     /// Parameter types (2 bytes each) that it is executed with, where a server settles a statement's types by its executions
@@ -19,7 +22,33 @@ pub struct StatementKey {
     pub types: Option<Text>,
 }
 
+/// User variables as they were at a PREPARE.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum UserVariables {
+    /// Their literals; NULL for one that was not set.
+    Known(Variables),
+    /// The server alone had a value: no other PREPARE is this one.
+    Unknown(u64),
+}
+
+impl UserVariables {
+    /// Such that nobody knows, of one PREPARE.
+    pub fn unknown() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self::Unknown(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 impl StatementKey {
+    /// Bytes of its text, and of the values it goes with.
+    pub fn bytes(&self) -> usize {
+        let values = match &self.user_variables {
+            Some(UserVariables::Known(values)) => values.entries().iter().map(|(_, literal)| literal.len()).sum(),
+            _ => 0,
+        };
+        self.text.len() + values
+    }
+
     /// The statement as it is prepared, before any execution.
     pub fn as_prepared(self: &Arc<Self>) -> Arc<Self> {
         match self.types {
@@ -62,7 +91,7 @@ impl StatementCache {
     /// Adds a statement.
     pub fn insert(&mut self, key: Arc<StatementKey>, id: u32, holder: Holder) {
         self.tick += 1;
-        self.bytes += key.text.len();
+        self.bytes += key.bytes();
         self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), used: self.tick, _holder: holder });
     }
 
@@ -80,7 +109,7 @@ impl StatementCache {
     /// Forgets a statement; answers the server's id to close.
     pub fn remove(&mut self, key: &StatementKey) -> Option<u32> {
         let gone = self.by_key.remove(key)?;
-        self.bytes -= key.text.len().min(self.bytes);
+        self.bytes -= key.bytes().min(self.bytes);
         Some(gone.id)
     }
 
@@ -119,7 +148,7 @@ mod tests {
     }
 
     fn key(text: &str) -> Arc<StatementKey> {
-        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), text: text.as_bytes().into(), types: None })
+        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None })
     }
 
     #[test]

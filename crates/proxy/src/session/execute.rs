@@ -34,14 +34,28 @@ fn phase_of(payload: &[u8]) -> Phase {
 impl Session {
     /// The statement a COM_STMT_ command names.
     fn named_statement(&self, command: Incoming) -> Option<u32> {
-        let id = self.statements.resolve(stmt_id(self.payload(command)).ok()?);
+        let id = self.meant_statement(stmt_id(self.payload(command)).ok()?);
         self.statements.get(id).map(|_| id)
+    }
+
+    /// The statement that the client means by this id: on MySQL that very one.
+    pub(super) fn meant_statement(&self, id: u32) -> u32 {
+        let mysql = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql);
+        if mysql { id } else { self.statements.resolve(id) }
+    }
+
+    /// Is the command's body shorter than MySQL reads it?
+    pub(super) fn is_short(&self, command: Incoming, len: usize) -> bool {
+        self.body(command).len() < len && self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql)
     }
 
     /// Serves COM_STMT_EXECUTE.
     pub(super) async fn execute(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
+            if self.is_short(command, 9) {
+                return self.malformed().await;
+            }
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
         if !self.needs_no_direction() && !self.direct_prepared(id, phase_of(self.payload(command))).await? {
@@ -280,6 +294,9 @@ impl Session {
 
     /// COM_STMT_FETCH: rows of an open cursor, on the backend that holds it.
     pub(super) async fn fetch(&mut self, command: Incoming) -> Result<(), End> {
+        if self.is_short(command, 8) {
+            return self.malformed().await;
+        }
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let open = self.named_statement(command).filter(|id| self.statements.get(*id).is_some_and(|s| s.cursor));
         let Some(id) = open.filter(|_| self.backend.is_some()) else {
@@ -331,6 +348,9 @@ impl Session {
 
     /// COM_STMT_RESET: forgets long data and closes the cursor.
     pub(super) async fn reset_statement(&mut self, command: Incoming) -> Result<(), End> {
+        if self.is_short(command, 4) {
+            return self.malformed().await;
+        }
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
@@ -361,6 +381,9 @@ impl Session {
 
     /// COM_STMT_CLOSE: no answer. The statement stays prepared on backends for others.
     pub(super) async fn close_statement(&mut self, command: Incoming) -> Result<(), End> {
+        if self.is_short(command, 4) {
+            return self.malformed().await;
+        }
         let Some(gone) = self.named_statement(command).and_then(|id| self.statements.remove(id)) else { return Ok(()) };
         if !(gone.cursor || gone.long_data) {
             return Ok(());
@@ -405,7 +428,7 @@ impl Session {
 
     /// As [`Session::named_statement`], for a packet of which only the start is there.
     fn named_statement_streamed(&self) -> Option<u32> {
-        let id = self.statements.resolve(stmt_id(self.input.filled().get(HEADER..)?).ok()?);
+        let id = self.meant_statement(stmt_id(self.input.filled().get(HEADER..)?).ok()?);
         self.statements.get(id).map(|_| id)
     }
 

@@ -73,7 +73,7 @@ impl Session {
             }
             Some(Command::StmtExecute) => {
                 count(&counters.executes);
-                let id = wire::prepared::stmt_id(self.payload(command)).map_or(0, |id| self.statements.resolve(id));
+                let id = wire::prepared::stmt_id(self.payload(command)).map_or(0, |id| self.meant_statement(id));
                 self.statements.get(id).map_or(&[], |s| &*s.key.text)
             }
             Some(Command::StmtClose) => {

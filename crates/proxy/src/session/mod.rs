@@ -50,6 +50,7 @@ mod statements;
 mod stored;
 mod sync;
 mod tableless;
+mod then;
 mod transcript;
 mod variables;
 

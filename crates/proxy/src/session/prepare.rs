@@ -14,7 +14,7 @@ use crate::counters::{add, count};
 use crate::memory::PrepareReply;
 use crate::pins::PinReason;
 use crate::reframe::{Reframe, ReplyFacts};
-use crate::state::{RESULTS_COLLATION, Text};
+use crate::state::Text;
 use crate::stats::prepared::Side;
 use crate::stmt_cache::StatementKey;
 use sql::{Analysis, Facts, Kind};
@@ -32,12 +32,10 @@ const MAX_STATEMENTS: usize = 16382;
 /// Bytes of statement text kept prepared on one backend.
 const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
-/// Settings that decide how a statement's text is read, and what its columns look like.
-const MODE: [&str; 5] = ["sql_mode", "character_set_client", "collation_connection", "character_set_results", RESULTS_COLLATION];
-
 impl Session {
     /// Serves COM_STMT_PREPARE.
     pub(super) async fn prepare(&mut self, command: Incoming) -> Result<(), End> {
+        self.statements.forget_latest();
         if self.statements.len() >= MAX_STATEMENTS {
             let text = format!("Can't create more than max_prepared_stmt_count statements (current value: {MAX_STATEMENTS})");
             return self.send_error(1461, "42000", &text).await;
@@ -60,7 +58,8 @@ impl Session {
         };
         let text = self.prepared_text(command, &analysis);
         let fact = sql::single_fact_select(self.body(command), self.lex);
-        let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), text, types: None });
+        let user_variables = self.named_variables(&text, &analysis);
+        let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), user_variables, text, types: None });
         let statement = ClientStatement {
             on_backend: Arc::clone(&key),
             key,
@@ -99,20 +98,12 @@ impl Session {
         text.into()
     }
 
-    /// The session's [`MODE`].
-    pub(super) fn mode(&self) -> Text {
-        let mut mode = Vec::new();
-        for name in MODE {
-            mode.extend_from_slice(self.state.variables.get(name).map(|v| &**v).unwrap_or_default());
-            mode.push(0);
-        }
-        // MariaDB adds it to sql_mode by itself.
-        mode.push(u8::from(self.caps.contains(Capabilities::IGNORE_SPACE)));
-        self.worker.memory.borrow_mut().intern_text(mode.into())
-    }
-
     /// A server's fresh answer to the same PREPARE.
     fn remembered(&self, key: &Arc<StatementKey>) -> Option<(Vec<u8>, Capabilities, u16)> {
+        if key.user_variables.is_some() {
+            // Whatever they are later, the server settles their types now.
+            return None;
+        }
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let info = self.pool.one_version()?;
         let memory = self.worker.memory.borrow();
@@ -181,7 +172,7 @@ impl Session {
         let prepared = key.as_prepared();
         let listed = self.worker.meter.list_prepared(&self.user.name, &prepared, self.lex, (ok.columns, ok.params));
         backend.core.statements.insert(Arc::clone(key), ok.stmt_id, listed.hold(Side::Server));
-        if self.pins.set().contains(PinReason::TemporaryTable) {
+        if self.pins.set().contains(PinReason::TemporaryTable) || key.user_variables.is_some() {
             return;
         }
         let reply = PrepareReply {
@@ -345,16 +336,14 @@ impl Session {
         fact.is_none() && asks_now(analysis.kind) && analysis.facts.intersects(own)
     }
 
-    /// A statement keeps the settings it was prepared under, whatever the session has set since: they decide how its text is read.
-    /// What brings the session's own back goes `ahead` of the execution.
+    /// A statement keeps the settings it was prepared under, whatever the session has set since. What brings the session's own
+    /// back goes `ahead` of the execution.
     async fn prepare_as_then(&mut self, key: &Arc<StatementKey>, ahead: &mut Ahead) -> Result<Collected, Fault> {
         if *key.mode == *self.mode() {
-            return self.prepare_in_schema(key).await;
+            return self.prepare_with_values(key).await;
         }
-        let now = self.state.variables.clone();
-        for (name, value) in MODE.iter().zip(key.mode.split(|byte| *byte == 0)) {
-            self.state.variables.set(name, Some(value).filter(|value| !value.is_empty()));
-        }
+        let then = self.variables_then(&key.mode);
+        let now = std::mem::replace(&mut self.state.variables, then);
         let reply = self.prepare_in_state(key, ahead).await;
         self.state.variables = now;
         let reply = reply?;
@@ -366,7 +355,7 @@ impl Session {
     async fn prepare_in_state(&mut self, key: &Arc<StatementKey>, ahead: &mut Ahead) -> Result<Collected, Fault> {
         self.sync_state(ahead).await?;
         self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await?;
-        self.prepare_in_schema(key).await
+        self.prepare_with_values(key).await
     }
 
     /// A statement keeps the schema it was prepared in, whatever the session uses since.

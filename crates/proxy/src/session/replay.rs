@@ -655,7 +655,10 @@ impl Session {
             found.bound_types.clear();
             return Ok(found.id);
         }
-        let reply = self.prepare_in_schema(key).await?;
+        if *key.mode != *self.mode() {
+            return Err(differs("a statement was prepared under other settings"));
+        }
+        let reply = self.prepare_with_values(key).await?;
         if let Some(error) = reply.error {
             return Err(refused_again(error));
         }

@@ -46,7 +46,10 @@ pub struct Statements {
     by_id: HashMap<u32, ClientStatement, foldhash::fast::FixedState>,
     /// Bytes of their texts.
     bytes: usize,
+    /// The highest id.
     last: u32,
+    /// It is that of the last PREPARE: none has failed since.
+    is_latest: bool,
 }
 
 /// MariaDB: "the statement prepared last".
@@ -56,16 +59,26 @@ impl Statements {
     /// Adds a statement; answers the client's id.
     pub fn insert(&mut self, statement: ClientStatement) -> u32 {
         self.last = self.last.wrapping_add(1).max(1);
-        self.bytes += statement.key.text.len();
+        self.bytes += statement.key.bytes();
         if let Some(old) = self.by_id.insert(self.last, statement) {
-            self.bytes -= old.key.text.len();
+            self.bytes -= old.key.bytes();
         }
+        self.is_latest = true;
         self.last
     }
 
-    /// The id that the client means.
+    /// A PREPARE began: nothing is the one prepared last until it has succeeded.
+    pub fn forget_latest(&mut self) {
+        self.is_latest = false;
+    }
+
+    /// The id that a client of MariaDB means; 0 for none.
     pub fn resolve(&self, id: u32) -> u32 {
-        if id == LAST_PREPARED { self.last } else { id }
+        match id {
+            LAST_PREPARED if self.is_latest => self.last,
+            LAST_PREPARED => 0,
+            id => id,
+        }
     }
 
     /// The statement with this id.
@@ -81,7 +94,7 @@ impl Statements {
     /// Forgets a statement.
     pub fn remove(&mut self, id: u32) -> Option<ClientStatement> {
         let gone = self.by_id.remove(&id);
-        self.bytes -= gone.as_ref().map_or(0, |gone| gone.key.text.len());
+        self.bytes -= gone.as_ref().map_or(0, |gone| gone.key.bytes());
         if self.by_id.is_empty() {
             self.clear();
         }

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn key(text: &str) -> Arc<StatementKey> {
-        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), text: text.as_bytes().into(), types: None })
+        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None })
     }
 
     fn digest() -> Arc<Digest> {

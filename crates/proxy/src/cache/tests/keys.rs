@@ -94,7 +94,13 @@ fn execute(flags: u8, value: i64) -> Vec<u8> {
 }
 
 fn statement(text: &str) -> StatementKey {
-    StatementKey { schema: Some(b"shop"[..].into()), mode: b"\0\0\0"[..].into(), text: text.as_bytes().into(), types: None }
+    StatementKey {
+        schema: Some(b"shop"[..].into()),
+        mode: b"\0\0\0"[..].into(),
+        user_variables: None,
+        text: text.as_bytes().into(),
+        types: None,
+    }
 }
 
 fn execution<'a>(statement: &'a StatementKey, payload: &'a [u8], types: &'a [u8]) -> Execution<'a> {

@@ -1,0 +1,237 @@
+//! What was in force at the client's PREPARE. A statement keeps it as long as it lives: wherever else it is prepared, it is
+//! prepared under the same.
+//!
+//! MySQL (since 8.0.22) settles there what many settings say, and the types of user variables; MariaDB only how the text is read.
+
+use super::Session;
+use super::acquire::Fault;
+use super::guard::guarded;
+use crate::backend::Collected;
+use crate::pins::{PinReason, PinSet};
+use crate::state::{CHARSETS, RESULTS_COLLATION, Text, Variables};
+use crate::stmt_cache::{StatementKey, UserVariables};
+use sql::{Analysis, Facts};
+use std::io;
+use std::sync::Arc;
+use wire::charset::Flavor;
+use wire::codec::{Reader, put_lenenc_bytes};
+use wire::flags::Capabilities;
+
+/// Settings that decide how a statement's text is read, and what its columns look like.
+const MODE: [&str; 5] = ["sql_mode", "character_set_client", "collation_connection", "character_set_results", RESULTS_COLLATION];
+
+/// Of other settings, those that act at the execution, or that no transaction lets be changed and changed back.
+const LATER: &[&str] = &[
+    "autocommit",
+    "character_set_database",
+    "collation_database",
+    "foreign_key_checks",
+    "identity",
+    "insert_id",
+    "last_insert_id",
+    "max_execution_time",
+    "sql_log_bin",
+    "timestamp",
+    "unique_checks",
+    "xa_detach_on_prepare",
+];
+/// The same, for whole families.
+const LATER_ALL: &[&str] = &["binlog_", "gtid_", "innodb_", "net_", "pseudo_", "rand_seed", "session_track_", "transaction_", "tx_"];
+
+/// What is said of a user variable that was never set.
+const UNSET: &[u8] = b"NULL";
+
+/// Pins under which any user variable may have any value.
+const ANY_VALUE: [PinReason; 2] = [PinReason::SessionState, PinReason::StoredCode];
+
+impl Session {
+    /// The session variables that decide at PREPARE, joined.
+    pub(super) fn mode(&self) -> Text {
+        let ignores_space = self.caps.contains(Capabilities::IGNORE_SPACE);
+        let mode = join(&self.state.variables, ignores_space, self.settles_at_prepare());
+        self.worker.memory.borrow_mut().intern_text(mode.into())
+    }
+
+    fn settles_at_prepare(&self) -> bool {
+        self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql)
+    }
+
+    /// The user variables that the statement names, where they decide at PREPARE.
+    pub(super) fn named_variables(&self, text: &[u8], analysis: &Analysis) -> Option<UserVariables> {
+        if !analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN) || !self.settles_at_prepare() {
+            return None;
+        }
+        let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| self.knows_variable(name)));
+        let Some(names) = names else { return Some(UserVariables::unknown()) };
+        let mut values = Variables::default();
+        for name in names {
+            values.set(&name, Some(self.user_variable(&name)));
+        }
+        Some(UserVariables::Known(values))
+    }
+
+    fn knows_variable(&self, name: &str) -> bool {
+        let others = self.pins.set().without(PinSet::of(&ANY_VALUE));
+        others == self.pins.set() && !self.pins.is_computed(name)
+    }
+
+    fn user_variable(&self, name: &str) -> &[u8] {
+        self.state.user_variables.get(name).filter(|literal| !literal.eq_ignore_ascii_case(UNSET)).map_or(UNSET, |literal| literal)
+    }
+
+    /// The session's variables, but for those that decided at the PREPARE: these as they were.
+    pub(super) fn variables_then(&self, mode: &[u8]) -> Variables {
+        split(mode, &self.state.variables, self.settles_at_prepare())
+    }
+
+    /// Prepares on the held backend, which is in the state of then but for user variables: those that the statement names get
+    /// their values of then for as long as that takes.
+    pub(super) async fn prepare_with_values(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
+        let changed = self.values_then(key);
+        if changed.is_empty() {
+            return self.prepare_in_schema(key).await;
+        }
+        let (mut there, mut back) = (Assignments::default(), Assignments::default());
+        for (at, (name, literal)) in changed.iter().enumerate() {
+            let saved = format!("@`tidegate then {at}`");
+            let of_session = format!("@`{}`", name.replace('`', "``"));
+            let is_unset = self.knows_variable(name) && self.user_variable(name) == UNSET;
+            if is_unset {
+                back.unset(&of_session);
+            } else {
+                there.first.push((saved.clone(), of_session.clone()));
+                back.then.push((of_session.clone(), saved));
+            }
+            match &**literal {
+                UNSET => there.unset(&of_session),
+                literal => there.then.push((of_session, String::from_utf8_lossy(literal).into_owned())),
+            }
+        }
+        self.assign(&there).await?;
+        let reply = self.prepare_in_schema(key).await;
+        if self.backend.is_some()
+            && let Err(fault) = self.assign(&back).await
+        {
+            // Nobody may meet what it has now.
+            self.backend = None;
+            return Err(fault);
+        }
+        reply
+    }
+
+    /// Those of the statement's user variables that may be others now, with their literals of then.
+    fn values_then(&self, key: &StatementKey) -> Vec<(Arc<str>, Text)> {
+        let Some(UserVariables::Known(values)) = &key.user_variables else { return Vec::new() };
+        let is_other = |name: &str, literal: &[u8]| !self.knows_variable(name) || self.user_variable(name) != literal;
+        values.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
+    }
+
+    /// Runs assignments that servers do not refuse.
+    async fn assign(&mut self, assignments: &Assignments) -> Result<(), Fault> {
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let statements = assignments.statements();
+        let replies = guarded(&self.worker, &self.entry, backend.query_all(&statements, &self.worker.buffers)).await;
+        let replies = replies.map_err(|e| self.lost_before(&e))?;
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.has_warnings |= replies.iter().any(|reply| reply.ok.warnings > 0);
+        }
+        match replies.into_iter().find_map(|reply| reply.error) {
+            Some(error) => Err(self.lost_before(&io::Error::other(error.to_string()))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Assignments to user variables: names and values.
+#[derive(Default)]
+struct Assignments {
+    first: Vec<(String, String)>,
+    then: Vec<(String, String)>,
+    last: Vec<(String, String)>,
+}
+
+impl Assignments {
+    /// As it is before it is ever set: a NULL that is text without a character set. NULL itself leaves the type as it was.
+    fn unset(&mut self, name: &str) {
+        self.then.push((name.to_owned(), "_binary''".to_owned()));
+        self.last.push((name.to_owned(), "NULL".to_owned()));
+    }
+
+    fn statements(&self) -> Vec<String> {
+        let set = |all: &&Vec<(String, String)>| {
+            let all: Vec<String> = all.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            format!("SET {}", all.join(","))
+        };
+        [&self.first, &self.then, &self.last].iter().filter(|all| !all.is_empty()).map(set).collect()
+    }
+}
+
+fn join(variables: &Variables, ignores_space: bool, with_others: bool) -> Vec<u8> {
+    let mut mode = Vec::new();
+    for name in MODE {
+        mode.extend_from_slice(variables.get(name).map(|v| &**v).unwrap_or_default());
+        mode.push(0);
+    }
+    // MariaDB adds it to sql_mode by itself.
+    mode.push(u8::from(ignores_space));
+    for (name, value) in variables.entries().iter().filter(|(name, _)| with_others && decides(name)) {
+        put_lenenc_bytes(&mut mode, name.as_bytes());
+        put_lenenc_bytes(&mut mode, value);
+    }
+    mode
+}
+
+/// The variables of now with those of then that [`join`] put into `mode`.
+fn split(mode: &[u8], now: &Variables, with_others: bool) -> Variables {
+    let mut then = now.clone();
+    let mut parts = mode.splitn(MODE.len() + 1, |byte| *byte == 0);
+    for (name, value) in MODE.iter().zip(parts.by_ref()) {
+        then.set(name, Some(value).filter(|value| !value.is_empty()));
+    }
+    for (name, _) in now.entries().iter().filter(|(name, _)| with_others && decides(name)) {
+        then.set(name, None);
+    }
+    let mut others = Reader::new(parts.next().and_then(|rest| rest.get(1..)).unwrap_or_default());
+    while let (Ok(name), Ok(value)) = (others.lenenc_bytes(), others.lenenc_bytes()) {
+        then.set(&String::from_utf8_lossy(name), Some(value));
+    }
+    then
+}
+
+/// Does this variable, which is none of [`MODE`], decide at PREPARE on MySQL?
+fn decides(name: &str) -> bool {
+    let is_later = LATER.contains(&name) || LATER_ALL.iter().any(|family| name.starts_with(family)) || name.ends_with("_timeout");
+    !(is_later || MODE.contains(&name) || CHARSETS.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(all: &[(&str, &str)]) -> Variables {
+        let mut variables = Variables::default();
+        for (name, value) in all {
+            variables.set(name, Some(value.as_bytes()));
+        }
+        variables
+    }
+
+    #[test]
+    fn what_decided_comes_back_and_all_else_stays() {
+        let charset = ("character_set_client", "latin1");
+        let then = variables(&[("autocommit", "OFF"), charset, ("lc_time_names", "de_DE"), ("sql_mode", "ANSI")]);
+        let now = variables(&[("autocommit", "ON"), charset, ("default_week_format", "3"), ("net_read_timeout", "5")]);
+        let expected = [("autocommit", "ON"), charset, ("lc_time_names", "de_DE"), ("net_read_timeout", "5"), ("sql_mode", "ANSI")];
+        assert_eq!(split(&join(&then, false, true), &now, true), variables(&expected));
+    }
+
+    #[test]
+    fn a_session_that_set_nothing_has_a_short_mode() {
+        let plain = variables(&[("autocommit", "OFF"), ("character_set_connection", "utf8mb4"), ("innodb_lock_wait_timeout", "1")]);
+        assert_eq!(join(&plain, true, true), [0, 0, 0, 0, 0, 1]);
+        assert_eq!(join(&variables(&[("lc_time_names", "de_DE")]), false, false), [0; 6]);
+        assert_eq!(split(&[0; 6], &plain, true), plain);
+        let others = variables(&[("lc_time_names", "de_DE")]);
+        assert_eq!(split(&[0; 6], &others, false), others);
+    }
+}
