@@ -348,3 +348,41 @@ fn a_restart_is_stopped() {
     assert!(proxy.wait_exit().unwrap().success());
     assert!(TcpStream::connect(proxy.address()).is_err());
 }
+
+/// Logins that cannot be read are answered as servers do.
+#[test]
+fn logins_that_cannot_be_read() {
+    let proxy = proxy_with(server(Flavor::Mysql), 1, |builder| builder);
+    let caps = Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION;
+    let start = [&caps.mysql_bits().to_le_bytes()[..], &[0, 0, 0, 1, 45], &[0; 23]].concat();
+    let packet = |seq: u8, payload: &[u8]| {
+        let mut out = Vec::new();
+        wire::packet::put_packet(&mut out, &mut { seq }, payload);
+        out
+    };
+    let cases = [
+        (packet(1, &start[..9]), 1043),
+        (packet(1, &[&start[..], b"app"].concat()), 1043),
+        (packet(1, &[&start[..], b"app\0\x20short"].concat()), 1043),
+        (packet(1, &[0x05, 0x00, 0, 0, 0]), 1251),
+        (packet(7, &[&start[..], b"app\0\0"].concat()), 1156),
+        (vec![0xff, 0xff, 0xfe, 1], 1043),
+    ];
+    for (bytes, code) in cases {
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut receive = || {
+            let mut header = [0; 4];
+            client.read_exact(&mut header).unwrap();
+            let mut payload = vec![0; usize::from(header[0]) | usize::from(header[1]) << 8];
+            client.read_exact(&mut payload).unwrap();
+            payload
+        };
+        assert_eq!(receive()[0], 10);
+        (&client).write_all(&bytes).unwrap();
+        let mut header = [0; 7];
+        client.read_exact(&mut header).unwrap();
+        assert_eq!((header[4], u16::from_le_bytes([header[5], header[6]])), (0xff, code), "{bytes:?}");
+    }
+    assert_eq!(connect(&proxy).scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+}

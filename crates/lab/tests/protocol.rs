@@ -49,6 +49,7 @@ each_flavor_as_text!(
     simple_commands,
     field_list,
     unknown_commands,
+    short_commands,
     process_kill,
     set_option,
     several_statements,
@@ -108,6 +109,28 @@ fn unknown_commands(world: &World) {
         let error = reply.err().unwrap();
         assert_eq!((error.code, error.sqlstate.as_str()), (1047, "08S01"), "{byte:#x}");
         assert_eq!(peer.get("SELECT 1"), "1");
+    }
+}
+
+/// An empty packet is an unknown command too; MySQL looks at the length of those that it knows.
+fn short_commands(world: &World) {
+    let mut peer = world.connect();
+    peer.send_payload(&[], true).unwrap();
+    assert_eq!(peer.recv_reply(Encoding::Text).unwrap().err().map(|error| error.code), Some(1047));
+    assert_eq!(peer.get("SELECT 1"), "1");
+    for (command, body) in [
+        (Command::StmtExecute, &[1, 0][..]),
+        (Command::StmtReset, &[1]),
+        (Command::StmtFetch, &[1, 0, 0, 0]),
+        (Command::StmtClose, &[1]),
+        (Command::SetOption, &[]),
+        (Command::SetOption, &[0]),
+    ] {
+        if world.is_mysql() {
+            let reply = peer.command(command, body).unwrap();
+            assert_eq!(reply.err().map(|error| error.code), Some(1835), "{command:?} {body:?}");
+            assert_eq!(peer.get("SELECT 1"), "1");
+        }
     }
 }
 

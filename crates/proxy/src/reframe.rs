@@ -65,6 +65,8 @@ pub struct Patch {
     pub binary: bool,
 }
 
+/// Length of an EOF packet's payload that is no OK packet.
+const PLAIN_EOF: usize = 5;
 /// CR_MALFORMED_PACKET.
 const MALFORMED_PACKET: u16 = 2027;
 
@@ -463,7 +465,7 @@ impl<'f> Reframe<'f> {
         facts.rows = None;
         self.note_end(facts);
         if body.first() == Some(&EOF) {
-            return None;
+            return self.other_eof(body);
         }
         let ok = OkPacket::parse(body, self.from).ok()?;
         facts.affected_rows = ok.affected_rows;
@@ -472,6 +474,19 @@ impl<'f> Reframe<'f> {
             facts.last_insert_id = ok.last_insert_id;
         }
         self.rewritten(&ok, wire::message::OK, facts)
+    }
+
+    /// An EOF packet that is the whole answer, as an OK packet (some servers send a plain one all the same): plain, for a client
+    /// that does not know the other form.
+    fn other_eof(&self, body: &[u8]) -> Option<Vec<u8>> {
+        if body.len() <= PLAIN_EOF || self.to.contains(Capabilities::DEPRECATE_EOF) {
+            return None;
+        }
+        let mut status = self.tracker.status();
+        status.remove(StatusFlags::SESSION_STATE_CHANGED);
+        let mut payload = Vec::new();
+        put_eof(&mut payload, self.tracker.warnings(), status);
+        Some(payload)
     }
 
     fn result_end(&mut self, body: &[u8], facts: &mut ReplyFacts) -> Option<Instead> {
@@ -674,6 +689,30 @@ mod tests {
                 }
                 assert_eq!(told, expected, "{kind:?}");
             }
+        }
+    }
+
+    #[test]
+    fn an_eof_that_is_the_answer_has_the_form_that_the_client_knows() {
+        let status = StatusFlags::AUTOCOMMIT;
+        let made = |caps: Capabilities| {
+            let mut payload = Vec::new();
+            match caps.contains(Capabilities::DEPRECATE_EOF) {
+                true => OkPacket { status, ..OkPacket::default() }.write(&mut payload, EOF, caps),
+                false => put_eof(&mut payload, 0, status),
+            }
+            let mut out = Vec::new();
+            packet::put_packet(&mut out, &mut 1, &payload);
+            out
+        };
+        let plain = CAPS & !(Capabilities::SESSION_TRACK | Capabilities::DEPRECATE_EOF);
+        let deprecated = plain | Capabilities::DEPRECATE_EOF;
+        for (from, to) in [(plain, plain), (deprecated, plain), (deprecated, deprecated)] {
+            let (mut out, mut facts, mut input) = (Vec::new(), ReplyFacts::default(), made(from));
+            let mut reframe = Reframe::new(ReplyKind::Simple, from, to, None, status);
+            let processed = reframe.process(&mut input, &mut out, &mut facts).unwrap();
+            assert_eq!(if processed.direct { input } else { out }, made(to), "{from:?} {to:?}");
+            assert_eq!(facts.status, Some(status));
         }
     }
 

@@ -160,7 +160,9 @@ impl Session {
             return Err(End::Protocol { code: 1156, sqlstate: "08S01", text: "Got packets out of order".into() });
         }
         if len == 0 {
-            return Err(End::Protocol { code: 1835, sqlstate: "HY000", text: "Malformed communication packet.".into() });
+            // Servers take it for COM_SLEEP, which they do not know.
+            self.command_seq = 1;
+            return Ok(Some(Incoming { byte: Command::Sleep as u8, wire_len: HEADER, joined: false, rewritten: false }));
         }
         self.check_size(len)?;
         let bytes = self.input.filled();

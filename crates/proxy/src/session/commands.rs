@@ -122,6 +122,9 @@ impl Session {
 
     /// COM_SET_OPTION: multi statements on or off, for this session.
     async fn set_option(&mut self, command: Incoming) -> Result<(), End> {
+        if self.is_short(command, 2) {
+            return self.malformed().await;
+        }
         let on = match self.body(command).first_chunk::<2>().map(|b| u16::from_le_bytes(*b)) {
             Some(0) => true,
             Some(1) => false,

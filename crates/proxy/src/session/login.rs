@@ -39,6 +39,8 @@ pub const SCRAMBLE: usize = 20;
 pub(super) const MAX_LOGIN_PACKET: usize = 128 << 10;
 /// What is announced as long as no backend was seen and nothing is configured.
 const FALLBACK_VERSION: &str = "8.0.11";
+/// ER_NOT_SUPPORTED_AUTH_MODE.
+const OLD_CLIENT: &str = "Client does not support authentication protocol requested by server; consider upgrading MySQL client";
 /// utf8mb4_general_ci.
 const FALLBACK_COLLATION: u8 = 45;
 
@@ -226,9 +228,13 @@ impl Login {
     async fn request(&mut self) -> Result<Request, End> {
         self.read_proxy_header().await?;
         let mut payload = self.receive().await?;
-        if SslRequest::parse(&payload).map_err(malformed)?.is_some() {
+        let asks_for_tls = match SslRequest::parse(&payload) {
+            Ok(request) => request.is_some(),
+            Err(e) => return Err(self.bad_handshake(e).await),
+        };
+        if asks_for_tls {
             let Some(config) = self.worker.shared.tls.load_full().filter(|_| self.offered.contains(Capabilities::SSL)) else {
-                return Err(malformed(WireError::Malformed("TLS was not offered")));
+                return Err(self.bad_handshake(WireError::Malformed("TLS was not offered")).await);
             };
             let connection = rustls::ServerConnection::new(config).map_err(|e| End::Refused(e.to_string()))?;
             let early = self.input.filled().to_vec();
@@ -236,7 +242,10 @@ impl Login {
             self.link.stream_mut().accept_tls(connection, &early).await.map_err(|e| End::Refused(format!("TLS: {e}")))?;
             payload = self.receive().await?;
         }
-        let response = HandshakeResponse::parse(&payload).map_err(malformed)?;
+        let response = match HandshakeResponse::parse(&payload) {
+            Ok(response) => response,
+            Err(e) => return Err(self.bad_handshake(e).await),
+        };
         self.caps = response.capabilities & (self.offered | Capabilities::SSL);
         Ok(Request {
             user: response.user.to_vec(),
@@ -353,6 +362,16 @@ impl Login {
         self.refuse(1045, "28000", &text).await
     }
 
+    /// A login that cannot be read.
+    async fn bad_handshake(&mut self, e: WireError) -> End {
+        let (code, sqlstate, text) = match e {
+            WireError::OldClient => (1251, "08004", OLD_CLIENT),
+            _ => (1043, "08S01", "Bad handshake"),
+        };
+        let _ = self.refuse(code, sqlstate, text).await;
+        malformed(e)
+    }
+
     /// Sends an error and answers the reason for the log.
     async fn refuse(&mut self, code: u16, sqlstate: &str, text: &str) -> End {
         let counters = &self.worker.counters;
@@ -444,8 +463,12 @@ impl Login {
     async fn receive(&mut self) -> Result<Vec<u8>, End> {
         loop {
             if let Some((len, seq)) = packet::header(self.input.filled()) {
+                if seq != self.seq {
+                    let _ = self.refuse(1156, "08S01", "Got packets out of order").await;
+                    return Err(malformed(WireError::OutOfOrder { expected: self.seq, got: seq }));
+                }
                 if len > MAX_LOGIN_PACKET {
-                    return Err(malformed(WireError::Malformed("login packet is too long")));
+                    return Err(self.bad_handshake(WireError::Malformed("login packet is too long")).await);
                 }
                 if let Some(payload) = self.input.filled().get(HEADER..HEADER + len) {
                     let payload = payload.to_vec();
