@@ -109,7 +109,7 @@ impl Control {
         let unopened = self.shared.unopened().clone();
         let is_open = |listen: &&Listen| self.is_open() && !unopened.contains_key(&listen.to_string());
         let ours: Vec<Listen> = self.started.listen.iter().filter(is_open).chain(ours).cloned().collect();
-        let wanted = snapshot.listen.iter().chain(others);
+        let mut wanted = snapshot.listen.iter().chain(others);
         wanted.try_for_each(|listen| listener::could_bind(listen, &ours).map_err(|e| format!("cannot listen on {listen}: {e}")))
     }
 

@@ -103,3 +103,24 @@ fn a_refused_write_is_told_and_suspected_where_writes_go() {
     let expected = [(0, "a:3306".to_owned(), SignalKind::ReadOnly), (1, "b:3306".to_owned(), SignalKind::ReadOnly)];
     assert_eq!(kinds, expected, "once each, for a while");
 }
+
+/// `max_num_online_servers`: who resumes a hostgroup does not put one server too many to use; fewer servers do, or a higher limit.
+#[test]
+fn too_many_servers_stop_a_hostgroup() {
+    let most = |most: u32| format!("mysql_hostgroup_attributes = ( {{ hostgroup_id=0, max_num_online_servers={most} }} )");
+    let in_force = Arc::new(InForce::compile(snapshot(&[(0, "a")], &most(1)), None).unwrap());
+    let shared = Shared::new(in_force, None, 1, None);
+    let hostgroup = shared.hostgroup(HostgroupId(0));
+    let both = || vec![placed(0, "a", ServerStatus::Online), placed(0, "b", ServerStatus::Online)];
+    assert!(!hostgroup.is_held());
+    assert!(shared.arrange(layout(1, both())));
+    hostgroup.hold(true);
+    hostgroup.hold(false);
+    assert!(hostgroup.is_held() && hostgroup.crowd().unwrap().starts_with("2 servers are ONLINE"));
+    assert!(shared.arrange(layout(2, vec![placed(0, "a", ServerStatus::Shunned), placed(0, "b", ServerStatus::Online)])));
+    assert!(!hostgroup.is_held());
+    assert!(shared.arrange(layout(3, both())));
+    assert!(hostgroup.is_held());
+    shared.configure_hostgroups(&snapshot(&[(0, "a"), (0, "b")], &most(2)));
+    assert!(!hostgroup.is_held());
+}

@@ -137,6 +137,7 @@ impl HostgroupShared {
     }
 
     /// Begins and ends the time in which more servers are ONLINE than may be (`max_num_online_servers`): nothing new begins then.
+    /// Only one thread does so at a time.
     pub(crate) fn look_whether_crowded(&self) {
         let (online, most) = (self.online.load(Ordering::Acquire), self.most_online.load(Ordering::Acquire));
         let is_crowded = online > most;

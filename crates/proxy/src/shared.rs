@@ -250,9 +250,7 @@ impl Shared {
             Some(keeper) => keeper.configure(snapshot),
             None => Layout::as_configured(snapshot),
         };
-        if !self.take_over(layout, snapshot, PlacedBy::Configuration) {
-            self.hostgroups().iter().for_each(|hostgroup| hostgroup.look_whether_crowded());
-        }
+        self.take_over(layout, snapshot, PlacedBy::Configuration);
     }
 
     /// Uses the servers as this says; false when it is older than what is in use.
@@ -264,6 +262,8 @@ impl Shared {
     fn take_over(&self, layout: Layout, snapshot: &Snapshot, by: PlacedBy) -> bool {
         let mut in_use = self.layout.lock().unwrap_or_else(PoisonError::into_inner);
         if layout.revision < in_use.revision {
+            // How many may be ONLINE can have changed all the same.
+            self.hostgroups().iter().for_each(|hostgroup| hostgroup.look_whether_crowded());
             return false;
         }
         let now_ms = self.clock.now_ms();
