@@ -147,15 +147,12 @@ pub fn could_open(datadir: &Path) -> Result<(), AdminError> {
     let lock = datadir.join(LOCK_FILE);
     OpenOptions::new().create(true).append(true).mode(0o600).open(&lock).map_err(|error| AdminError::file(&lock, error))?;
     // Only SQLite may open its files: whoever else closes one ends the locks that this process has on it.
-    let begin = |path: &Path| {
-        let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        db.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
-    };
+    let is_read_only = |path: &Path| Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?.is_readonly("main");
     for path in [DISK_FILE, HISTORY_FILE].map(|name| datadir.join(name)).iter().filter(|path| path.exists()) {
-        if let Err(error) = begin(path)
-            && matches!(error.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied))
-        {
-            return Err(AdminError::file(path, AdminError::from(error)));
+        match is_read_only(path) {
+            Ok(false) => {}
+            Ok(true) => return Err(AdminError::file(path, "it may not be written")),
+            Err(error) => return Err(AdminError::file(path, AdminError::from(error))),
         }
     }
     Ok(())
