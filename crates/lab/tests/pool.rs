@@ -169,6 +169,35 @@ fn what_no_setting_keeps_any_more_is_given_back_at_once() {
     }
 }
 
+/// What the proxy keeps prepared for nobody does not use up what a server allows.
+#[test]
+fn statements_that_no_client_has_make_room_for_others() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = Server::start(flavor, &Options::new()).unwrap();
+        server.sql("SET GLOBAL max_prepared_stmt_count=4").unwrap();
+        let proxy = proxy_with(&server, 5, |builder| builder.variable("threads", 1).variable("free_connections_pct", 100));
+        let mut all = sessions(&proxy, 2);
+        for round in 0..5 {
+            all.iter_mut().for_each(|session| drop(session.run("BEGIN").unwrap()));
+            for (n, session) in all.iter_mut().enumerate() {
+                for k in 0..2 {
+                    let statement =
+                        session.prepare(format!("SELECT ?, {round}, {n}, {k}")).unwrap_or_else(|e| panic!("{flavor:?} {round}: {e}"));
+                    session.execute(&statement, &[Param::Int(1)]).unwrap().check().unwrap();
+                    session.close_statement(&statement).unwrap();
+                }
+            }
+            all.iter_mut().for_each(|session| drop(session.run("COMMIT").unwrap()));
+        }
+        all[0].run("BEGIN").unwrap();
+        let held: Vec<_> = (0..4).map(|k| all[0].prepare(format!("SELECT ?, 'held', {k}")).unwrap()).collect();
+        assert!(all[0].prepare("SELECT ?, 'one too many'").is_err_and(|e| e.code() == Some(1461)), "{flavor:?}");
+        for statement in &held {
+            all[0].execute(statement, &[Param::Int(1)]).unwrap().check().unwrap();
+        }
+    }
+}
+
 /// How long a statement that is sent again may wait is of no meaning to the next one.
 #[test]
 fn long_data_waits_for_a_connection_after_a_statement_that_was_sent_again() {

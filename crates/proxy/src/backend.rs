@@ -2,6 +2,7 @@
 
 use crate::buffer::{Buffer, BufferPool};
 use crate::connect::Proven;
+use crate::counters::add;
 use crate::lane::LaneKey;
 use crate::link::{DetachedLink, Link};
 use crate::server::Transport;
@@ -9,6 +10,7 @@ use crate::session::kill::Kill;
 use crate::shared::{ServerInfo, ServerShared, Slot};
 use crate::state::{CHARSETS, State, Text, Variables};
 use crate::stmt_cache::StatementCache;
+use crate::worker::Worker;
 use std::io;
 use std::sync::Arc;
 use wire::command::Command;
@@ -293,6 +295,20 @@ impl Backend {
             replies.push(self.collect(ReplyKind::Results, false, pool).await?);
         }
         Ok(replies)
+    }
+
+    /// Closes prepared statements, by the server's ids.
+    pub async fn close_statements(&mut self, worker: &Worker, ids: &[u32]) -> io::Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        add(&worker.counters.backend_closes, ids.len() as u64);
+        let mut out = Vec::with_capacity(ids.len() * 9);
+        for id in ids {
+            put_command(&mut out, Command::StmtClose, &id.to_le_bytes());
+        }
+        self.link.start_command();
+        self.link.write_all(&out).await
     }
 
     /// Chooses a schema.

@@ -1,7 +1,7 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
 use crate::state::{Text, Variables};
-use crate::stats::prepared::Holder;
+use crate::stats::prepared::{Holder, Side};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,13 @@ pub struct Prepared {
     pub bound_types: Vec<u8>,
     used: u64,
     /// Its place in the list of prepared statements.
-    _holder: Holder,
+    holder: Holder,
+}
+
+impl Prepared {
+    fn is_unheld(&self) -> bool {
+        self.holder.listed.holders(Side::Client) == 0
+    }
 }
 
 /// The statements of one backend.
@@ -92,7 +98,7 @@ impl StatementCache {
     pub fn insert(&mut self, key: Arc<StatementKey>, id: u32, holder: Holder) {
         self.tick += 1;
         self.bytes += key.bytes();
-        self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), used: self.tick, _holder: holder });
+        self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), used: self.tick, holder });
     }
 
     /// A statement that was never executed becomes this one, which has types.
@@ -124,6 +130,18 @@ impl StatementCache {
         closed
     }
 
+    /// Whether there are some that no client has.
+    pub fn has_unheld(&self) -> bool {
+        self.by_key.values().any(Prepared::is_unheld)
+    }
+
+    /// Takes out those that no client has; answers the server's ids to close. One that a client of another worker has may be among
+    /// them: it is prepared again when it is wanted.
+    pub fn take_unheld(&mut self) -> Vec<u32> {
+        let unheld: Vec<_> = self.by_key.iter().filter(|(_, p)| p.is_unheld()).map(|(key, _)| Arc::clone(key)).collect();
+        unheld.iter().filter_map(|key| self.remove(key)).collect()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.by_key.len()
@@ -140,7 +158,7 @@ impl StatementCache {
 mod tests {
     use super::*;
     use crate::stats::digest::Digest;
-    use crate::stats::prepared::{PreparedList, Side};
+    use crate::stats::prepared::PreparedList;
 
     fn holder(key: &Arc<StatementKey>) -> Holder {
         let digest = || Arc::new(Digest { hash: 0, text: Box::default() });

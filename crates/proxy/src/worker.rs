@@ -408,16 +408,17 @@ impl Worker {
         }
         for pool in self.pools() {
             for backend in pool.maintain(self) {
-                tokio::task::spawn_local(ping(Rc::clone(self), Rc::clone(&pool), backend));
+                tokio::task::spawn_local(ping(Rc::clone(self), Rc::clone(&pool), backend, Vec::new()));
             }
         }
     }
 }
 
-/// Pings an idle backend and puts it back, or closes it.
-async fn ping(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend) {
+/// Closes these statements on an idle backend, pings it and puts it back, or closes it.
+pub async fn ping(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, statements: Vec<u32>) {
     let limit = Duration::from_millis(worker.snapshot().vars.ping_timeout_server);
     let alive = tokio::time::timeout(limit, async {
+        backend.close_statements(&worker, &statements).await?;
         backend.send(Command::Ping, &[]).await?;
         backend.collect(ReplyKind::Simple, false, &worker.buffers).await
     });

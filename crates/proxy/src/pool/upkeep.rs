@@ -112,6 +112,12 @@ impl HostgroupPool {
         ping
     }
 
+    /// Takes out a server's idle backends on which statements are prepared that no client has.
+    pub fn take_with_unheld(&self, server: usize) -> Vec<Backend> {
+        let has_unheld = |b: &mut Backend| b.core.server.index == server && b.core.statements.has_unheld();
+        self.lanes.borrow().iter().flat_map(|lane| lane.take_where(has_unheld)).collect()
+    }
+
     /// Keeps at most `free_connections_pct` of `max_connections` idle (this worker's share of it, at least one).
     fn trim(&self, worker: &Worker, lane: &Lane) {
         for server in self.servers().iter() {

@@ -4,20 +4,22 @@ use super::Session;
 use super::acquire::Fault;
 use super::command::Incoming;
 use super::end::End;
-use super::guard::guarded;
+use super::guard::{guarded, paused};
 use super::query::asks_now;
 use super::route::Phase;
 use super::statements::ClientStatement;
 use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
-use crate::backend::{Collected, ServerError, put_command};
-use crate::counters::{add, count};
+use crate::backend::{Collected, ServerError};
+use crate::counters::count;
 use crate::memory::PrepareReply;
 use crate::pins::PinReason;
 use crate::reframe::{Reframe, ReplyFacts};
 use crate::state::Text;
 use crate::stats::prepared::Side;
 use crate::stmt_cache::StatementKey;
+use crate::worker::ping;
 use sql::{Analysis, Facts, Kind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
@@ -29,6 +31,8 @@ use wire::reply::ReplyKind;
 
 /// Most statements a client may have prepared at once (a server's default `max_prepared_stmt_count`).
 const MAX_STATEMENTS: usize = 16382;
+/// A server's error when it has `max_prepared_stmt_count` of them.
+const TOO_MANY: u16 = 1461;
 /// Bytes of statement text kept prepared on one backend.
 const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
@@ -143,17 +147,10 @@ impl Session {
     /// Prepares on the held backend, in the state it is in.
     async fn prepare_on_backend(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
-        let result = match self.backend.as_mut() {
-            Some(backend) => {
-                let exchange = async {
-                    backend.send(Command::StmtPrepare, &key.text).await?;
-                    backend.collect(ReplyKind::Prepare, true, &self.worker.buffers).await
-                };
-                guarded(&self.worker, &self.entry, exchange).await
-            }
-            None => Err(std::io::ErrorKind::NotConnected.into()),
-        };
-        let reply = result.map_err(|e| self.lost_before(&e))?;
+        let mut reply = self.send_prepare(key).await?;
+        if reply.error.as_ref().is_some_and(|error| error.code == TOO_MANY) && Box::pin(self.close_unheld()).await? {
+            reply = self.send_prepare(key).await?;
+        }
         if let Some(error) = &reply.error {
             self.tell_of_error(error.code, &error.message);
             return Ok(reply);
@@ -164,6 +161,20 @@ impl Session {
         self.keep_prepared(key, &ok, &reply, epoch);
         self.shrink_statements().await?;
         Ok(reply)
+    }
+
+    async fn send_prepare(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
+        let result = match self.backend.as_mut() {
+            Some(backend) => {
+                let exchange = async {
+                    backend.send(Command::StmtPrepare, &key.text).await?;
+                    backend.collect(ReplyKind::Prepare, true, &self.worker.buffers).await
+                };
+                guarded(&self.worker, &self.entry, exchange).await
+            }
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        };
+        result.map_err(|e| self.lost_before(&e))
     }
 
     fn keep_prepared(&mut self, key: &Arc<StatementKey>, ok: &PrepareOk, reply: &Collected, ddl_epoch: u64) {
@@ -196,15 +207,29 @@ impl Session {
     }
 
     pub(super) async fn close_on_backend(&mut self, ids: &[u32]) -> Result<(), Fault> {
-        let Some(backend) = self.backend.as_mut().filter(|_| !ids.is_empty()) else { return Ok(()) };
-        add(&self.worker.counters.backend_closes, ids.len() as u64);
-        let mut out = Vec::with_capacity(ids.len() * 9);
-        for id in ids {
-            put_command(&mut out, Command::StmtClose, &id.to_le_bytes());
-        }
-        backend.link.start_command();
-        let result = backend.link.write_all(&out).await;
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let result = backend.close_statements(&self.worker, ids).await;
         result.map_err(|e| self.lost_before(&e))
+    }
+
+    /// The server has as many statements as it may: those that no client has are closed, on the held backend and on idle ones of
+    /// this worker. False when there were none.
+    async fn close_unheld(&mut self) -> Result<bool, Fault> {
+        let is_bound = self.statements.any_cursor() || self.statements.any_long_data();
+        let Some(backend) = self.backend.as_mut() else { return Ok(false) };
+        let server = backend.core.server.index;
+        let own = if is_bound { Vec::new() } else { backend.core.statements.take_unheld() };
+        self.close_on_backend(&own).await?;
+        let mut closing = Vec::new();
+        for mut idle in self.pool.take_with_unheld(server) {
+            let ids = idle.core.statements.take_unheld();
+            closing.push(tokio::task::spawn_local(ping(Rc::clone(&self.worker), Rc::clone(&self.pool), idle, ids)));
+        }
+        let is_any = !own.is_empty() || !closing.is_empty();
+        for one in closing {
+            _ = paused(&self.entry, one).await?;
+        }
+        Ok(is_any)
     }
 
     /// Passes a backend's answer to PREPARE on.
