@@ -655,8 +655,11 @@ impl Session {
             found.bound_types.clear();
             return Ok(found.id);
         }
-        if *key.mode != *self.mode() {
-            return Err(differs("a statement was prepared under other settings"));
+        if *key.mode != *self.mode()
+            && let Some(backend) = self.backend.as_mut()
+        {
+            // Prepared under the settings of now, it is for nobody else.
+            backend.core.must_reset = true;
         }
         let reply = self.prepare_with_values(key).await?;
         if let Some(error) = reply.error {

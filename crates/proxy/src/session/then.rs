@@ -25,6 +25,7 @@ const LATER: &[&str] = &[
     "autocommit",
     "character_set_database",
     "collation_database",
+    "completion_type",
     "foreign_key_checks",
     "identity",
     "insert_id",
