@@ -352,12 +352,23 @@ fn ids_that_rows_had_of_their_own_are_left_to_nobody(flavor: Flavor) {
 }
 
 /// Sessions that replay on an empty server want the ids that they had; busy writers want any.
+/// Says that it is done when it goes.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn generated_ids_are_not_taken_meanwhile(flavor: Flavor) {
     const TRANSACTIONS: usize = 8;
     // A long head start: a slow machine is not what is tested.
     let bed = Bed::new(flavor, 2, &[("transaction_replay_head_start_ms", 10_000.into())]);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        // Whatever comes: who writes until it is done would never end.
+        let _ends = Ends(&done);
         for _ in 0..4 {
             let mut writer = bed.peer(Encoding::Text).into_client();
             let done = &done;
@@ -383,7 +394,7 @@ fn generated_ids_are_not_taken_meanwhile(flavor: Flavor) {
             .into_iter()
             .map(|mut peer| {
                 scope.spawn(move || {
-                    peer.exec("SELECT SLEEP(1)");
+                    peer.exec("SELECT SLEEP(3)");
                     // It is new: it takes nobody's id.
                     peer.exec("INSERT INTO a(v) VALUES(200)");
                     peer.exec("COMMIT");
