@@ -398,19 +398,9 @@ impl Pins {
         self.begin(PinReason::UserVariable, now_ms, digest);
     }
 
-    /// User variables that were given values that are not known; None when it is not known which.
-    fn computed(&self) -> Option<&[String]> {
-        let names = self.names.as_ref().filter(|_| self.set.contains(PinReason::UserVariable));
-        names.map_or(Some(&[]), |names| names.variables.as_deref())
-    }
-
     /// Whether this user variable may have another value here than is known.
     pub fn hides(&self, name: &str) -> bool {
-        let computed = match self.computed() {
-            Some(computed) => computed.iter().any(|known| known == name),
-            None => true,
-        };
-        computed || self.set.intersects(UNSEEN.without(PinSet::of(&[PinReason::UserVariable])))
+        self.is_computed(name) || self.set.intersects(UNSEEN.without(PinSet::of(&[PinReason::UserVariable])))
     }
 
     /// Whether its value is known all the same.
@@ -442,7 +432,7 @@ impl Pins {
     }
 
     /// Was this user variable given a value that is not known?
-    pub fn is_computed(&self, variable: &str) -> bool {
+    fn is_computed(&self, variable: &str) -> bool {
         let named = self.names.as_ref().and_then(|names| names.variables.as_ref());
         self.set.contains(PinReason::UserVariable) && named.is_none_or(|named| named.iter().any(|name| name == variable))
     }

@@ -7,7 +7,6 @@ use super::Session;
 use super::acquire::Fault;
 use super::guard::guarded;
 use crate::backend::Collected;
-use crate::pins::{PinReason, PinSet};
 use crate::state::{CHARSETS, RESULTS_COLLATION, Text, Variables};
 use crate::stmt_cache::{StatementKey, UserVariables};
 use sql::{Analysis, Facts};
@@ -42,9 +41,6 @@ const LATER_ALL: &[&str] = &["binlog_", "gtid_", "innodb_", "net_", "pseudo_", "
 /// What is said of a user variable that was never set.
 const UNSET: &[u8] = b"NULL";
 
-/// Pins under which any user variable may have any value.
-const ANY_VALUE: [PinReason; 2] = [PinReason::SessionState, PinReason::StoredCode];
-
 impl Session {
     /// The session variables that decide at PREPARE, joined.
     pub(super) fn mode(&self) -> Text {
@@ -72,8 +68,7 @@ impl Session {
     }
 
     fn knows_variable(&self, name: &str) -> bool {
-        let others = self.pins.set().without(PinSet::of(&ANY_VALUE));
-        others == self.pins.set() && !self.pins.is_computed(name)
+        !self.pins.hides(name)
     }
 
     fn user_variable(&self, name: &str) -> &[u8] {
