@@ -128,7 +128,7 @@ pub fn is_blank(path: &Path) -> rusqlite::Result<bool> {
     is_without_rows(&db)
 }
 
-/// As [`is_blank`], for a file that may be in use and is not to be changed.
+/// Whether a database holds nothing, for a file that may be in use and is not to be changed.
 pub fn looks_blank(path: &Path) -> rusqlite::Result<bool> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     is_without_rows(&db)
