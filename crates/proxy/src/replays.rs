@@ -177,10 +177,16 @@ mod tests {
     use model::snapshot::{HostgroupAttributes, ServerStatus};
     use std::collections::HashMap;
 
+    /// The writers of a cluster, of whom there are none yet.
+    fn writers() -> Arc<HostgroupShared> {
+        let attributes = HostgroupAttributes::from_variables(&model::snapshot::Snapshot::default().vars);
+        let terms = Terms { grace_ms: 60_000, role: HostgroupRole::Writer, ..Terms::default() };
+        Arc::new(HostgroupShared::new(HostgroupId(0), &attributes, terms, 1))
+    }
+
     #[test]
     fn the_head_start_counts_from_the_first_that_is_served() {
-        let attributes = HostgroupAttributes::from_variables(&model::snapshot::Snapshot::default().vars);
-        let hostgroup = Arc::new(HostgroupShared::new(HostgroupId(0), &attributes, Terms::default(), 1));
+        let hostgroup = writers();
         let replays = &hostgroup.replays;
         let ends_us = |head_start_ms| replays.head_start_ends_us(head_start_ms, &[], 6_000);
         assert_eq!(ends_us(10), None);
@@ -201,9 +207,7 @@ mod tests {
     /// Simulator seed 1832: a writer that changed several times a second, and writes that waited for seconds.
     #[test]
     fn a_writer_that_changes_all_the_time_holds_nobody_for_ever() {
-        let attributes = HostgroupAttributes::from_variables(&model::snapshot::Snapshot::default().vars);
-        let terms = Terms { grace_ms: 60_000, role: HostgroupRole::Writer, ..Terms::default() };
-        let hostgroup = Arc::new(HostgroupShared::new(HostgroupId(0), &attributes, terms, 1));
+        let hostgroup = writers();
         let [a, b] = ["a", "b"].map(|host| [bed::placement(host, 1, ServerStatus::Online)]);
         let place = |placements: &[Placement], now_ms| hostgroup.place(placements, &HashMap::new(), PlacedBy::Observation, now_ms);
         let ends_us = |now_us| hostgroup.replays.head_start_ends_us(10, &hostgroup.servers(), now_us);
@@ -224,9 +228,7 @@ mod tests {
 
     #[test]
     fn who_was_on_a_server_that_was_replaced_has_a_head_start_before_anybody_moves() {
-        let attributes = HostgroupAttributes::from_variables(&model::snapshot::Snapshot::default().vars);
-        let terms = Terms { grace_ms: 60_000, role: HostgroupRole::Writer, ..Terms::default() };
-        let hostgroup = Arc::new(HostgroupShared::new(HostgroupId(0), &attributes, terms, 1));
+        let hostgroup = writers();
         let [a, b] = ["a", "b"].map(|host| [bed::placement(host, 1, ServerStatus::Online)]);
         let place = |placements: &[Placement], now_ms| hostgroup.place(placements, &HashMap::new(), PlacedBy::Observation, now_ms);
         let ends_us = |now_us| hostgroup.replays.head_start_ends_us(10, &hostgroup.servers(), now_us);
