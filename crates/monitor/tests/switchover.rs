@@ -643,6 +643,13 @@ fn nobody_is_opened_beside_another_writer_mysql() {
     nobody_is_opened_beside_another_writer(Flavor::Mysql);
 }
 
+/// Whether each thread of a process is stopped.
+fn is_stopped(process: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    stats.into_iter().all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+}
+
 /// The new writer answers no more once it writes: the order is over all the same.
 #[test]
 fn an_answer_waits_for_nobody() {
@@ -650,6 +657,8 @@ fn an_answer_waits_for_nobody() {
     let process = cluster.servers.replicas[0].pid().to_string();
     cluster.running.plane.on_release(move || {
         std::process::Command::new("kill").args(["-STOP", &process]).status().unwrap();
+        // Its threads stop one after the other, and one may answer until then.
+        lab::wait::until("the stop", common::LIMIT, || is_stopped(&process).then_some(())).unwrap();
     });
     let begun = Instant::now();
     let told = std::thread::scope(|scope| {
