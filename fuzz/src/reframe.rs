@@ -17,7 +17,7 @@ struct Setting {
     from: Capabilities,
     to: Capabilities,
     filter: Option<TrackFilter>,
-    patch: Option<Patch>,
+    patches: Vec<Option<Patch>>,
 }
 
 impl Setting {
@@ -38,13 +38,14 @@ impl Setting {
             from: caps(on(0), on(2)),
             to: caps(on(1), on(3)),
             filter: on(3).then_some(TrackFilter { system_variables: variables, schema: on(7), ..TrackFilter::default() }),
-            patch: on(4).then_some(Patch { value: -42, binary: on(5) }),
+            patches: vec![on(4).then_some(Patch::Number { value: -42, binary: on(5) })],
         }
     }
 
     /// Translates the reply that comes in these pieces. What comes after its end is not looked at.
     fn run<'a>(&self, arriving: impl Iterator<Item = &'a [u8]>) -> Outcome {
-        let mut reframe = Reframe::new(self.kind, self.from, self.to, self.filter.as_ref(), STATUS).with_patch(self.patch);
+        let mut reframe =
+            Reframe::new(self.kind, self.from, self.to, self.filter.as_ref(), STATUS).with_patches(&self.patches).with_file(true);
         let (mut facts, mut input, mut client) = (ReplyFacts::default(), Vec::new(), Vec::new());
         for piece in arriving {
             input.extend_from_slice(piece);
@@ -88,7 +89,7 @@ pub fn bytes(data: &[u8]) {
 pub fn replies(data: &[u8]) {
     let mut input = Input::new(data);
     let (mut setting, cuts) = (Setting::read(&mut input), input.u64());
-    setting.patch = None;
+    setting.patches.clear();
     let reply = replies::Reply::read(setting.kind, &mut input);
     let sent = reply.write(setting.from, setting.from, None);
     let expected = reply.write(setting.to, setting.from, setting.filter.as_ref());

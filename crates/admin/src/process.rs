@@ -19,8 +19,7 @@ pub trait Process: Send + Sync {
     fn shutdown(&self, how: Stop);
 
     /// Whether it could start again: what can be found out before it ends. `runtime` is what the admin interface works by.
-    fn could_restart(&self, runtime: &Config) -> Result<(), String> {
-        let _ = runtime;
+    fn could_restart(&self, _runtime: &Config) -> Result<(), String> {
         Ok(())
     }
 

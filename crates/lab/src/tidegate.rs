@@ -327,16 +327,21 @@ impl Tidegate {
     /// Kills it if it runs, and starts it again on the same ports and files with these arguments; waits until it answers.
     pub fn start_again(&mut self, args: &[&str]) -> Result<(), LabError> {
         self.kill9();
+        let listens = !args.iter().any(|arg| ["-n", "--no-start"].contains(arg));
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.process = launch(&self.program, &self.dir, &args)?;
-        self.wait_ready()
+        if listens { self.wait_ready() } else { self.wait_admin() }
     }
 
     /// Waits until its port answers.
     pub fn wait_ready(&self) -> Result<(), LabError> {
         let address = self.address();
         self.process.wait_ready(START_LIMIT, || TcpStream::connect(&address).ok())?;
-        // The admin port is the last to open.
+        // The last to open.
+        self.wait_admin()
+    }
+
+    fn wait_admin(&self) -> Result<(), LabError> {
         let admin = format!("127.0.0.1:{}", self.admin_port());
         self.process.wait_ready(START_LIMIT, || TcpStream::connect(&admin).ok()).map(drop)
     }

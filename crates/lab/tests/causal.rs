@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::Peer;
+use common::{LIMIT, Peer};
 use lab::client::Encoding;
 use lab::replication::{self, Replication};
 use lab::topology::{READER, Topology, WRITER};
@@ -22,6 +22,9 @@ each!(
     a_comment_waits_for_what_another_session_wrote,
     a_token_carries_writes_to_another_session,
     a_rule_waits_for_what_the_session_wrote,
+    a_replica_that_comes_back_with_less_is_asked_again,
+    a_writer_that_comes_back_with_less_is_asked_too,
+    who_wrote_it_has_it_at_once,
 );
 
 /// Pairs of a write and a read.
@@ -97,6 +100,14 @@ impl Bed {
     fn counter(&self, name: &str) -> u64 {
         let sql = format!("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='{name}'");
         self.proxy.admin().unwrap().scalar(sql).unwrap().unwrap_or_else(|| panic!("{name} is not there")).parse().unwrap()
+    }
+
+    /// Waits until the servers of the hostgroup that are used are this one.
+    fn wait_used(&self, hostgroup: i64, server: &Server) {
+        let sql = format!("SELECT GROUP_CONCAT(port) FROM runtime_mysql_servers WHERE hostgroup_id={hostgroup} AND status='ONLINE'");
+        let (mut admin, wanted) = (self.proxy.admin().unwrap(), server.port().to_string());
+        let is_it = || (admin.scalar(&sql).unwrap().as_deref() == Some(&wanted)).then_some(());
+        lab::wait::until(&sql, LIMIT, is_it).unwrap();
     }
 
     /// Reads that this hostgroup served.
@@ -388,4 +399,77 @@ fn a_rule_waits_for_what_the_session_wrote(flavor: Flavor) {
     bed.go_on();
     let reads = bed.reads(READER);
     assert_eq!((stale(&mut bed.peer(Encoding::Text), 300, 5), bed.reads(READER)), (0, reads + 5), "the replica served");
+}
+
+/// Dies, and comes back as a reader that nobody sends anything, with what it had at `position` and no row of `test.seen`: as from a
+/// backup.
+fn goes_back(server: &Server, position: &str) {
+    server.kill9();
+    let (skip, forget) = match server.flavor() {
+        Flavor::Mariadb => ("--skip-slave-start", ["RESET MASTER".to_owned(), format!("SET GLOBAL gtid_slave_pos='{position}'")]),
+        Flavor::Mysql => {
+            ("--skip-replica-start", ["RESET BINARY LOGS AND GTIDS".to_owned(), format!("SET GLOBAL gtid_purged='{position}'")])
+        }
+    };
+    server.restart_with(&["--read-only=1", skip]).unwrap();
+    let mut root = server.root().unwrap();
+    for sql in ["SET sql_log_bin=0", "DELETE FROM test.seen"].into_iter().chain(forget.iter().map(String::as_str)) {
+        root.run(sql).unwrap();
+    }
+}
+
+/// What was known of it was known of the process before.
+fn a_replica_that_comes_back_with_less_is_asked_again(flavor: Flavor) {
+    let bed = Bed::new(flavor, "token", 200);
+    let before = replication::position(bed.replica()).unwrap();
+    let (mut writer, mut other) = (bed.peer(Encoding::Text), bed.peer(Encoding::Text));
+    writer.exec("INSERT INTO test.seen VALUES(1)");
+    bed.catch_up();
+    let token = writer.table("SHOW TIDEGATE GTID")[0][1].clone();
+    other.exec(&format!("SET TIDEGATE GTID = '{token}'"));
+    assert_eq!((writer.get(COUNT), other.get(COUNT), bed.reads(READER)), ("1".into(), "1".into(), 2));
+    goes_back(bed.replica(), &before);
+    bed.wait_used(READER, bed.replica());
+    for peer in [&mut writer, &mut other] {
+        assert_eq!((peer.get(COUNT), peer.get(COUNT)), ("1".to_owned(), "1".to_owned()));
+    }
+    assert_eq!(bed.reads(WRITER), 4, "the writer served");
+}
+
+/// It was the one that wrote it.
+fn a_writer_that_comes_back_with_less_is_asked_too(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 200);
+    let before = replication::position(bed.primary()).unwrap();
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec("INSERT INTO test.seen VALUES(1)");
+    bed.catch_up();
+    bed.primary().kill9();
+    replication::promote(bed.replica()).unwrap();
+    bed.wait_used(WRITER, bed.replica());
+    goes_back(bed.primary(), &before);
+    bed.wait_used(READER, bed.primary());
+    assert_eq!((peer.get(COUNT), peer.get(COUNT)), ("1".to_owned(), "1".to_owned()));
+    assert_eq!((bed.reads(WRITER), bed.reads(READER)), (2, 0), "the writer served");
+}
+
+/// Nothing ever came there by replication. Hostgroup 5 is of no cluster: nobody would serve in its place.
+fn who_wrote_it_has_it_at_once(flavor: Flavor) {
+    let bed = Bed::new(flavor, "off", 60_000);
+    bed.order(&[
+        &format!("INSERT INTO mysql_servers(hostgroup_id, hostname, port) VALUES(5, '{}', {})", bed.primary().host(), bed.primary().port()),
+        "LOAD MYSQL SERVERS TO RUNTIME",
+    ]);
+    let mut root = bed.primary().root().unwrap();
+    if flavor == Flavor::Mariadb {
+        root.run("SET gtid_domain_id=7").unwrap();
+    }
+    root.run("INSERT INTO test.seen VALUES(1)").unwrap();
+    bed.catch_up();
+    let gtid = replication::position(bed.primary()).unwrap();
+    let (mut peer, begun) = (bed.peer(Encoding::Text), std::time::Instant::now());
+    assert_eq!(peer.get(&format!("/* hostgroup=5; min_gtid={gtid} */ {COUNT}")), "1");
+    assert_eq!(peer.get(&format!("/* hostgroup=1; min_gtid={gtid} */ {COUNT}")), "1", "the replica has it too");
+    assert!(begun.elapsed() < LIMIT, "it waited");
+    bed.set_timeout(20);
+    assert_eq!(peer.fails(&format!("/* hostgroup=5; min_gtid={} */ {COUNT}", never(&gtid))), 9001);
 }

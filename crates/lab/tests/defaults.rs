@@ -40,6 +40,24 @@ fn of_the_proxys_init_connect() {
     }
 }
 
+/// Whatever the client may send itself.
+#[test]
+fn of_an_init_connect_of_several_statements() {
+    for flavor in BOTH {
+        let server = Server::start(flavor, &Options::new()).unwrap();
+        let proxy = proxy(&server, "SET SESSION sql_mode='';SET SESSION lock_wait_timeout=77;");
+        let options = proxy.options("app", "app-pass");
+        let with = options.clone().with(Capabilities::MULTI_STATEMENTS | Capabilities::MULTI_RESULTS);
+        for (options, may) in [(options.without(Capabilities::MULTI_STATEMENTS), false), (with, true)] {
+            let (mut a, mut b) = (Client::connect(&options).unwrap(), Client::connect(&options).unwrap());
+            let query = "SELECT CONCAT(@@sql_mode, @@lock_wait_timeout)";
+            assert_eq!(b.scalar(query).unwrap().as_deref(), Some("77"), "{flavor:?}, may send several: {may}");
+            b_keeps(&mut a, &mut b, "SET sql_mode='TRADITIONAL', lock_wait_timeout=88", query);
+            assert_eq!(a.query("DO 1; DO 2").unwrap().err().is_none(), may, "{flavor:?}");
+        }
+    }
+}
+
 #[test]
 fn of_the_servers_init_connect() {
     for flavor in BOTH {

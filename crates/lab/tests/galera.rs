@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lab::topology::{READER, Topology, WRITER, layout};
-use lab::{Galera, Network, Options, wait};
+use lab::{Galera, Network, Options, Tidegate, wait};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -178,4 +178,37 @@ fn a_cut_node_is_alone() {
     cluster.wait_size(0, 2).unwrap();
     site.cut_from_group(false).unwrap();
     cluster.wait_synced().unwrap();
+}
+
+/// Whom a SWITCHOVER chose writes again when the proxy is started again, though another one is heavier.
+#[test]
+fn the_choice_of_a_writer_outlasts_the_proxy() {
+    let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
+    let mut proxy = topology.proxied().start().unwrap();
+    let writer = |proxy: &Tidegate| {
+        let placed = layout(proxy).ok()?;
+        placed.into_iter().find(|p| p.hostgroup == WRITER && p.status == "ONLINE").map(|p| p.server)
+    };
+    let first = wait::until("the writer", LIMIT, || writer(&proxy)).unwrap();
+    let Topology::Galera(cluster) = &topology else { unreachable!("a cluster was started") };
+    let names: Vec<String> = (0..3).map(|i| format!("{}:{}", cluster.server(i).host(), cluster.server(i).port())).collect();
+    let chosen = names.iter().find(|name| **name != first).unwrap();
+    wait::until("all nodes to be seen", LIMIT, || proxy.admin().unwrap().run(format!("SWITCHOVER HOSTGROUP {WRITER} TO '{chosen}'")).ok())
+        .unwrap();
+    assert_eq!(writer(&proxy).as_ref(), Some(chosen));
+    let file = proxy.dir().join("tidegate_writers.json");
+    wait::until("the choice to be kept", LIMIT, || fs::read_to_string(&file).ok().filter(|text| text.contains("true"))).unwrap();
+    for (end, expected) in [("killed", chosen), ("stopped", chosen), ("--initial", &first)] {
+        if end == "killed" {
+            proxy.kill9()
+        } else {
+            proxy.stop().unwrap()
+        }
+        proxy.start_again(if end == "--initial" { &["--initial"] } else { &[] }).unwrap();
+        let seen = wait::until("the writer", LIMIT, || writer(&proxy)).unwrap();
+        assert_eq!(seen, *expected, "{end}");
+        let mut client = proxy.connect_app().unwrap();
+        let port = client.scalar("SELECT @@port FOR UPDATE").unwrap().unwrap();
+        assert!(expected.ends_with(&port), "{end}: {port}");
+    }
 }

@@ -386,3 +386,161 @@ fn logins_that_cannot_be_read() {
     }
     assert_eq!(connect(&proxy).scalar("SELECT 1").unwrap().as_deref(), Some("1"));
 }
+
+/// What a login is asked tells nobody whether there is such a user, however passwords are kept.
+#[test]
+fn users_who_are_not_there_are_asked_as_others_are() {
+    let sha2 = wire::auth::crypt::generate(b"secret", b"abcdefghijklmnopqrst");
+    let native = "*6BB4837EB74329105EE4568DDA7DC67ED2CA2AD9";
+    let (mut kinds, plugins) = (Vec::new(), [&b"mysql_native_password"[..], b"caching_sha2_password"]);
+    for password in ["clear", native, sha2.as_str()] {
+        let server = server(Flavor::Mysql);
+        let proxy = Tidegate::builder().server(0, server.host(), server.port()).user("known", password, 0).start().unwrap();
+        for plugin in plugins {
+            let known = asked(&proxy, "known", plugin);
+            for name in ["nobody", "root", "a"] {
+                assert_eq!(asked(&proxy, name, plugin), known, "{password} {name}");
+            }
+            kinds.push(known);
+        }
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert!(kinds.len() > 1, "there is something to be told apart: {kinds:?}");
+}
+
+/// The beginnings of what the proxy says to a login with wrong answers.
+fn asked(proxy: &Tidegate, user: &str, plugin: &[u8]) -> Vec<[u8; 2]> {
+    let caps = Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION | Capabilities::PLUGIN_AUTH;
+    let start = [&caps.mysql_bits().to_le_bytes()[..], &[0, 0, 0, 1, 45], &[0; 23], user.as_bytes(), &[0, 20], &[7; 20]].concat();
+    let client = TcpStream::connect(proxy.address()).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut said = Vec::new();
+    let mut answer = [&start[..], plugin, &[0]].concat();
+    loop {
+        let mut header = [0; 4];
+        (&client).read_exact(&mut header).unwrap();
+        let mut payload = vec![0; usize::from(header[0]) | usize::from(header[1]) << 8];
+        (&client).read_exact(&mut payload).unwrap();
+        let beginning = [payload[0], payload[1]];
+        said.push(beginning);
+        answer = match beginning {
+            [0xff, _] => return said,
+            [10, _] => answer,
+            [0xfe, _] => vec![7; 32],
+            // The password is to come under the server's key, which is asked for.
+            [1, 4] => vec![2],
+            _ => vec![7; 256],
+        };
+        let mut out = Vec::new();
+        wire::packet::put_packet(&mut out, &mut header[3].wrapping_add(1), &answer);
+        (&client).write_all(&out).unwrap();
+    }
+}
+
+/// A server that asks for a file although no statement loads one, or the client has none to give, gets none: the client has an error.
+#[test]
+fn a_server_that_steals_files() {
+    let real = server(Flavor::Mariadb);
+    let (host, port) = (real.host(), real.port());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let thief = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for proxy in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect((host, port)).unwrap();
+            let (mut back, mut to) = (server.try_clone().unwrap(), proxy.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut back, &mut to));
+            thread::spawn(move || steal(proxy, server));
+        }
+    });
+    let proxy = Tidegate::builder().server_with(0, "127.0.0.1", thief, &[]).variable("monitor_enabled", false).app_user().start().unwrap();
+    let asked = app(&proxy).database("test").with(Capabilities::MULTI_STATEMENTS);
+    for (has_files, sql, is_asked) in [
+        (true, "SELECT 'steal'", false),
+        (true, "SELECT 1; SELECT 'steal'", false),
+        (true, "CALL steal()", false),
+        (false, "LOAD DATA LOCAL INFILE 'steal' INTO TABLE t", false),
+        (true, "LOAD DATA LOCAL INFILE 'steal' INTO TABLE t", true),
+        (true, "SET STATEMENT max_statement_time=9 FOR LOAD DATA LOCAL INFILE 'steal' INTO TABLE t", true),
+        (true, "/*!50000 LOAD */ DATA LOCAL INFILE 'steal' INTO TABLE t", true),
+        (true, "SELECT 1; load data LOCAL INFILE 'steal' INTO TABLE t", true),
+        (true, "EXECUTE IMMEDIATE 'LOAD DATA LOCAL INFILE \'steal\' INTO TABLE t'", true),
+    ] {
+        let options = if has_files { asked.clone().with(Capabilities::LOCAL_FILES) } else { asked.clone() };
+        let mut client = Client::connect(&options).unwrap();
+        let (tell, told) = mpsc::channel();
+        client.set_infile_handler(Box::new(move |name| {
+            tell.send(name.to_owned()).ok()?;
+            None
+        }));
+        let outcome = client.run(sql);
+        assert_eq!(told.try_recv().is_ok(), is_asked, "{has_files} {sql}: {outcome:?}");
+        if !is_asked {
+            let text = outcome.unwrap_err().to_string();
+            assert!(text.contains("2013") && text.contains("file"), "{sql}: {text}");
+        }
+    }
+}
+
+/// Passes on what comes, but asks for a file when it reads the word.
+fn steal(mut proxy: TcpStream, mut server: TcpStream) -> std::io::Result<()> {
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        let n = proxy.read(&mut bytes)?;
+        match bytes.get(..n) {
+            None | Some([]) => return Ok(()),
+            Some(read) if read.windows(5).any(|word| word == b"steal") => proxy.write_all(b"\x0c\0\0\x01\xfb/etc/passwd")?,
+            Some(read) => server.write_all(read)?,
+        }
+    }
+}
+
+/// Whoever reaches the port may say any name, as often as it likes: the logs have it in lines of their own making, and only so many.
+#[test]
+fn logins_that_are_to_fill_the_log() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("auditlog_filename", "audit"));
+    let before = proxy.log().len();
+    let forged = "x\n2026-11-22T18:00:00.000000Z ERROR proxysql.db is damaged\u{1b}[2J";
+    let refused = |user: &str| match Client::connect(&proxy.options(user, "wrong").timeout(LIMIT)) {
+        Err(LabError::Server { code, .. }) => assert_eq!(code, 1045),
+        outcome => panic!("{outcome:?}"),
+    };
+    refused(forged);
+    (0..300).for_each(|_| refused(&"u".repeat(60_000)));
+    let left_out = "more clients that did not log in were not logged";
+    wait::until("the line on those that were left out", LIMIT, || proxy.log().contains(left_out).then_some(())).unwrap();
+    let log = proxy.log_since(before as u64).0;
+    assert!(log.len() < 10_000, "{} bytes", log.len());
+    assert!(log.lines().all(|line| !line.starts_with("2026-11-22T18:00:00")), "{log}");
+    assert!(log.contains(r"'x\n2026-11-22T18:00:00.000000Z ERROR proxysql.db is damaged\u{1b}[2J'@"), "{log}");
+    // The first is that of the test's bed, which looked whether the port is open.
+    let logged = proxy.log().matches(" refused: ").count();
+    assert!(log.contains(&format!("{} {left_out}", 302 - logged)), "{log}");
+    refused("another");
+    wait::until("it to be logged", LIMIT, || proxy.log().contains("user 'another'@").then_some(())).unwrap();
+    proxy.stop().unwrap();
+    let audit = std::fs::read_to_string(proxy.dir().join("audit.00000001")).unwrap();
+    assert_eq!(audit.lines().filter(|line| line.contains("\"uuuu") && line.contains("Connect_ERR")).count(), 300);
+    assert!(audit.lines().all(|line| line.len() < 1_000), "{audit}");
+}
+
+/// A limit of files' sizes is a full disk: records are lost and counted, and nobody is ended.
+#[test]
+fn a_limit_of_file_sizes() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| {
+        builder.variable("eventslog_filename", "queries").variable("eventslog_format", 2).variable("eventslog_default_log", 1)
+    });
+    let mut client = connect(&proxy);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
+    let limit = rustix::process::Rlimit { current: Some(1 << 20), maximum: Some(1 << 20) };
+    rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
+    let sql = format!("SELECT /* {} */ 1", "x".repeat(100_000));
+    let mut admin = proxy.admin().unwrap();
+    wait::until("records to be lost", LIMIT, || {
+        client.run(&sql).unwrap();
+        proxy.log().contains("it cannot be written: File too large").then_some(())
+    })
+    .unwrap();
+    assert_eq!(admin.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+    assert_eq!(connect(&proxy).scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+}

@@ -28,6 +28,7 @@ each_flavor!(
     user_variables,
     computed_user_variables,
     computed_user_variables_keep_their_types,
+    nulls_keep_their_types,
     user_variables_that_cannot_be_carried,
     assignments_within_values,
     computed_decimals,
@@ -461,6 +462,42 @@ fn computed_user_variables_keep_their_types(world: &World) {
     for _ in 0..2 {
         b.disturb();
         assert_eq!(shape(&mut a), before);
+    }
+}
+
+/// A NULL has the type that the session's own variable had, or none, whatever others gave theirs meanwhile.
+fn nulls_keep_their_types(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec("CREATE TABLE words(w VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci)");
+    let long = format!("SET @p = '{}'", "x".repeat(500));
+    let cases: [(&[&str], &str); 9] = [
+        (&[], "longblob"),
+        (&["SET @p = 5"], "bigint"),
+        (&["SET @p = 1.25"], "decimal(65,"),
+        (&["SET @p = 1e0"], "double"),
+        (&["SET @p = x'41'"], "longblob"),
+        (&["SET @p = 'x' COLLATE utf8mb4_bin"], "utf8mb4_bin"),
+        (&["SET @p = CAST(7 AS UNSIGNED) + 0"], "unsigned"),
+        (&["SET NAMES utf8mb4 COLLATE utf8mb4_bin", &long], "utf8mb4_bin"),
+        (&["SET @p = CONCAT('a', 'b') COLLATE utf8mb4_spanish_ci", "SET @p = NULL", "SELECT @p := NULL"], "utf8mb4_spanish_ci"),
+    ];
+    for (before, expected) in cases {
+        a.reset_connection().unwrap().ok().unwrap();
+        a.exec_all(before);
+        a.exec("SET @p = NULL");
+        for noise in ["SET @p = 'zz' COLLATE utf8mb4_unicode_ci", "SET @p = 1.25", "SET @p = 5", "SET @p = x'41'"] {
+            b.exec(noise);
+            b.disturb();
+            a.exec("DROP TABLE IF EXISTS made");
+            a.exec("CREATE TABLE made AS SELECT @p AS p");
+            let made = a.row("SHOW CREATE TABLE made");
+            assert!(made.contains(expected), "{before:?}, then {noise}: {made}");
+            b.disturb();
+            assert_eq!(a.get("SELECT @p"), "NULL");
+            if !expected.ends_with("_ci") {
+                assert_eq!(a.table("SELECT w FROM words WHERE w = @p").len(), 0, "{before:?}, then {noise}");
+            }
+        }
     }
 }
 

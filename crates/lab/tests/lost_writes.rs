@@ -6,6 +6,7 @@
 mod common;
 
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Peer};
 use lab::client::{Encoding, Reply};
@@ -206,6 +207,28 @@ fn the_server_that_was_lost_may_be_the_one_that_knows() {
         }
     }
     assert_eq!(bed.settled(), (2, 2, 0));
+}
+
+/// The same where the server knows nothing of the loss: its connection is ended, and with it goes what has the GTID.
+#[test]
+fn what_a_lost_connection_has_is_decided_by_its_end() {
+    for (encoding, replay) in [(Encoding::Text, false), (Encoding::Binary, true)] {
+        let bed = Bed::new(&[("transaction_replay", replay.into())]);
+        let uptime = || bed.servers[0].sql("SHOW GLOBAL STATUS LIKE 'Uptime'").unwrap().rows().unwrap().field(0, "Value").unwrap();
+        wait::until("the server to have run for a while", LIMIT, || (uptime().parse::<u64>().unwrap() >= 3).then_some(())).unwrap();
+        let mut peer = bed.peer(encoding);
+        let writing = bed.lose(Lost::Command, move || {
+            peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 1)"]);
+            peer.ask("COMMIT").err().map(|error| error.code)
+        });
+        let start = Instant::now();
+        bed.relay.cut_near();
+        assert_eq!(writing.join().unwrap(), if replay { None } else { Some(9004) }, "{encoding:?}");
+        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+        assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), if replay { "1" } else { "0" });
+        assert_eq!(bed.settled(), (0, 1, 0));
+        bed.relay.cut();
+    }
 }
 
 #[test]

@@ -112,18 +112,23 @@ fn builder_like(names: &NameServer, server: &Server) -> lab::tidegate::Builder {
     builder.variable("connect_timeout_server_max", 1_500)
 }
 
+/// A proxy whose server is the name, and a port at which each of the addresses leads to a server of its own.
+fn proxy_of_both(names: &NameServer, addresses: [Ipv4Addr; 2], servers: &[Server; 2]) -> (Tidegate, Port) {
+    let port = Port::reserve().unwrap();
+    addresses.iter().zip(servers).for_each(|(address, server)| forward(*address, port.number(), server));
+    let builder = Tidegate::builder().server(0, NAME, port.number()).app_user().name_server(names.address).variable("threads", 1);
+    let timing = [("monitor_local_dns_cache_ttl", 1_000), ("monitor_local_dns_cache_refresh_interval", 300)];
+    let proxy = timing.iter().fold(builder, |builder, (name, ms)| builder.variable(name, *ms)).start().unwrap();
+    (proxy, port)
+}
+
 #[test]
 fn a_name_that_is_moved_takes_its_connections_along() {
     const OLD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 11);
     const NEW: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 12);
     let Some(names) = NameServer::start(OLD, 0) else { return };
     let servers = [0, 1].map(|_| Mariadb::start(&Options::new()).unwrap());
-    let port = Port::reserve().unwrap();
-    forward(OLD, port.number(), &servers[0]);
-    forward(NEW, port.number(), &servers[1]);
-    let builder = Tidegate::builder().server(0, NAME, port.number()).app_user().name_server(names.address).variable("threads", 1);
-    let timing = [("monitor_local_dns_cache_ttl", 1_000), ("monitor_local_dns_cache_refresh_interval", 300)];
-    let proxy = timing.iter().fold(builder, |builder, (name, ms)| builder.variable(name, *ms)).start().unwrap();
+    let (proxy, _port) = proxy_of_both(&names, [OLD, NEW], &servers);
     let [old, new] = [0, 1].map(|n: usize| servers[n].port().to_string());
     let [mut idle, mut busy, mut free] = [(); 3].map(|()| proxy.connect_app().unwrap());
     for client in [&mut idle, &mut busy] {
@@ -163,12 +168,7 @@ fn a_kill_goes_where_its_statement_runs() {
     for _ in 0..100 {
         servers[0].root().unwrap();
     }
-    let port = Port::reserve().unwrap();
-    forward(OLD, port.number(), &servers[0]);
-    forward(NEW, port.number(), &servers[1]);
-    let builder = Tidegate::builder().server(0, NAME, port.number()).app_user().name_server(names.address).variable("threads", 1);
-    let timing = [("monitor_local_dns_cache_ttl", 1_000), ("monitor_local_dns_cache_refresh_interval", 300)];
-    let proxy = timing.iter().fold(builder, |builder, (name, ms)| builder.variable(name, *ms)).start().unwrap();
+    let (proxy, _port) = proxy_of_both(&names, [OLD, NEW], &servers);
     let [mut victim, mut other] = [(); 2].map(|()| proxy.connect_app().unwrap());
     victim.send_query("SELECT SLEEP(20), 'victim'").unwrap();
     let id = "SELECT id FROM information_schema.processlist WHERE user='app' AND info LIKE '%victim%'";

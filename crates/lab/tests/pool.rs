@@ -232,3 +232,53 @@ fn long_data_waits_for_a_connection_after_a_statement_that_was_sent_again() {
     holder.exec("COMMIT");
     assert_eq!(session.execute(&statement, &[Param::Long]).unwrap().scalar().unwrap().unwrap(), "5");
 }
+
+/// A session on this worker.
+fn on_worker(proxy: &Tidegate, worker: u32, workers: u32) -> Client {
+    wait::until("a session there", LIMIT, || {
+        let session = Client::connect(&proxy.options("app", "app-pass").timeout(LIMIT)).unwrap();
+        (session.connection_id() % workers == worker).then_some(session)
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_connection_that_the_server_closed_is_handed_to_nobody() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = Server::start(flavor, &Options::new()).unwrap();
+        server.sql("CREATE TABLE test.handed (id INT PRIMARY KEY)").unwrap();
+        let proxy = proxy_with(&server, 1, |builder| builder);
+        let (mut one, mut other) = (on_worker(&proxy, 0, 2), on_worker(&proxy, 1, 2));
+        let mut root = server.root().unwrap();
+        for round in 0..5 {
+            one.run("SELECT 1").unwrap();
+            let id = root.scalar("SELECT id FROM information_schema.processlist WHERE user='app'").unwrap().unwrap();
+            root.run(format!("KILL {id}")).unwrap();
+            until("it is gone", &mut root, PROCESSES, "0");
+            other.run(format!("INSERT INTO test.handed VALUES ({round})")).unwrap_or_else(|e| panic!("{flavor:?}, round {round}: {e}"));
+        }
+    }
+}
+
+/// The monitor, which looks at once where a connect failed, finds such a server well each time.
+#[test]
+fn a_server_that_refuses_init_connect_is_tried_ever_more_seldom() {
+    const FAILED: u32 = 7;
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    let roles = [("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())];
+    let more = |builder: Builder| {
+        let builder = builder.row("mysql_replication_hostgroups", &roles).variable("connect_timeout_server_max", 60_000);
+        builder.variable("init_connect", "BANANA")
+    };
+    let proxy = proxy_with(&server, 5, more);
+    let (mut admin, mut session) = (admin(&proxy), sessions(&proxy, 1).remove(0));
+    let began = Instant::now();
+    session.send_query("SELECT 'served'").unwrap();
+    let errors = "SELECT SUM(ConnERR) FROM stats_mysql_connection_pool";
+    wait::until("it failed often", LIMIT, || (admin.scalar(errors).unwrap()?.parse::<u32>().unwrap() >= FAILED).then_some(())).unwrap();
+    let pauses_ms = (0..FAILED - 1).map(|n| 10 << n).sum();
+    assert!(began.elapsed() >= Duration::from_millis(pauses_ms), "{FAILED} times within {:?}", began.elapsed());
+    admin.run("SET mysql-init_connect='SET @well=1'").unwrap();
+    admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    assert_eq!(session.recv_reply(Encoding::Text).unwrap().scalar().unwrap().unwrap(), "served");
+}

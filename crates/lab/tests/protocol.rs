@@ -13,7 +13,7 @@ use std::thread;
 use common::{LIMIT, World, proxy_with, server};
 use lab::client::{Compression, Encoding, Execution, Outcome, Param, Reply, Value};
 use lab::tidegate::Builder;
-use lab::{Client, ConnectOptions, Flavor, Tidegate};
+use lab::{Client, ConnectOptions, Flavor, Tidegate, wait};
 use wire::session_state::Change;
 use wire::{Capabilities, Command, StatusFlags};
 
@@ -270,6 +270,10 @@ fn cursors(world: &World) {
             assert_eq!(peer.execute(&statement, &[]).unwrap().rows().unwrap().rows.len(), 3);
             assert_eq!(peer.get("SELECT 'after'"), "after");
         }
+        let plain = peer.prepare("SELECT 5").unwrap();
+        peer.execute(&plain, &[]).unwrap().rows().unwrap();
+        let error = peer.fetch(&plain, &[], 1).unwrap().end.unwrap_err();
+        assert_eq!((error.code, error.message.ends_with('.')), (1421, world.is_mysql()));
         // An abandoned cursor.
         peer.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap();
         peer.close_statement(&statement).unwrap();
@@ -732,6 +736,27 @@ fn proxy_protocol_headers() {
             Client::connect(&ConnectOptions::tcp(address, "app", "app-pass")).unwrap_err();
         },
     );
+}
+
+/// An address that a trusted proxy before us names is counted, turned away and named in the log as one that connects itself.
+#[test]
+fn addresses_behind_a_proxy_are_turned_away() {
+    let limits = |builder: Builder| {
+        let builder = builder.variable("client_host_cache_size", 100).variable("client_host_error_counts", 2);
+        builder.variable("proxy_protocol_networks", "127.0.0.0/8")
+    };
+    configured(Flavor::Mariadb, limits, |proxy| {
+        let header = |host: &str| format!("PROXY TCP4 {host} 127.0.0.1 40000 6033\r\n").into_bytes();
+        let [bad, good] = ["203.0.113.7", "203.0.113.8"].map(|host| relay(proxy.address(), header(host)));
+        let connect = |address: &str, password: &str| Client::connect(&ConnectOptions::tcp(address, "app", password));
+        connect(&bad, "wrong").unwrap_err();
+        connect(&bad, "wrong").unwrap_err();
+        connect(&bad, "app-pass").unwrap_err();
+        connect(&good, "app-pass").unwrap();
+        let line = "from 203.0.113.7:40000 refused: 203.0.113.7 failed to log in 2 times";
+        wait::until("the log to name it", LIMIT, || proxy.log().contains(line).then_some(())).unwrap();
+        works(&proxy.options("app", "app-pass"));
+    });
 }
 
 /// MariaDB's COM_STMT_BULK_EXECUTE: several rows in one command. Source: MariaDB KB, "COM_STMT_BULK_EXECUTE".

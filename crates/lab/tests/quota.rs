@@ -190,3 +190,68 @@ fn the_nearest_limit_holds_and_is_shown() {
     one.exec("COMMIT");
     other.recv_reply(Encoding::Text).unwrap().check().unwrap();
 }
+
+/// As many as the server lets the user have is no reason to fail: one of these will be free.
+#[test]
+fn who_meets_a_limit_of_the_server_waits() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = Server::start(flavor, &Options::new()).unwrap();
+        server.sql("ALTER USER app WITH MAX_USER_CONNECTIONS 2").unwrap();
+        let builder = Tidegate::builder().backend(0, &server).variable("threads", WORKERS).app_user().user("empty", "", 0);
+        let proxy = builder.start().unwrap();
+        thread::scope(|scope| {
+            for n in 0..8 {
+                // Two kinds of connections.
+                let more = [wire::Capabilities::default(), wire::Capabilities::FOUND_ROWS][n % 2];
+                let options = proxy.options("app", "app-pass").timeout(LIMIT).with(more);
+                scope.spawn(move || {
+                    let mut client = Client::connect(&options).unwrap();
+                    for _ in 0..5 {
+                        let reply = client.query("SELECT SLEEP(0.05)").unwrap();
+                        assert_eq!(reply.err(), None, "{flavor:?}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn who_has_no_connection_at_a_limit_of_the_server_is_told_so_and_is_in_nobodys_way() {
+    for (flavor, code) in [(Flavor::Mariadb, 1226), (Flavor::Mysql, 1226), (Flavor::Mariadb, 1203)] {
+        let limited = Options::new().arg("--max-user-connections=1");
+        let server = Server::start(flavor, &if code == 1203 { limited } else { Options::new() }).unwrap();
+        if code == 1226 {
+            server.sql("ALTER USER app WITH MAX_USER_CONNECTIONS 1").unwrap();
+        }
+        let other = Client::connect(&lab::ConnectOptions::tcp(server.address(), "app", "app-pass")).unwrap();
+        let builder = Tidegate::builder().backend(0, &server).variable("threads", 1).app_user().user("empty", "", 0);
+        let proxy = builder.variable("connect_timeout_server_max", 2000).start().unwrap();
+        let mut app = Client::connect(&proxy.options("app", "app-pass").timeout(LIMIT)).unwrap();
+        app.send_query("SELECT 1").unwrap();
+        let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
+        let refused = "SELECT SUM(ConnERR) FROM stats_mysql_connection_pool";
+        wait::until("it was refused", LIMIT, || (admin.scalar(refused).unwrap()? != "0").then_some(())).unwrap();
+        let mut empty = Client::connect(&proxy.options("empty", "")).unwrap();
+        assert_eq!(empty.scalar("SELECT 1").unwrap().unwrap(), "1", "another user does not wait");
+        let error = app.recv_reply(Encoding::Text).unwrap().err().cloned().unwrap();
+        assert_eq!(error.code, 9001, "{flavor:?}: {}", error.message);
+        assert!(error.message.contains(&format!("ERROR {code}")), "{flavor:?}: {}", error.message);
+        let refusals: u32 = admin.scalar(refused).unwrap().unwrap().parse().unwrap();
+        assert!(refusals <= 10, "{refusals} logins in two seconds");
+        other.quit().unwrap();
+        app.run("SELECT 1").unwrap();
+    }
+}
+
+/// Limits by the hour do not pass in any time that a client waits.
+#[test]
+fn a_limit_by_the_hour_is_told_at_once() {
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    server.sql("ALTER USER app WITH MAX_CONNECTIONS_PER_HOUR 1").unwrap();
+    drop(Client::connect(&lab::ConnectOptions::tcp(server.address(), "app", "app-pass")).unwrap());
+    let proxy = Tidegate::builder().backend(0, &server).app_user().variable("connect_timeout_server_max", 60_000).start().unwrap();
+    let mut client = Client::connect(&proxy.options("app", "app-pass").timeout(LIMIT)).unwrap();
+    let error = client.query("SELECT 1").unwrap().err().cloned().unwrap();
+    assert_eq!(error.code, 1226, "{}", error.message);
+}

@@ -7,13 +7,14 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Peer};
 use lab::client::{Encoding, Param};
 use lab::fault::{Lost, Relay};
 use lab::replication::{self, Replication, set_read_only};
 use lab::tidegate::{Builder, Setting};
-use lab::{Client, Flavor, Options, Server, Tidegate, wait};
+use lab::{Client, ConnectOptions, Flavor, Options, Server, Tidegate, wait};
 
 each!(
     a_transaction_goes_on_when_its_connection_is_lost,
@@ -38,6 +39,9 @@ each!(
     transactions_that_follow_another_one_are_replayed,
     a_refused_commit_that_cannot_be_repeated_is_told_as_a_loss,
     at_a_promotion_replays_go_first,
+    a_lost_connection_keeps_no_locks,
+    nothing_is_killed_on_a_server_that_was_started_since,
+    a_replay_that_is_given_up_is_ended_on_the_server,
 );
 
 const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
@@ -90,6 +94,12 @@ impl Bed {
 
     fn replays(&self) -> (u64, u64) {
         (self.counter("tidegate_transaction_replays_ok"), self.counter("tidegate_transaction_replays_failed"))
+    }
+
+    /// Waits until the server has certainly run for longer than connections that are opened from now on: it counts whole seconds.
+    fn wait_uptime(&self) {
+        let uptime = || self.servers[0].sql("SHOW GLOBAL STATUS LIKE 'Uptime'").unwrap().rows().unwrap().field(0, "Value").unwrap();
+        wait::until("the server to have run for a while", LIMIT, || (uptime().parse::<u64>().unwrap() >= 3).then_some(())).unwrap();
     }
 
     /// Cuts the connections, and waits until the server has rolled back what was open on them.
@@ -145,6 +155,7 @@ fn executions_are_replayed_with_their_parameters(flavor: Flavor) {
 
 fn a_statement_that_waits_is_sent_again(flavor: Flavor) {
     let bed = Bed::new(flavor, 1, &[]);
+    bed.wait_uptime();
     bed.servers[0].sql("INSERT INTO test.t VALUES(1, 0)").unwrap();
     for (turn, encoding) in BOTH.into_iter().enumerate() {
         let mut peer = bed.peer(encoding);
@@ -621,4 +632,85 @@ fn at_a_promotion_replays_go_first(flavor: Flavor) {
     let mut admin = proxy.admin().unwrap();
     assert_eq!(admin.scalar(counter("replays_ok")).unwrap(), Some(TRANSACTIONS.to_string()));
     assert_eq!(admin.scalar(counter("replays_failed")).unwrap().as_deref(), Some("0"));
+}
+
+/// A network loses a connection for the proxy alone: what is open there is ended, and neither a replay nor others wait for it.
+fn a_lost_connection_keeps_no_locks(flavor: Flavor) {
+    for replays in [true, false] {
+        let bed = Bed::new(flavor, 1, &[("transaction_replay", replays.into())]);
+        bed.servers[0].sql("INSERT INTO test.t VALUES(1, 0), (2, 0)").unwrap();
+        bed.wait_uptime();
+        for (turn, encoding) in BOTH.into_iter().enumerate() {
+            let mut peer = bed.peer(encoding);
+            peer.exec_all(&["BEGIN", "UPDATE t SET v = v + 1 WHERE i = 1"]);
+            bed.relay.cut_near();
+            let start = Instant::now();
+            match replays {
+                true => {
+                    peer.exec_all(&["UPDATE t SET v = v + 1 WHERE i = 2", "COMMIT"]);
+                    assert_eq!(bed.value(0, "SELECT GROUP_CONCAT(v) FROM test.t"), format!("{0},{0}", turn + 1));
+                }
+                false => {
+                    assert_eq!(peer.fails("SELECT 1"), 2013);
+                    let mut root = bed.root();
+                    root.run("SET innodb_lock_wait_timeout=8").unwrap();
+                    root.run("UPDATE test.t SET v = 7 WHERE i = 1").unwrap();
+                }
+            }
+            assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+            // A statement that runs, and no transaction.
+            let writing = thread::spawn({
+                let mut peer = bed.peer(encoding);
+                move || peer.fails("INSERT INTO a(v) SELECT SLEEP(100)")
+            });
+            let runs = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE 'INSERT INTO a(v)%'";
+            let wait_for = |wanted| wait::until("it", LIMIT, || (bed.value(0, runs) == wanted).then_some(())).unwrap();
+            wait_for("1");
+            bed.relay.cut_near();
+            assert_eq!(writing.join().unwrap(), 2013);
+            wait_for("0");
+        }
+        bed.relay.cut();
+    }
+}
+
+/// Its connections have the numbers of those that were lost with it.
+fn nothing_is_killed_on_a_server_that_was_started_since(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 1)"]);
+    let id: u32 = bed.value(0, "SELECT MAX(id) FROM information_schema.processlist WHERE user='app'").parse().unwrap();
+    bed.servers[0].kill9();
+    bed.servers[0].restart().unwrap();
+    let direct = || Client::connect(&ConnectOptions::tcp(bed.servers[0].address(), "app", "app-pass")).unwrap();
+    let mut others = vec![direct()];
+    while others.last().unwrap().connection_id() <= id {
+        others.push(direct());
+    }
+    assert!(others.iter().any(|other| other.connection_id() == id), "{id}");
+    peer.exec("INSERT INTO t VALUES(2, 2)");
+    peer.exec("COMMIT");
+    for other in &mut others {
+        assert_eq!(other.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+    }
+    assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "2");
+}
+
+fn a_replay_that_is_given_up_is_ended_on_the_server(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[("transaction_replay_timeout_ms", 1500.into())]);
+    bed.servers[0].sql("INSERT INTO test.t VALUES(1, 0)").unwrap();
+    bed.wait_uptime();
+    for encoding in BOTH {
+        let mut peer = bed.peer(encoding);
+        peer.exec_all(&["BEGIN", "UPDATE t SET v = 1 WHERE i = 1"]);
+        bed.cut();
+        let mut root = bed.root();
+        root.run("BEGIN").unwrap();
+        root.run("UPDATE test.t SET v = 2 WHERE i = 1").unwrap();
+        assert_eq!(peer.fails("SELECT 1"), 2013, "{encoding:?}");
+        let running = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND command<>'Sleep'";
+        // Long before it has waited for too long.
+        wait::until("the server to end it", LIMIT, || (bed.value(0, running) == "0").then_some(())).unwrap();
+        root.run("ROLLBACK").unwrap();
+    }
 }

@@ -12,8 +12,17 @@ use std::thread;
 use common::{LIMIT, Peer, World};
 use lab::client::{Encoding, Outcome, Param};
 use lab::{Flavor, wait};
+use wire::flags::Capabilities;
 
-each_flavor!(connection_id, kill_query, kill_connection, other_sessions_warnings, other_sessions_warnings_in_a_pin, returning,);
+each_flavor!(
+    connection_id,
+    kill_query,
+    kill_connection,
+    other_sessions_warnings,
+    other_sessions_warnings_in_a_pin,
+    failed_texts_leave_nothing,
+    returning,
+);
 
 /// What the other session does between statements: it leaves ids, counts and warnings behind.
 const DISTURBANCES: &[&str] = &[
@@ -59,7 +68,8 @@ fn shown(peer: &mut Peer, sql: &str) -> String {
 
 /// Runs the script; the statements' replies with the statements.
 fn played(world: &World, script: &[&str]) -> Vec<(String, String)> {
-    let (mut a, mut b) = world.pair();
+    let (mut a, mut b) = (world.connect_with(&world.options().with(Capabilities::MULTI_STATEMENTS)), world.connect());
+    a.encoding = if script.iter().any(|sql| sql.contains(';') && !sql.ends_with(';')) { Encoding::Text } else { world.encoding };
     a.exec_all(TABLES);
     script
         .iter()
@@ -308,6 +318,62 @@ scripts! {
         "CREATE TABLE u(i INT)",
         "SELECT ROW_COUNT()",
     ];
+    row_count_after_diagnostics = &[
+        "INSERT INTO t(s) VALUES('a'), ('b')",
+        "GET DIAGNOSTICS @n = NUMBER",
+        "SELECT ROW_COUNT()",
+        "UPDATE t SET s = 'x'",
+        "GET DIAGNOSTICS @n = ROW_COUNT",
+        "SELECT ROW_COUNT() + 0",
+    ];
+    facts_in_new_tables = &[
+        "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
+        "SELECT id FROM t LIMIT 2",
+        "CREATE TABLE u AS SELECT ROW_COUNT(), @@warning_count AS w, LAST_INSERT_ID() AS l",
+        "SELECT * FROM u",
+        "SHOW CREATE TABLE u",
+        "SELECT id FROM t LIMIT 2",
+        "CREATE TABLE g AS SELECT FOUND_ROWS() AS f",
+        "SELECT * FROM g",
+        "SHOW CREATE TABLE g",
+        "UPDATE t SET s = 'x' WHERE id < 3",
+        "CREATE TEMPORARY TABLE v SELECT ROW_COUNT() AS r, 1 + @@error_count",
+        "SELECT * FROM v",
+        "SHOW CREATE TABLE v",
+        "DROP TABLE v",
+        "DELETE FROM t WHERE id < 3",
+        "CREATE TABLE w (r BIGINT DEFAULT 5, s VARCHAR(20)) (SELECT ROW_COUNT() AS r, s FROM t)",
+        "SELECT * FROM w",
+        "SHOW CREATE TABLE w",
+        "CREATE TABLE x WITH c AS (SELECT @@warning_count) SELECT * FROM c",
+        "SELECT * FROM x",
+        "SELECT CONNECTION_ID() INTO @c",
+        "CREATE TABLE y AS SELECT CONNECTION_ID()",
+        "SHOW CREATE TABLE y",
+        "SELECT `CONNECTION_ID()` = @c AS same FROM y",
+    ];
+    names_of_columns = &[
+        "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
+        "SELECT x.`ROW_COUNT()` FROM (SELECT ROW_COUNT()) x",
+        "SELECT `CONNECTION_ID()` > 0 FROM (SELECT CONNECTION_ID()) x",
+        "SELECT id FROM t LIMIT 2",
+        "WITH c AS (SELECT FOUND_ROWS()) SELECT `FOUND_ROWS()` FROM c",
+        "SELECT `@@warning_count` FROM (SELECT @@warning_count) q",
+        "(SELECT CONNECTION_ID() * 0) UNION ALL (SELECT 1) ORDER BY `CONNECTION_ID() * 0`",
+        "(SELECT ROW_COUNT())",
+        "((SELECT ROW_COUNT()) UNION SELECT 9)",
+        "SELECT CASE WHEN ROW_COUNT() > 0 THEN 'y' ELSE 'n' END",
+        "SELECT CASE FOUND_ROWS() WHEN 1 THEN 'y' END, ROW_COUNT() IS NULL, 'x'",
+        "SELECT @@warning_count IS NOT TRUE, 2 + `k` + ROW_COUNT() FROM t LIMIT 1",
+        "SELECT * FROM (SELECT ROW_COUNT(), 1 + FOUND_ROWS()) x, (SELECT @@error_count) y",
+        "WITH c AS (SELECT * FROM (SELECT ROW_COUNT()) d) SELECT `ROW_COUNT()` FROM c WHERE `ROW_COUNT()` IN (SELECT ROW_COUNT())",
+        "SELECT (SELECT ROW_COUNT()), EXISTS(SELECT ROW_COUNT() FROM t), TRIM(LEADING 'x' FROM ROW_COUNT())",
+        "INSERT INTO t(k) SELECT `ROW_COUNT()` FROM (SELECT ROW_COUNT()) z",
+        "INSERT INTO t(k) (SELECT 10 + ROW_COUNT())",
+        "SELECT k FROM t WHERE k = ANY (SELECT 10 + ROW_COUNT()) OR k = -1",
+        "SELECT DISTINCT x.n FROM (SELECT CAST(FOUND_ROWS() AS CHAR) n FROM t UNION SELECT ROW_COUNT()) x",
+        "SELECT `connection_id`() * 0",
+    ];
     show_warnings = &[
         "SHOW WARNINGS",
         "SELECT 1 + 'a', 2 + 'b', 3 + 'c'",
@@ -347,6 +413,127 @@ scripts! {
         "SHOW ERRORS",
         "SHOW WARNINGS",
     ];
+}
+
+/// Several statements in one text: the first one asks for what was before, and what follows runs.
+mod several {
+    use super::same_as_private;
+    use lab::Flavor;
+
+    macro_rules! in_one_text {
+        ($($name:ident = $script:expr;)*) => {
+            mod mariadb {
+                $(#[test]
+                fn $name() {
+                    super::same_as_private(super::Flavor::Mariadb, $script);
+                })*
+            }
+            mod mysql {
+                $(#[test]
+                fn $name() {
+                    super::same_as_private(super::Flavor::Mysql, $script);
+                })*
+            }
+        };
+    }
+
+    in_one_text! {
+        what_follows_warnings_runs = &[
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SHOW WARNINGS; INSERT INTO t(s) VALUES('one')",
+            "SHOW WARNINGS",
+            "SELECT id, s FROM t",
+            "SELECT 1 + 'a', 2 + 'b', 3 + 'c'",
+            "show /* x */ warnings limit 1, 1; INSERT INTO t(s) VALUES('two'); SELECT id, s FROM t",
+            "SELECT * FROM missing",
+            "SHOW ERRORS; UPDATE t SET s = 'three' WHERE id = 2; SHOW WARNINGS",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SHOW ERRORS; SHOW WARNINGS LIMIT 1; SHOW COUNT(*) WARNINGS; SHOW WARNINGS; SELECT id, s FROM t; SHOW WARNINGS",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SHOW WARNINGS; SELECT 3 + 'c'; SHOW WARNINGS",
+            "SHOW WARNINGS",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SHOW WARNINGS; SHOW ERRORS",
+            "SHOW WARNINGS",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SHOW WARNINGS; SELECT 1 FROM t; SELECT * FROM missing; INSERT INTO t(s) VALUES('never')",
+            "SHOW WARNINGS",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SHOW WARNINGS; nonsense",
+            "SHOW WARNINGS",
+            "SELECT id, s FROM t",
+        ];
+        what_follows_counts_keeps_its_rows = &[
+            "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
+            "SHOW COUNT(*) WARNINGS; SELECT id, s FROM t",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SHOW COUNT(*) WARNINGS; SELECT id FROM t; SELECT 'x'",
+            "SELECT * FROM missing",
+            "/* c */ SHOW COUNT(*) ERRORS; SHOW COUNT(*) WARNINGS; SELECT COUNT(*) FROM t",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SELECT @@warning_count; SHOW COUNT(*) WARNINGS; SELECT s FROM t; SHOW COUNT(*) WARNINGS",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SELECT @@warning_count, @@error_count; SELECT 1",
+            "SELECT * FROM missing",
+            "SELECT @@error_count; SELECT 1 FROM t; SELECT @@error_count",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "SHOW COUNT(*) WARNINGS; SELECT @@warning_count AS w; SELECT s FROM t",
+            "SELECT 1 + 'a', 2 + 'b'",
+            "INSERT INTO t(s) VALUES('d'); SHOW WARNINGS; SELECT @@warning_count",
+            "SHOW WARNINGS",
+            "INSERT IGNORE INTO t(id) VALUES(1); SHOW WARNINGS; SELECT 1",
+            "SHOW WARNINGS",
+            "INSERT IGNORE INTO t(id) VALUES(1); SELECT 1",
+            "SELECT @@warning_count",
+            "INSERT IGNORE INTO t(id) VALUES(1); SELECT 1; SELECT s FROM t",
+            "SHOW WARNINGS",
+        ];
+        row_counts = &[
+            "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
+            "SELECT ROW_COUNT(); SELECT 1",
+            "UPDATE t SET s = 'x' WHERE id < 3",
+            "INSERT INTO t(k, s) VALUES(ROW_COUNT(), 'first'); SELECT ROW_COUNT()",
+            "SELECT k FROM t WHERE s = 'first'",
+            "UPDATE t SET s = 'y' WHERE id < 3",
+            "SET @r = ROW_COUNT(); SELECT @r, ROW_COUNT()",
+            "UPDATE t SET s = 'z' WHERE id < 3",
+            "UPDATE t SET k = 100 + ROW_COUNT() WHERE id = 3; SELECT k FROM t WHERE id = 3",
+            "UPDATE t SET s = 'w' WHERE id < 3",
+            "SELECT ROW_COUNT() AS n, CONNECTION_ID() > 0; UPDATE t SET s = 'v'; SELECT ROW_COUNT(), 'x'",
+            "SELECT * FROM missing",
+            "SELECT ROW_COUNT(); SELECT ROW_COUNT()",
+        "UPDATE t SET s = 'u' WHERE id < 3",
+        "GET DIAGNOSTICS @n = NUMBER; SELECT ROW_COUNT(), 'x'",
+        ];
+        found_rows = &[
+            "INSERT INTO t(s) VALUES('a'), ('b'), ('c')",
+            "SELECT id FROM t",
+            "SELECT FOUND_ROWS(); SELECT FOUND_ROWS()",
+            "SELECT id FROM t",
+            "SET @x = 1; SELECT FOUND_ROWS(), @x",
+            "SELECT id FROM t",
+            "INSERT INTO t(s) VALUES('d'); SELECT FOUND_ROWS() AS f",
+            "SELECT id FROM t",
+            "INSERT INTO t(s) VALUES('e'); SET @x = 2",
+            "SELECT FOUND_ROWS()",
+            "SELECT id FROM t WHERE id < 3",
+            "SHOW WARNINGS; INSERT INTO t(s) VALUES('f')",
+            "SELECT FOUND_ROWS()",
+            "SELECT id FROM t; SELECT id FROM t WHERE id < 3; SELECT FOUND_ROWS()",
+            "SELECT id FROM t WHERE id < 4; SET @x = 3",
+            "SELECT FOUND_ROWS()",
+            "SELECT SQL_CALC_FOUND_ROWS id FROM t ORDER BY id LIMIT 1; SELECT FOUND_ROWS()",
+        ];
+        connection_ids = &[
+            "SELECT CONNECTION_ID() INTO @c",
+            "SELECT 1; SELECT CONNECTION_ID() = @c AS same",
+            "CREATE TABLE u AS SELECT CONNECTION_ID() AS c; SELECT c = @c AS same FROM u",
+            "DROP TABLE u; CREATE TABLE u AS SELECT CONNECTION_ID() AS c",
+            "SELECT c = @c AS same FROM u",
+            "SELECT 1; CREATE PROCEDURE told() SELECT CONNECTION_ID() AS c",
+            "SELECT LOCATE('CONNECTION_ID', ROUTINE_DEFINITION) > 0 AS l FROM information_schema.ROUTINES WHERE ROUTINE_NAME = 'told' AND ROUTINE_SCHEMA = DATABASE()",
+        ];
+    }
 }
 
 /// The id of the greeting is the session's for its whole life, whatever backend serves it.
@@ -477,6 +664,18 @@ fn other_sessions_warnings_in_a_pin(world: &World) {
             [[Some("0".into()), Some("0".into())]],
             "{act}"
         );
+    }
+}
+
+/// Several statements of which one fails, or all are refused, keep no backend when none of them leaves anything.
+fn failed_texts_leave_nothing(world: &World) {
+    let mut b = world.connect();
+    for capabilities in [Capabilities::MULTI_STATEMENTS, Capabilities::empty()] {
+        let mut a = world.connect_with(&world.options().with(capabilities));
+        for first in ["SHOW WARNINGS", "SHOW ERRORS LIMIT 1", "SHOW COUNT(*) WARNINGS", "SHOW COUNT(*) ERRORS", "SELECT ROW_COUNT()"] {
+            assert!(a.query(format!("{first}; SELECT * FROM missing")).unwrap().err().is_some(), "{first}");
+            assert_eq!(b.get("SELECT 'served'"), "served", "{first}");
+        }
     }
 }
 

@@ -129,7 +129,7 @@ fn warnings_and_errors_are_written_to_the_log_if_wanted() {
             assert!(error.contains(part), "{error}");
         }
         assert!(!error.contains("987654321"), "values stay out of the log: {error}");
-        assert_eq!((said(&quiet, "1292"), said(&quiet, "1146")), (0, 0), "{flavor:?}: {}", quiet.log());
+        assert_eq!((said(&quiet, " 1292: "), said(&quiet, " 1146: ")), (0, 0), "{flavor:?}: {}", quiet.log());
     }
 }
 

@@ -340,3 +340,34 @@ fn a_delay_is_not_part_of_the_time_limit() {
     assert!(client.query("SELECT 1 AS late").unwrap().err().is_none());
     assert_eq!(client.query("SELECT SLEEP(5) AS late").unwrap().err().unwrap().code, 1907);
 }
+
+/// Passwords in statements are not written down, nor what a server quotes of such statements; and a schema is told as it is entered.
+#[test]
+fn what_logs_and_tables_leave_out() {
+    let server = Mariadb::start(&Options::new()).unwrap();
+    let proxy = InProcess::start_with(|b| b.backend(0, &server));
+    let mut client = proxy.connect();
+    for sql in [
+        "CREATE USER u1 IDENTIFIED BY 'S3cret'",
+        "SET PASSWORD FOR nobody = PASSWORD('S3cret')",
+        "START SLAVE USER='x' PASSWORD='S3cret'",
+        "CREATE USER u2 IDENTIFIED BY 'S3cret' oops 'S3cret'",
+    ] {
+        let _ = client.query(sql).unwrap();
+    }
+    let _ = client.prepare("CREATE USER u5 IDENTIFIED BY 'S3cret'").unwrap();
+    let listed = proxy.row("stats_mysql_prepared_statements_info", |_| true);
+    assert_eq!(listed["query"], "CREATE USER u5 IDENTIFIED BY ?");
+    let errors = proxy.rows("stats_mysql_errors", Reading::Keep);
+    assert!(errors.iter().any(|row| row["errno"] == "1064" && row["last_error"].ends_with("near '...' at line 1")), "{errors:#?}");
+    assert!(!format!("{errors:?}").contains("S3cret"), "{errors:#?}");
+    for schema in ["information_schema", "test"] {
+        client.init_db(schema).unwrap().ok().unwrap();
+    }
+    proxy.control.flush(Flush::Logs).unwrap();
+    let queries = proxy.log("queries.");
+    assert!(queries.len() == 5 && queries.iter().all(|line| !line.contains("S3cret") && line.contains('?')), "{queries:#?}");
+    let audit: Vec<serde_json::Value> = proxy.log("audit.").iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let entered: Vec<_> = audit.iter().filter(|a| a["event"] == "MySQL_Client_Init_DB").map(|a| a["schemaname"].clone()).collect();
+    assert_eq!(entered, ["information_schema", "test"]);
+}

@@ -21,6 +21,9 @@ each_flavor!(
     stored_code_that_servers_do_not_tell_of,
     set_transaction_in_stored_code,
     stored_code_that_leaves_nothing,
+    code_of_another_schema,
+    variables_that_are_only_read,
+    tables_made_of_loud_views,
     locks_in_stored_code,
     last_insert_id_in_triggers,
     settings_at_prepare,
@@ -292,6 +295,110 @@ fn stored_code_that_leaves_nothing(world: &World) {
     first.exec_all(&["CALL shows(5)", "SELECT 1"]);
     assert_eq!(pins(world), reason("session_state"), "what it calls is another one now");
     assert_eq!(first.get("SELECT @left"), "5");
+}
+
+/// Servers tell of a schema that was entered and left as of any change. It keeps nobody's connection where nothing else can have
+/// happened.
+fn code_of_another_schema(world: &World) {
+    let other = format!("{}_code", world.schema);
+    as_root(
+        world,
+        &[
+            &format!("DROP DATABASE IF EXISTS {other}"),
+            &format!("CREATE DATABASE {other}"),
+            &format!("CREATE DEFINER = app FUNCTION {other}.single() RETURNS INT NO SQL RETURN 1"),
+            &format!("CREATE DEFINER = app FUNCTION {other}.couple() RETURNS INT NO SQL RETURN single() + single()"),
+            &format!("CREATE DEFINER = app PROCEDURE {other}.says() SELECT 3"),
+            &format!("CREATE DEFINER = app FUNCTION {other}.sets() RETURNS INT NO SQL BEGIN SET @left = 5; RETURN 1; END"),
+            &format!("CREATE DEFINER = app FUNCTION {other}.who() RETURNS VARCHAR(20) NO SQL RETURN @left"),
+            &format!("CREATE TABLE {other}.t(a INT)"),
+            &format!("CREATE TRIGGER {other}.tr BEFORE INSERT ON {other}.t FOR EACH ROW SET @left = NEW.a"),
+            &format!("CREATE DEFINER = app PROCEDURE {other}.adds() INSERT INTO t VALUES(5)"),
+            &format!("CREATE VIEW {other}.w AS SELECT {other}.sets() AS x"),
+        ],
+    );
+    let mut without = world.options();
+    without.database = None;
+    for options in [world.options(), without] {
+        let mut first = world.connect_with(&options);
+        let mut second = world.connect();
+        let own = first.row("SELECT DATABASE(), @@collation_database");
+        for _ in 0..2 {
+            assert_eq!(first.get(&format!("SELECT {other}.couple()")), "2");
+            assert_eq!(first.get(&format!("CALL {other}.says()")), "3");
+            first.exec(&format!("DO {other}.single()"));
+            first.exec("SELECT 1");
+            assert_eq!(pins(world), None);
+            second.disturb();
+            assert_eq!(first.row("SELECT DATABASE(), @@collation_database"), own);
+        }
+        drop((first, second));
+        for loud in [
+            format!("SELECT {other}.sets()"),
+            format!("SELECT {other}.who()"),
+            format!("INSERT INTO {other}.t VALUES(5)"),
+            format!("CALL {other}.adds()"),
+            format!("SELECT x FROM {other}.w"),
+            format!("SELECT {other}.single() FROM {other}.w"),
+        ] {
+            let mut first = world.connect_with(&options);
+            first.exec_all(&[&loud, "SELECT 1"]);
+            world.proxy.as_ref().inspect(|_| assert_eq!(pins(world).as_deref(), Some("session_state"), "{loud}"));
+            drop(first);
+            assert_eq!(world.connect().get("SELECT @left"), "NULL", "{loud}");
+        }
+    }
+    let mut first = world.connect();
+    let statement = first.prepare("SELECT ? + 1").unwrap();
+    first.exec(&format!("USE {other}"));
+    first.execute(&statement, &[lab::client::Param::Int(1)]).unwrap().rows().unwrap();
+    assert_eq!(first.get("SELECT DATABASE()"), other);
+    assert_eq!(pins(world), None);
+    as_root(world, &[&format!("DROP DATABASE {other}")]);
+}
+
+/// A function that reads a user variable leaves nothing.
+fn variables_that_are_only_read(world: &World) {
+    as_root(world, &["CREATE DEFINER = app FUNCTION who() RETURNS VARCHAR(20) NO SQL RETURN IFNULL(@app_user, 'nobody')"]);
+    let mut first = world.connect();
+    for user in ["ann", "bob"] {
+        first.exec(&format!("SET @app_user = '{user}'"));
+        assert_eq!(first.get("SELECT who()"), user);
+        first.exec("SELECT 1");
+        assert_eq!(pins(world), None);
+    }
+    let mut second = world.connect();
+    assert_eq!(second.get("SELECT who()"), "nobody");
+    second.exec("SELECT 1");
+    // MySQL makes the variable a NULL, and tells of that as of any change.
+    let reason = (world.proxy.is_some() && world.is_mysql()).then(|| "session_state".to_owned());
+    assert_eq!(pins(world), reason);
+}
+
+/// What a view calls changes the session that makes a table of its rows, and no other.
+fn tables_made_of_loud_views(world: &World) {
+    as_root(world, &["CREATE FUNCTION f() RETURNS INT NO SQL BEGIN SET @by_view = 7; RETURN 1; END", "CREATE VIEW w AS SELECT f() AS x"]);
+    let mut first = world.connect();
+    first.exec("CREATE TABLE made AS SELECT x FROM w");
+    assert_eq!(first.get("SELECT @by_view"), "7");
+    drop(first);
+    let mut second = world.connect();
+    assert_eq!(second.get("SELECT @by_view"), "NULL");
+    second.exec_all(&[
+        "CREATE TABLE plain(i INT)",
+        "ALTER TABLE plain ADD j INT",
+        "DROP TABLE plain",
+        "CREATE TEMPORARY TABLE mine(i INT)",
+    ]);
+    second.exec_all(&["ALTER TABLE mine ADD j INT", "CREATE INDEX x ON mine(i)", "TRUNCATE mine", "DROP TEMPORARY TABLE mine", "SELECT 1"]);
+    assert_eq!(pins(world), None);
+    // On MySQL a variable that was never set is NULL then, which has another type.
+    second.exec("CREATE TABLE never1 AS SELECT @never AS v");
+    drop(second);
+    let mut third = world.connect();
+    third.exec("CREATE TABLE never2 AS SELECT @never AS v");
+    let shape = |peer: &mut Peer, table: &str| peer.row(&format!("SHOW CREATE TABLE {table}")).replace(table, "");
+    assert_eq!(shape(&mut third, "never1"), shape(&mut third, "never2"));
 }
 
 /// SET TRANSACTION in stored code acts on the next transaction of its session.

@@ -9,7 +9,8 @@ use std::process::Command as Program;
 
 use common::{LIMIT, server};
 use lab::client::Reply;
-use lab::{Client, ConnectOptions, Flavor, Tidegate};
+use lab::fault::Relay;
+use lab::{Client, ConnectOptions, Flavor, Server, Tidegate};
 use wire::command::Command;
 use wire::flags::Capabilities;
 
@@ -137,6 +138,105 @@ fn user_variables_come_along() {
         for _ in 0..2 {
             assert_eq!(client.scalar("SELECT @v /* other */").unwrap().as_deref(), Some("ab"), "{first:?}");
             assert_eq!(client.scalar("SELECT COLLATION(@v)").unwrap().as_deref(), Some(own), "{first:?}");
+        }
+    }
+}
+
+/// A server behind a relay, in whose place the other one comes.
+struct Replaced {
+    proxy: Tidegate,
+    relay: Relay,
+    other: &'static Server,
+}
+
+impl Replaced {
+    fn new(first: Flavor) -> Self {
+        let relay = Relay::to(&server(first).address()).unwrap();
+        let builder = Tidegate::builder().server(0, "127.0.0.1", relay.port()).app_user().variable("threads", 1);
+        Self { proxy: builder.start().unwrap(), relay, other: server(other(first)) }
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(&options(&self.proxy)).unwrap()
+    }
+
+    /// Whether the other one answers.
+    fn is_other(&self, client: &mut Client) -> bool {
+        let own = |client: &mut Client| client.scalar("SELECT VERSION()").unwrap().unwrap();
+        own(client) == own(&mut self.other.root().unwrap())
+    }
+
+    fn log_lines(&self) -> usize {
+        self.proxy.log().lines().filter(|line| line.contains("no longer")).count()
+    }
+}
+
+/// Sessions of before and later ones work as they do after a restart of the proxy.
+#[test]
+fn a_server_is_replaced_by_one_of_the_other_flavor() {
+    for first in BOTH {
+        let bed = Replaced::new(first);
+        let only_there = if first == Flavor::Mariadb { "check_constraint_checks" } else { "windowing_use_high_precision" };
+        let (mut old, mut chooser) = (bed.connect(), bed.connect());
+        old.run("SET @x = 1, time_zone = '+03:00'").unwrap();
+        assert!(!bed.is_other(&mut old));
+        chooser.run(format!("SET {only_there} = 0")).unwrap();
+        bed.relay.turn_to(&bed.other.address()).unwrap();
+        bed.relay.cut();
+        for _ in 0..2 {
+            let mut new = bed.connect();
+            for sql in ["SET time_zone = '+01:00'", "SET NAMES utf8mb4", "CREATE TEMPORARY TABLE t(i INT)", "INSERT INTO t VALUES(1)"] {
+                new.run(sql).unwrap_or_else(|error| panic!("{first:?} {sql}: {error}"));
+            }
+            assert!(bed.is_other(&mut new));
+            assert_eq!(new.scalar("SELECT @@time_zone").unwrap().as_deref(), Some("+01:00"));
+            asks_here(&mut new);
+        }
+        assert!(bed.is_other(&mut old));
+        assert_eq!(old.scalar("SELECT CONCAT(@x, @@time_zone)").unwrap().as_deref(), Some("1+03:00"));
+        old.run("SET time_zone = '+02:00'").unwrap();
+        asks_here(&mut old);
+        let told = chooser.query("SELECT 1").unwrap().err().cloned().unwrap();
+        assert_eq!(told.code, 1193, "{told:?}");
+        assert_eq!(chooser.scalar("SELECT 1").unwrap().as_deref(), Some("1"), "it is told once");
+        let last = bed.connect();
+        let version = String::from_utf8_lossy(&last.greeting().server_version).into_owned();
+        assert_eq!(version.contains("MariaDB"), first == Flavor::Mysql, "{version}");
+        assert_eq!(bed.log_lines(), 1, "{}", bed.proxy.log());
+    }
+}
+
+fn asks_here(client: &mut Client) {
+    for _ in 0..3 {
+        assert_eq!(client.scalar("SELECT 'zwei'").unwrap().as_deref(), Some("zwei"));
+    }
+    let statement = client.prepare("SELECT ?").unwrap();
+    client.execute(&statement, &[lab::client::Param::Int(1)]).unwrap().check().unwrap();
+    client.close_statement(&statement).unwrap();
+}
+
+/// The name leads elsewhere, and what was open there stays open.
+#[test]
+fn connections_of_before_serve_nobody_new() {
+    for first in BOTH {
+        let bed = Replaced::new(first);
+        let mut busy = bed.connect();
+        busy.run("BEGIN").unwrap();
+        assert!(!bed.is_other(&mut busy));
+        bed.relay.turn_to(&bed.other.address()).unwrap();
+        let mut clients = vec![busy];
+        // Until a connection had to be opened.
+        while !bed.is_other(clients.last_mut().unwrap()) {
+            let mut client = bed.connect();
+            client.run("BEGIN").unwrap();
+            clients.push(client);
+        }
+        assert!(!bed.is_other(&mut clients[0]), "a transaction stays where it is");
+        for client in &mut clients {
+            client.run("COMMIT").unwrap();
+        }
+        for client in &mut clients {
+            assert!(bed.is_other(client), "{first:?}");
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod ids;
 pub mod libconfig;
 pub mod listen;
 pub mod names;
+pub mod refusals;
 pub mod remark;
 pub mod secret;
 pub mod settings;

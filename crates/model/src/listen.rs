@@ -39,6 +39,15 @@ impl Listen {
         }
     }
 
+    /// The path of the only Unix socket among these; none when there are several: a client does not say which it came to.
+    pub fn only_path(listeners: &[Self]) -> Option<&Path> {
+        let mut paths = listeners.iter().filter_map(|listen| match listen {
+            Self::Unix(path) => Some(path.as_path()),
+            Self::Tcp(_) => None,
+        });
+        paths.next().filter(|_| paths.next().is_none())
+    }
+
     fn parse(entry: &str) -> Result<Self, ListenError> {
         if entry.starts_with('/') {
             return Ok(Self::Unix(PathBuf::from(entry)));

@@ -96,6 +96,10 @@ fn refusals_name_the_file_line_column_and_range() {
             "mysql_users=({username=\"u\" attributes=\"{\\\"spiffe_id\\\":1}\"})",
             "p.cnf:1:28: mysql_users.attributes: bad JSON: 'spiffe_id' is not supported yet",
         ),
+        (
+            "mysql_users=({username=\"u\" attributes=\"{\\\"default-transaction_isolation\\\":\\\"BANANA\\\"}\"})",
+            "p.cnf:1:28: mysql_users.attributes: bad JSON: 'default-transaction_isolation' is 'BANANA'; it must be one of READ-UNCOMMITTED, READ-COMMITTED, REPEATABLE-READ, SERIALIZABLE",
+        ),
         ("mysql_users=({username=\"u\" password=[\"a\"]})", "p.cnf:1:28: mysql_users.password: must be a string, not an array [ ]"),
         ("mysql_query_rules=({rule_id=1 replace_pattern=\"x\"})", "p.cnf:1:31: mysql_query_rules.replace_pattern: needs match_pattern"),
         (

@@ -10,6 +10,7 @@ mod counts;
 mod dns;
 mod error;
 mod inbox;
+mod kept;
 mod lane;
 mod log;
 mod monitor;

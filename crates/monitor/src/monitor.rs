@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
@@ -15,13 +16,14 @@ use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
-use topology::{Check, CheckKind, Event, EventKind, Lag, Order, ProbeError, Seen, Topology};
+use topology::{Check, CheckKind, Event, EventKind, Lag, Order, ProbeError, Seen, Standing, Topology};
 
 use crate::client::{Access, Connector};
 use crate::clock::Clock;
 use crate::counts::Counts;
 use crate::dns::{DnsSettings, Moved};
 use crate::inbox::Inbox;
+use crate::kept::Kept;
 use crate::lane::Checked;
 use crate::log::{CheckLog, History};
 use crate::operator::{Claims, Holds};
@@ -46,6 +48,8 @@ pub struct Monitor {
     sightings: Mutex<Vec<(ServerAddr, Seen)>>,
     sighted: Notify,
     stale: Notify,
+    kept: OnceLock<Kept>,
+    stood: Notify,
     running: OnceLock<Running>,
     /// Held by what an operator has ordered: the thread does not end before it.
     pub(crate) orders: Arc<RwLock<()>>,
@@ -74,6 +78,8 @@ impl std::fmt::Debug for Running {
 struct Core {
     topology: Topology,
     snapshot: Arc<Snapshot>,
+    /// What is to be in the file.
+    standings: Vec<Standing>,
     /// Revision of the last layout that was handed out.
     published: u64,
     /// Members of groups, by the UUIDs that they told when they were asked under these addresses.
@@ -151,11 +157,41 @@ impl Monitor {
             sightings: Mutex::default(),
             sighted: Notify::new(),
             stale: Notify::new(),
+            kept: OnceLock::new(),
+            stood: Notify::new(),
             running: OnceLock::new(),
             orders: Arc::default(),
             stopping: watch::channel(false).0,
             me: Weak::clone(me),
         })
+    }
+
+    /// From now on who writes where the proxy chooses is kept in a file of this directory. With `recall`, what is there holds again,
+    /// otherwise it is forgotten. Once, and before the first configuration.
+    pub fn keep_in(&self, datadir: &Path, recall: bool) {
+        let kept = self.kept.get_or_init(|| Kept::new(datadir));
+        let found = if recall { kept.read() } else { kept.forget().map(|()| Vec::new()) };
+        match found {
+            Ok(standings) => {
+                let mut core = self.core();
+                core.standings.clone_from(&standings);
+                core.topology.recall(standings);
+            }
+            Err(e) => tracing::warn!("who wrote when the proxy was last up is not known: {e}"),
+        }
+    }
+
+    /// Writes who is to write again after a restart whenever that has changed, for ever. On the monitor's thread.
+    pub(crate) async fn keep_standings(&self) {
+        let Some(kept) = self.kept.get() else { return std::future::pending().await };
+        loop {
+            self.stood.notified().await;
+            let (kept, standings) = (kept.clone(), self.core().standings.clone());
+            let written = tokio::task::spawn_blocking(move || kept.write(&standings)).await;
+            if let Err(e) = written.map_err(std::io::Error::other).flatten() {
+                tracing::warn!("who writes could not be kept for a restart: {e}");
+            }
+        }
     }
 
     /// Hands the monitor its data plane; false when it has one. On the monitor's thread.
@@ -219,6 +255,7 @@ impl Monitor {
         let result = change(&mut core.topology, now_ms);
         let events = core.topology.take_events();
         let layout = core.unpublished();
+        self.keep(&mut core, &events);
         drop(core);
         self.note(events);
         if let (Some(layout), Some(running)) = (layout, self.running.get()) {
@@ -355,6 +392,18 @@ impl Monitor {
         }
     }
 
+    /// Has what must outlast the process written down, if it may have changed.
+    fn keep(&self, core: &mut Core, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        let standings = core.topology.standings();
+        if standings != core.standings {
+            core.standings = standings;
+            self.stood.notify_one();
+        }
+    }
+
     fn core(&self) -> MutexGuard<'_, Core> {
         lock(&self.core)
     }
@@ -385,6 +434,7 @@ impl RoleKeeper for Monitor {
         let known = servers(&layout);
         core.forget_strangers(&known);
         let events = core.topology.take_events();
+        self.keep(&mut core, &events);
         drop(core);
         lock(&self.log).forget_strangers(|addr| known.contains(addr));
         self.note(events);

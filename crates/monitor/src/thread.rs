@@ -75,6 +75,7 @@ impl Monitor {
                         () = watch_servers(&monitor) => {}
                         () = monitor.connector.resolver.keep_fresh() => {}
                         () = watch_names(&monitor) => {}
+                        () = monitor.keep_standings() => {}
                     }
                     // Orders know that it is over, and undo what they have begun.
                     let _ = tokio::time::timeout(ORDERS_LIMIT, monitor.orders.write()).await;

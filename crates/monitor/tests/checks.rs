@@ -119,6 +119,9 @@ fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(flavor: Fl
         running.plane.wait("the replica", |told| online(&told.layout, READERS).contains(&addr(replica)) == is_wanted);
     };
     serves(true);
+    let rows = || of_port(running.table("mysql_server_read_only_log"), replica.port());
+    // One that never said what it is serves as its rows say.
+    wait::until("an answer", common::LIMIT, || rows().iter().any(|row| row["read_only"] != "NULL").then_some(())).unwrap();
     let lock = |how: &str| {
         let mut root = replica.root().unwrap();
         let alter = format!("ALTER USER monitor@'%' ACCOUNT {how}");
@@ -138,7 +141,6 @@ fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(flavor: Fl
     replica.kill9();
     serves(false);
     replica.restart_with(&[if flavor == Flavor::Mariadb { "--skip-slave-start" } else { "--skip-replica-start" }]).unwrap();
-    let rows = || of_port(running.table("mysql_server_read_only_log"), replica.port());
     let are_refused = || rows().iter().rev().take(3).all(|row| row["error"].contains("locked"));
     let refused = wait::until("refusals", Duration::from_secs(20), || are_refused().then_some(()));
     assert!(refused.is_ok(), "{:?}", rows().last());

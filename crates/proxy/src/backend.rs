@@ -1,6 +1,7 @@
 //! One connection to a server, and what we know it to hold.
 
 use crate::buffer::{Buffer, BufferPool};
+use crate::causal::End;
 use crate::connect::Proven;
 use crate::counters::add;
 use crate::lane::LaneKey;
@@ -52,6 +53,8 @@ pub struct Core {
     pub caps: Capabilities,
     /// What its server's row said of TLS and compression when it was opened.
     pub transport: Transport,
+    /// How often another server had been in its server's place when it was opened.
+    turn: u32,
     /// Our end of the connection; None on Unix sockets.
     pub local: Option<std::net::SocketAddr>,
     /// The server's end of it; None on Unix sockets.
@@ -98,10 +101,16 @@ pub struct Core {
 }
 
 impl Core {
-    /// Whether its server's name stands for other addresses by now, or is to be connected to otherwise: it serves nobody new.
+    /// Whether its server's name stands for other addresses by now, another server is in its place, or it is to be connected to
+    /// otherwise: it serves nobody new.
     pub fn is_astray(&self) -> bool {
         let is_gone = self.server.has_moved() && self.peer.is_some_and(|ip| self.server.is_gone(ip));
-        is_gone || self.transport != self.server.transport()
+        is_gone || self.transport != self.server.transport() || self.turn != self.server.turns()
+    }
+
+    /// Its server, as causal reads tell it from another one in its place.
+    pub fn end(&self) -> End<'_> {
+        End { server: &self.server.key, ip: self.peer, since_ms: self.opened_ms.max(self.server.used_since_ms()) }
     }
 
     /// Which character sets it has is not known any more.
@@ -203,6 +212,7 @@ impl Backend {
         let core = Core {
             lane,
             transport: server.transport(),
+            turn: server.turns(),
             server,
             info,
             caps,
@@ -240,6 +250,11 @@ impl Backend {
     /// Whether every answer was read: what comes next answers what is sent next.
     pub fn is_even(&self) -> bool {
         !self.core.is_owed && self.input.is_empty()
+    }
+
+    /// Whether an answer to a command of our own is outstanding.
+    pub fn is_owed(&self) -> bool {
+        self.core.is_owed
     }
 
     /// A command of our own begins, which has an answer: it is owed until [`Backend::collect`] or [`Backend::settled`].
@@ -323,63 +338,94 @@ impl Backend {
 
     /// Reads one whole reply to a command of our own; `keep_raw` also keeps its packets.
     pub async fn collect(&mut self, kind: ReplyKind, keep_raw: bool, pool: &BufferPool) -> io::Result<Collected> {
-        let mut tracker = Tracker::new(kind, self.core.caps);
-        let mut reply = Collected::default();
-        let (mut size, mut packets) = (0, 0);
+        let mut reply = self.begin_collecting(kind, keep_raw);
+        while let Some(wanted) = self.collect_more(&mut reply)? {
+            self.input.reserve(wanted, pool);
+            if self.link.read(&mut self.input, pool).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        self.input.release(pool);
+        Ok(reply.reply)
+    }
+
+    /// For a caller that waits for the reply's bytes itself.
+    pub fn begin_collecting(&mut self, kind: ReplyKind, keep_raw: bool) -> Collecting {
         self.core.is_owed = true;
+        Collecting { tracker: Tracker::new(kind, self.core.caps), reply: Collected::default(), keep_raw, size: 0, packets: 0 }
+    }
+
+    /// Takes what is at hand of a reply; answers how many bytes must be there to go on, or None when it was all.
+    pub fn collect_more(&mut self, into: &mut Collecting) -> io::Result<Option<usize>> {
+        let Collecting { tracker, reply, keep_raw, size, packets } = into;
         while !tracker.is_done() {
-            let (len, frame) = self.next_frame(&mut tracker, pool).await?;
+            let (len, frame) = match self.next_frame(tracker)? {
+                Next::Frame(len, frame) => (len, frame),
+                Next::Needs(wanted) => return Ok(Some(wanted)),
+            };
             let bytes = self.input.filled();
             let payload = bytes.get(packet::HEADER..packet::HEADER + len).unwrap_or_default();
             match frame {
                 Frame::Row => reply.rows.push(payload.to_vec()),
-                Frame::Ok | Frame::ResultEnd => reply.ok = OkReply::read(payload, &tracker, self.core.caps),
+                Frame::Ok | Frame::ResultEnd => reply.ok = OkReply::read(payload, tracker, self.core.caps),
                 Frame::Err => {
                     reply.unasked = self.link.numbers_packets() && packet::header(bytes).is_some_and(|(_, seq)| seq == 0);
                     reply.error = Some(ServerError::read(payload, self.core.caps));
                 }
                 _ => {}
             }
-            if keep_raw {
+            if *keep_raw {
                 reply.raw.extend_from_slice(bytes.get(..packet::HEADER + len).unwrap_or_default());
             }
-            size += len;
-            packets += 1;
-            if size > MAX_COLLECTED || packets > MAX_PACKETS {
+            *size += len;
+            *packets += 1;
+            if *size > MAX_COLLECTED || *packets > MAX_PACKETS {
                 return Err(io::Error::other("reply to an internal statement is too long"));
             }
             self.input.consume(packet::HEADER + len);
         }
         self.core.is_owed = false;
         self.core.status = tracker.status();
-        self.input.release(pool);
-        Ok(reply)
+        Ok(None)
     }
 
-    /// Waits until the whole next frame is at hand; answers its payload's length and meaning.
-    async fn next_frame(&mut self, tracker: &mut Tracker, pool: &BufferPool) -> io::Result<(usize, Frame)> {
-        loop {
-            let bytes = self.input.filled();
-            let mut wanted = packet::HEADER;
-            if let Some((len, _)) = packet::header(bytes) {
-                wanted += len;
-                if bytes.len() >= wanted {
-                    let body = bytes.get(packet::HEADER..wanted).unwrap_or_default();
-                    match tracker.frame(len, body).map_err(invalid)? {
-                        Step::Frame(frame) => return Ok((len, frame)),
-                        Step::Need(_) => return Err(invalid("reply that cannot be understood")),
-                    }
-                }
-            }
-            if wanted > MAX_COLLECTED {
-                return Err(io::Error::other("reply to an internal statement is too long"));
-            }
-            self.input.reserve(wanted, pool);
-            if self.link.read(&mut self.input, pool).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+    /// The payload's length and meaning of the whole frame at the front of the input.
+    fn next_frame(&self, tracker: &mut Tracker) -> io::Result<Next> {
+        let bytes = self.input.filled();
+        let mut wanted = packet::HEADER;
+        if let Some((len, _)) = packet::header(bytes) {
+            wanted += len;
+            if bytes.len() >= wanted {
+                let body = bytes.get(packet::HEADER..wanted).unwrap_or_default();
+                return match tracker.frame(len, body).map_err(invalid)? {
+                    Step::Frame(frame) => Ok(Next::Frame(len, frame)),
+                    Step::Need(_) => Err(invalid("reply that cannot be understood")),
+                };
             }
         }
+        if wanted > MAX_COLLECTED {
+            return Err(io::Error::other("reply to an internal statement is too long"));
+        }
+        Ok(Next::Needs(wanted))
     }
+}
+
+/// A reply to a command of our own, as far as it is there.
+pub struct Collecting {
+    tracker: Tracker,
+    /// What it said.
+    pub reply: Collected,
+    keep_raw: bool,
+    size: usize,
+    packets: usize,
+}
+
+/// What is at the front of the input.
+enum Next {
+    /// A frame: its payload's length, and what it is.
+    Frame(usize, Frame),
+    /// Part of one: so many bytes must be there.
+    Needs(usize),
 }
 
 impl OkReply {

@@ -2,10 +2,13 @@
 
 use crate::hostgroup::Terms;
 use crate::server::ServerShared;
+use crate::shared::{Family, ServerInfo};
 use model::fleet::{Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus, Snapshot};
 use model::{Config, HostgroupId};
 use std::sync::Arc;
+use wire::charset::Flavor;
+use wire::flags::{Capabilities, StatusFlags};
 
 /// A configuration in which each of these (hostgroup, host) is a server with port 3306.
 pub fn snapshot(servers: &[(u32, &str)], more: &str) -> Arc<Snapshot> {
@@ -25,6 +28,19 @@ pub fn placement_in(hostgroup: u32, host: &str, weight: u32, status: ServerStatu
     let snapshot = snapshot(&[(hostgroup, host)], "");
     let server = &snapshot.hostgroup(HostgroupId(hostgroup)).unwrap().servers[0];
     Placement { server: Arc::new(Server { weight, ..Server::clone(server) }), status, under_way: UnderWay::MayFinish, why: "".into() }
+}
+
+/// What a server of this version says of itself.
+pub fn info(flavor: Flavor, version: &str) -> ServerInfo {
+    ServerInfo {
+        version: version.into(),
+        flavor,
+        family: Family::of(flavor, version),
+        capabilities: Capabilities::default(),
+        collation: 45,
+        status: StatusFlags::default(),
+        tracking: Arc::default(),
+    }
 }
 
 /// A server that is ONLINE.

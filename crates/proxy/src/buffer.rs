@@ -4,6 +4,7 @@
 //! when it is drained, so an idle session owns no buffer. INVARIANT: `start <= end <= memory.len()`.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Size of a pooled buffer, bytes. One read of a busy socket fits; commands longer than this grow their buffer.
 pub const CHUNK: usize = 16 * 1024;
@@ -11,6 +12,16 @@ pub const CHUNK: usize = 16 * 1024;
 pub const WINDOW: usize = 64 * 1024;
 /// Free buffers kept by a worker, at most.
 const MAX_FREE: usize = 1024;
+/// Up to here a buffer grows by doubling, beyond it by a quarter, bytes: many clients may be in the middle of a long command.
+const DOUBLES: usize = 1024 * 1024;
+
+/// Bytes of the process's buffers that are longer than a chunk.
+static GROWN: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of buffers that are longer than a chunk, in use.
+pub fn grown_bytes() -> usize {
+    GROWN.load(Ordering::Relaxed)
+}
 
 /// Free chunks of one worker.
 #[derive(Default)]
@@ -146,18 +157,31 @@ impl Buffer {
         }
         self.compact();
         if n > self.memory.len() {
-            // Doubling keeps the cost of a long command linear; the pool only ever sees whole chunks.
-            let size = n.max(self.memory.len().saturating_mul(2)).max(CHUNK);
+            // Growing by a part of what is there keeps the cost of a long command linear; the pool only ever sees whole chunks.
+            let size = n.max(grown(self.memory.len())).max(CHUNK);
+            self.uncount();
+            self.memory.reserve_exact(size - self.memory.len());
             self.memory.resize(size, 0);
+            if size > CHUNK {
+                GROWN.fetch_add(size, Ordering::Relaxed);
+            }
         }
     }
 
     /// Gives the memory back when nothing waits in it.
     pub fn release(&mut self, pool: &BufferPool) {
         if self.is_empty() && !self.memory.is_empty() {
+            self.uncount();
             pool.give(std::mem::take(&mut self.memory));
             self.start = 0;
             self.end = 0;
+        }
+    }
+
+    /// The memory goes. What all workers share is only written for a buffer that has grown.
+    fn uncount(&self) {
+        if self.memory.len() > CHUNK {
+            GROWN.fetch_sub(self.memory.len(), Ordering::Relaxed);
         }
     }
 
@@ -166,6 +190,17 @@ impl Buffer {
         self.end -= self.start;
         self.start = 0;
     }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.uncount();
+    }
+}
+
+/// The next size of a buffer that has this one, bytes.
+pub fn grown(len: usize) -> usize {
+    len.saturating_add(if len < DOUBLES { len } else { len / 4 })
 }
 
 #[cfg(test)]
@@ -190,6 +225,23 @@ mod tests {
         put(&mut b, &pool, &[3; WINDOW]);
         assert_eq!(b.len(), 102 + WINDOW);
         assert_eq!(b.filled()[102], 3);
+    }
+
+    /// A client that stops in the middle of a long command owns little more than it has sent.
+    #[test]
+    fn a_long_command_costs_little_more_than_its_bytes() {
+        let pool = BufferPool::default();
+        let mut b = Buffer::default();
+        for sent in (1..=160).map(|part| part * 100_000) {
+            put(&mut b, &pool, &[1; 100_000]);
+            let limit = (2 * sent).min(2 * DOUBLES).max(sent / 4 * 5);
+            assert!(b.memory.capacity() <= limit + CHUNK, "{sent}: {}", b.memory.capacity());
+            assert!(grown_bytes() >= b.memory.len());
+        }
+        let before = grown_bytes();
+        assert!(before >= 16_000_000);
+        drop(b);
+        assert!(grown_bytes() <= before - 8_000_000, "others grow theirs meanwhile");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::defaults;
 use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
 use crate::server::Transport;
-use crate::shared::{ServerInfo, ServerShared, ServerTracking, Slot, TrackDefaults};
+use crate::shared::{Family, ServerInfo, ServerShared, ServerTracking, Slot, TrackDefaults};
 use crate::state::Text;
 use crate::stream::{Socket, Stream};
 use crate::worker::Worker;
@@ -22,10 +22,12 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use wire::auth::Plugin;
 use wire::auth::client::{ClientAuth, ClientSecret, ClientStep, FirstAnswer};
 use wire::charset::{self, Flavor};
+use wire::command::Command;
 use wire::compress::Method;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{ChangeUser, Greeting, HandshakeResponse, SslRequest, put_attribute};
 use wire::packet;
+use wire::reply::ReplyKind;
 
 /// Why a connection could not be opened.
 #[derive(Debug)]
@@ -34,8 +36,12 @@ pub enum ConnectError {
     Server(String),
     /// The same, in the server's own words: it is full, going, or lets nobody in from here.
     Closed(ServerError),
+    /// The server took the login, and refused what each connection is to begin with.
+    Unfit(String),
     /// The server refused this user.
     Login(ServerError),
+    /// The user has as many connections there as the server lets it have.
+    UsedUp(ServerError),
     /// The configuration does not allow this login.
     Impossible(String),
 }
@@ -43,8 +49,8 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(text) | Self::Impossible(text) => f.write_str(text),
-            Self::Closed(error) | Self::Login(error) => error.fmt(f),
+            Self::Server(text) | Self::Unfit(text) | Self::Impossible(text) => f.write_str(text),
+            Self::Closed(error) | Self::Login(error) | Self::UsedUp(error) => error.fmt(f),
         }
     }
 }
@@ -162,8 +168,8 @@ pub async fn open_at(
 ) -> Result<Backend, ConnectError> {
     let greeted = greet(worker, server, address).await?;
     let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
-    let is_first = server.tracking.get().is_none();
     let mut backend = log_in(worker, server, lane, caps, collation, None, greeted, slot).await?;
+    let is_first = backend.core.info.tracking.get().is_none();
     let has_init_connect = prepare(worker, &mut backend).await?;
     if is_first {
         // What the server takes a collation for was only known by its version so far.
@@ -171,7 +177,7 @@ pub async fn open_at(
     }
     defaults::learn(worker, &mut backend, has_init_connect).await?;
     note_autocommit(&mut backend);
-    let _ = worker.shared.info.set(ServerInfo::clone(&backend.core.info));
+    worker.shared.info.set(ServerInfo::clone(&backend.core.info));
     Ok(backend)
 }
 
@@ -220,7 +226,7 @@ pub async fn open_raw(
     }
     caps.insert(shape);
     let backend = log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await?;
-    let _ = worker.shared.info.set(ServerInfo::clone(&backend.core.info));
+    worker.shared.info.set(ServerInfo::clone(&backend.core.info));
     Ok(backend)
 }
 
@@ -243,9 +249,13 @@ pub async fn probe(worker: &Worker, server: &ServerShared) -> Result<ServerInfo,
 }
 
 fn info_of(greeting: &Greeting) -> ServerInfo {
+    let version = String::from_utf8_lossy(&greeting.server_version).into_owned();
+    let flavor = if greeting.is_mariadb() { Flavor::MariaDb } else { Flavor::MySql };
     ServerInfo {
-        version: String::from_utf8_lossy(&greeting.server_version).into_owned(),
-        flavor: if greeting.is_mariadb() { Flavor::MariaDb } else { Flavor::MySql },
+        family: Family::of(flavor, &version),
+        version,
+        flavor,
+        tracking: Arc::default(),
         capabilities: greeting.capabilities,
         collation: greeting.collation,
         status: greeting.status,
@@ -378,11 +388,7 @@ async fn log_in(
     if caps.contains(Capabilities::COMPRESS) {
         login.link.compress(Compression::new(Method::Zlib { level: 6 }));
     }
-    let info = Arc::new(info);
-    server.info.store(Some(Arc::clone(&info)));
-    if worker.shared.info.get().is_some_and(|known| known.flavor != info.flavor) {
-        worker.shared.is_mixed.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
+    let info = worker.shared.heard(server, info);
     login.heard_all()?;
     let Login { link, input, .. } = login;
     let mut backend =
@@ -407,7 +413,7 @@ fn known_collation(info: &ServerInfo, collation: u8) -> u8 {
 fn set_charset_state(backend: &mut Backend, collation: u8) {
     let info = &backend.core.info;
     let collation = known_collation(info, collation);
-    if let Some(c) = info.login_collation(u16::from(collation), backend.core.server.tracking.get()) {
+    if let Some(c) = info.login_collation(u16::from(collation)) {
         let variables = &mut backend.core.state.variables;
         for name in ["character_set_client", "character_set_connection", "character_set_results"] {
             variables.set(name, Some(c.charset.as_bytes()));
@@ -500,7 +506,8 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
     let (plugin, scramble) = match prove(worker, &core.lane, last, caps, command, exchange).await {
         Ok(proven) => proven,
         Err(e) => {
-            if matches!(e, ConnectError::Login(_) | ConnectError::Impossible(_)) {
+            // At the user's limit some servers count it twice.
+            if matches!(e, ConnectError::Login(_) | ConnectError::UsedUp(_) | ConnectError::Impossible(_)) {
                 core.server.refused_change_user();
             }
             return Err(e);
@@ -512,12 +519,24 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
     prepare_again(worker, backend).await
 }
 
-/// Errors of a login that concern the server as a whole, not the user.
+/// Whom an error of a login concerns: the server as a whole, or the user; and whether it passes.
 fn refusal(error: ServerError) -> ConnectError {
     // Too many connections or errors, not from here, going, and MySQL's offline_mode.
     const WHOLE: [u16; 6] = [1040, 1042, 1129, 1130, 1053, 3032];
-    if WHOLE.contains(&error.code) { ConnectError::Closed(error) } else { ConnectError::Login(error) }
+    // The limit of all users, and the account's own: the latter's code is also that of limits by the hour.
+    const TOO_MANY_OF_USER: u16 = 1203;
+    const LIMIT_REACHED: u16 = 1226;
+    let names_connections = || error.message.windows(USER_CONNECTIONS.len()).any(|part| part == USER_CONNECTIONS);
+    match error.code {
+        code if WHOLE.contains(&code) => ConnectError::Closed(error),
+        TOO_MANY_OF_USER => ConnectError::UsedUp(error),
+        LIMIT_REACHED if names_connections() => ConnectError::UsedUp(error),
+        _ => ConnectError::Login(error),
+    }
 }
+
+/// As servers name the limit of an account's connections at a time, in whatever language.
+const USER_CONNECTIONS: &[u8] = b"'max_user_connections'";
 
 /// The same for a connection that was used and reset: it is given what it had when it was fresh.
 ///
@@ -542,18 +561,42 @@ async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, Connect
     let snapshot = worker.snapshot();
     let hostgroup = snapshot.hostgroup(backend.core.lane.hostgroup);
     if let Some(sql) = hostgroup.map(|h| &*h.attributes.init_connect).filter(|sql| !sql.is_empty()) {
+        // A session whose client did not ask for it must not have several statements in a text.
+        let widens = is_several(sql) && !backend.core.caps.contains(Capabilities::MULTI_STATEMENTS);
+        if widens {
+            allow_several(worker, backend, true).await?;
+        }
         let reply = backend.query(sql, &worker.buffers).await?;
         if let Some(e) = reply.error {
-            return Err(ConnectError::Server(format!("init_connect failed: {e}")));
+            return Err(ConnectError::Unfit(format!("init_connect failed: {e}")));
+        }
+        if widens {
+            allow_several(worker, backend, false).await?;
         }
         return Ok(true);
     }
     Ok(false)
 }
 
-/// The SET that makes the session tracker tell everything that changes; worked out once for each server.
+/// Whether a text may have several statements; one more semicolon at its end makes none.
+fn is_several(sql: &str) -> bool {
+    sql.trim_end().trim_end_matches(';').contains(';')
+}
+
+/// Whether the connection takes texts with several statements from here on.
+async fn allow_several(worker: &Worker, backend: &mut Backend, is_allowed: bool) -> Result<(), ConnectError> {
+    // MYSQL_OPTION_MULTI_STATEMENTS_ON and _OFF.
+    let option = u16::from(!is_allowed);
+    backend.send(Command::SetOption, &option.to_le_bytes()).await?;
+    match backend.collect(ReplyKind::Simple, false, &worker.buffers).await?.error {
+        Some(e) => Err(ConnectError::Unfit(format!("COM_SET_OPTION failed, which init_connect needs: {e}"))),
+        None => Ok(()),
+    }
+}
+
+/// The SET that makes the session tracker tell everything that changes; worked out once for each version of a server.
 pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Arc<str>> {
-    if let Some(tracking) = backend.core.server.tracking.get() {
+    if let Some(tracking) = backend.core.info.tracking.get() {
         return Ok(Arc::clone(&tracking.ours));
     }
     let (defaults, collations) = read_track_defaults(worker, backend).await?;
@@ -564,7 +607,7 @@ pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Re
     let ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
     let tracking = ServerTracking { defaults, ours: ours.into(), collations };
     let ours = Arc::clone(&tracking.ours);
-    let _ = backend.core.server.tracking.set(tracking);
+    let _ = backend.core.info.tracking.set(tracking);
     Ok(ours)
 }
 
@@ -629,6 +672,25 @@ async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io:
 mod tests {
     use super::*;
     use socket2::{Domain, Socket, Type};
+
+    #[test]
+    fn a_limit_of_connections_passes_and_one_by_the_hour_does_not() {
+        let of = |code, message: &str| refusal(ServerError { code, sqlstate: *b"42000", message: message.into() });
+        let exceeded = |what: &str| format!("User 'app' has exceeded the '{what}' resource (current value: 2)");
+        assert!(matches!(of(1226, &exceeded("max_user_connections")), ConnectError::UsedUp(_)));
+        assert!(matches!(of(1203, "User app already has more than 'max_user_connections' active connections"), ConnectError::UsedUp(_)));
+        for by_the_hour in ["max_questions", "max_updates", "max_connections_per_hour"] {
+            assert!(matches!(of(1226, &exceeded(by_the_hour)), ConnectError::Login(_)), "{by_the_hour}");
+        }
+        assert!(matches!(of(1040, "Too many connections"), ConnectError::Closed(_)));
+        assert!(matches!(of(1045, "Access denied for user 'max_user_connections'@'%'"), ConnectError::Login(_)));
+    }
+
+    #[test]
+    fn a_semicolon_at_the_end_makes_no_second_statement() {
+        assert!(!is_several("SET @x=8") && !is_several("SET @x=8; ") && !is_several("SET @x=8;;"));
+        assert!(is_several("SET @x=8; SET @y=9"));
+    }
 
     #[test]
     fn keepalives() {

@@ -1,12 +1,14 @@
 //! Layouts over what all workers share, with a role keeper that says what the test wants.
 
-use crate::bed::{placement_in, snapshot};
+use crate::bed::{self, placement_in, snapshot};
 use crate::in_force::InForce;
-use crate::shared::Shared;
+use crate::shared::{ServerInfo, Shared};
 use model::HostgroupId;
 use model::fleet::{Layout, Placement, RoleKeeper, Signal, SignalKind};
 use model::snapshot::{ServerStatus, Snapshot};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use wire::charset::Flavor;
 
 /// Places everything as it is configured, with revisions that grow; remembers signals.
 #[derive(Default)]
@@ -123,4 +125,34 @@ fn too_many_servers_stop_a_hostgroup() {
     assert!(hostgroup.is_held());
     shared.configure_hostgroups(&snapshot(&[(0, "a"), (0, "b")], &most(2)));
     assert!(!hostgroup.is_held());
+}
+
+/// What clients are told is what the servers are, for as long as one of them is.
+#[test]
+fn a_server_of_another_version_is_another_server() {
+    let (old, new) = ("10.5.29-MariaDB", "8.4.1");
+    let info = |version: &str| bed::info(if version == old { Flavor::MariaDb } else { Flavor::MySql }, version);
+    let shared = shared(None);
+    let servers = [0, 1].map(|id| shared.hostgroup(HostgroupId(id)).servers()[0].clone());
+    let told = || (shared.info.get().unwrap().version.clone(), shared.is_mixed.load(Ordering::Relaxed), shared.is_of_one_version());
+    for server in &servers {
+        let info = shared.heard(server, info(old));
+        shared.info.set(ServerInfo::clone(&info));
+    }
+    assert_eq!(told(), (old.into(), false, true));
+    let first = shared.heard(&servers[0], info(new));
+    assert_eq!((servers[0].turns(), servers[1].turns()), (1, 0));
+    assert_eq!(told(), (old.into(), true, false), "one of the old version is left");
+    let again = shared.heard(&servers[0], info(new));
+    assert!(Arc::ptr_eq(&first.tracking, &again.tracking), "what was learnt of it is there for each connection");
+    shared.heard(&servers[1], info(new));
+    assert_eq!((servers[0].turns(), servers[1].turns()), (1, 1));
+    assert_eq!(told(), (new.into(), true, true));
+    // Several behind one address: no news each time.
+    for version in [old, new, old, new] {
+        shared.heard(&servers[0], info(version));
+    }
+    assert_eq!(servers[0].turns(), 1);
+    let (_, turned) = servers[0].heard(info(old), 60_000 + shared.clock.now_ms());
+    assert!(turned.unwrap().is_news, "it was put back later");
 }

@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use wire::charset::Flavor;
 
+/// A connection that is opened so much (us) after it was due does not put the next one off.
+const MADE_UP_US: u64 = 2_000;
+
 /// What part a hostgroup has in a cluster whose servers change roles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostgroupRole {
@@ -241,11 +244,12 @@ impl HostgroupShared {
         is_early.then(|| 1_000_000 / interval)
     }
 
-    /// Takes one new connection from the hostgroup's rate, if it allows one now.
+    /// Takes one new connection from the hostgroup's rate, if it allows one now. A pause earns nothing; that connections are only
+    /// opened at ticks costs nothing.
     pub fn take_connect_rate(&self, now_us: u64) -> bool {
         let interval = self.connect_interval_us.load(Ordering::Relaxed);
         let taken = self.next_connect_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, |due| {
-            (due <= now_us).then_some(due.max(now_us.saturating_sub(interval)) + interval)
+            (due <= now_us).then_some(due.max(now_us.saturating_sub(MADE_UP_US)) + interval)
         });
         taken.is_ok()
     }
@@ -284,6 +288,30 @@ mysql_variables = { demotion_grace_ms=7, server_ramp_ms=8, suspicion_ms=9, defau
         assert_eq!(parts(13), (HostgroupRole::Other, true));
         let plain = of(5);
         assert_eq!((plain.grace_ms, plain.ramp_ms, plain.suspicion_ms, plain.default_max_latency_ms), (7, 8, 9, 10));
+    }
+
+    #[test]
+    fn a_pause_earns_no_connection_beyond_the_rate_and_a_late_tick_costs_none() {
+        let snapshot = snapshot(&[], "");
+        let opened = |per_second: u32, tick_us: u64| {
+            let attributes =
+                HostgroupAttributes { throttle_connections_per_sec: per_second, ..HostgroupAttributes::from_variables(&snapshot.vars) };
+            let hostgroup = HostgroupShared::new(HostgroupId(0), &attributes, Terms::default(), 1);
+            let in_a_second = |from_us: u64| {
+                let ticks = (from_us..from_us + 990_000).step_by(usize::try_from(tick_us).unwrap());
+                ticks.map(|now_us| (0..1000).take_while(|_| hostgroup.take_connect_rate(now_us)).count()).sum::<usize>()
+            };
+            [in_a_second(1_000_000), in_a_second(60_000_000)]
+        };
+        assert_eq!(opened(2, 1_000), [2, 2]);
+        assert_eq!(opened(5, 1_000), [5, 5]);
+        assert_eq!(opened(1, 1_000), [1, 1]);
+        for tick_us in [1_000, 1_700] {
+            let [first, second] = opened(300, tick_us);
+            assert!((295..=300).contains(&first) && (295..=300).contains(&second), "{tick_us}: {first}, {second}");
+        }
+        let [first, _] = opened(10_000, 1_000);
+        assert!((9_800..=10_050).contains(&first), "{first}");
     }
 
     #[test]

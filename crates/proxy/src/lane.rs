@@ -101,6 +101,11 @@ impl Lane {
         self.settings.borrow().max_backend_connections_per_user
     }
 
+    /// Whether its user's connections there are limited, by a setting or by a server.
+    pub fn is_limited(&self) -> bool {
+        self.limit() > 0 || self.quota.is_refused()
+    }
+
     /// Whether its user has as many connections there as it may.
     pub fn is_used_up(&self) -> bool {
         self.quota.is_used_up(self.limit())

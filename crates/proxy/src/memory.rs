@@ -4,7 +4,7 @@
 
 use crate::state::{Text, Variables};
 use crate::stmt_cache::StatementKey;
-use model::HostgroupId;
+use model::{HostgroupId, Listen};
 use sql::Routine;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -73,6 +73,8 @@ pub enum Body {
         leaves: bool,
         /// Perhaps a role, which no reset takes away.
         role: bool,
+        /// It may name tables, or reads user variables, which MySQL makes NULL then.
+        has_more: bool,
         /// What it calls, with schemas.
         calls: Rc<[Routine]>,
     },
@@ -136,7 +138,8 @@ pub struct Memory {
     unknown_collations: Vec<u16>,
 }
 
-/// The address that a client connected to, as rules see it: IP address (empty for a Unix socket) and port.
+/// The address that a client connected to, as rules see it: IP address and port, or a Unix socket's path (empty where there are
+/// several) and 0.
 pub type ProxyAddr = Rc<(Box<str>, u16)>;
 
 /// SET statements remembered.
@@ -288,15 +291,18 @@ impl Memory {
         text
     }
 
-    /// A listener's address in one shared copy.
-    pub fn proxy_addr(&mut self, local: Option<SocketAddr>) -> ProxyAddr {
+    /// A listener's address in one shared copy. Where there is one Unix socket to come to, its path is it.
+    pub fn proxy_addr(&mut self, local: Option<SocketAddr>, listen: &[Listen]) -> ProxyAddr {
         if let Some((_, known)) = self.proxy_addrs.iter().find(|(address, _)| *address == local) {
             return Rc::clone(known);
         }
         if self.proxy_addrs.len() >= MAX_INTERNED {
             self.proxy_addrs.clear();
         }
-        let text = local.map_or_else(String::new, |local| local.ip().to_canonical().to_string());
+        let text = match local {
+            Some(local) => local.ip().to_canonical().to_string(),
+            None => Listen::only_path(listen).map(|path| path.display().to_string()).unwrap_or_default(),
+        };
         let address = Rc::new((text.into(), local.map_or(0, |local| local.port())));
         self.proxy_addrs.push((local, Rc::clone(&address)));
         address
@@ -316,6 +322,18 @@ mod tests {
 
     fn place() -> Place<'static> {
         Place { hostgroup: HostgroupId(0), server: Some(0), version: "8.0", user: "anna" }
+    }
+
+    #[test]
+    fn a_unix_socket_is_known_by_its_path_where_there_is_one() {
+        let seen = |listen: &str, local: Option<&str>| {
+            let local = local.map(|local| local.parse().unwrap());
+            let address = Memory::default().proxy_addr(local, &Listen::parse_list(listen).unwrap());
+            (address.0.to_string(), address.1)
+        };
+        assert_eq!(seen("0.0.0.0:6033;/run/p.sock", None), ("/run/p.sock".to_owned(), 0));
+        assert_eq!(seen("/run/p.sock;/run/q.sock", None), (String::new(), 0));
+        assert_eq!(seen("0.0.0.0:6033;/run/p.sock", Some("10.0.0.1:6033")), ("10.0.0.1".to_owned(), 6033));
     }
 
     #[test]

@@ -205,6 +205,8 @@ pub struct StoredCall {
     pub may_be_missing: bool,
     /// The statement failed as where there is no such routine. If there is one, it may have left anything.
     pub has_failed: bool,
+    /// The server told of a change, which is explained if the routine names no tables and no user variables.
+    pub is_bare: bool,
 }
 
 /// Pins under which user variables may have values that are not known.
@@ -599,7 +601,7 @@ mod tests {
     #[test]
     fn stored_code_is_read_when_nothing_else_pins() {
         let routine = Routine { is_procedure: true, schema: Some("s".into()), name: "p".into() };
-        let call = StoredCall { routine, may_be_missing: false, has_failed: false };
+        let call = StoredCall { routine, may_be_missing: false, has_failed: false, is_bare: false };
         let mut p = Pins::default();
         assert_eq!(p.only_stored_code(), None);
         p.begin(PinReason::Transaction, 0, 0);

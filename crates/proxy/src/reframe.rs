@@ -56,14 +56,31 @@ pub fn with_changes(answer: &[u8], caps: Capabilities, changes: &[u8]) -> Option
     Some(out)
 }
 
-/// A number that replaces the only column of each row: the session knows it, the backend does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patch {
-    /// The value.
-    pub value: i64,
-    /// True for a row of the binary protocol.
-    pub binary: bool,
+/// Rows of one result that the session knows and the backend does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// A number in place of the only column of each row.
+    Number {
+        /// The value.
+        value: i64,
+        /// True for a row of the binary protocol.
+        binary: bool,
+    },
+    /// These in place of all.
+    Rows {
+        /// How many columns they have.
+        columns: u64,
+        /// Packets with headers.
+        packets: Vec<u8>,
+    },
 }
+
+/// Status flags that stand from one reply to the next.
+pub const LASTING: StatusFlags = StatusFlags::IN_TRANS
+    .union(StatusFlags::AUTOCOMMIT)
+    .union(StatusFlags::IN_TRANS_READONLY)
+    .union(StatusFlags::NO_BACKSLASH_ESCAPES)
+    .union(StatusFlags::ANSI_QUOTES);
 
 /// Length of an EOF packet's payload that is no OK packet.
 const PLAIN_EOF: usize = 5;
@@ -87,6 +104,10 @@ pub struct ReplyFacts {
     pub message: Box<[u8]>,
     /// Rows of the last result set; None when the last result was an OK.
     pub rows: Option<u64>,
+    /// Some result was a result set.
+    pub had_rows: bool,
+    /// Some result had warnings.
+    pub warned: bool,
     /// Rows changed, of all results together.
     pub all_affected: u64,
     /// Rows of all result sets together.
@@ -99,14 +120,25 @@ pub struct ReplyFacts {
     pub state_change: bool,
     /// GTIDs of what was written, where MySQL was told to say them.
     pub gtids: Option<Box<[u8]>>,
+    /// It said more of the session, which cannot be read.
+    pub is_garbled: bool,
 }
 
 impl ReplyFacts {
     /// What the end of a reply to a question of our own told of the session.
     pub fn told_by(status: StatusFlags, session_state: &[u8]) -> Self {
         let mut facts = Self { status: Some(status), ..Self::default() };
-        session_state::changes(session_state).map_while(Result::ok).for_each(|change| facts.note(&change));
+        for change in session_state::changes(session_state) {
+            match change {
+                Ok(change) => facts.note(&change),
+                Err(_) => facts.note_garbled(),
+            }
+        }
         facts
+    }
+
+    fn note_garbled(&mut self) {
+        (self.state_change, self.is_garbled) = (true, true);
     }
 
     fn note(&mut self, change: &Change<'_>) {
@@ -167,9 +199,11 @@ enum Instead {
 const EXTENDED_METADATA: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
 /// ER_QUERY_INTERRUPTED.
-const INTERRUPTED: u16 = 1317;
+pub const INTERRUPTED: u16 = 1317;
 /// ER_QUERY_TIMEOUT, as MariaDB once called it.
-const QUERY_TIMEOUT: u16 = 1907;
+pub const QUERY_TIMEOUT: u16 = 1907;
+/// What is said with it.
+pub const TIME_IS_OVER: &[u8] = b"Query execution was interrupted, query_timeout exceeded";
 
 /// What says that a transaction is open.
 const TRANSACTION: StatusFlags = StatusFlags::IN_TRANS.union(StatusFlags::IN_TRANS_READONLY);
@@ -184,11 +218,18 @@ pub struct Reframe<'f> {
     from: Capabilities,
     to: Capabilities,
     filter: Option<&'f TrackFilter>,
-    patch: Option<Patch>,
+    /// By result.
+    patches: &'f [Option<Patch>],
     /// Column type of the patched column, as its definition says.
     patch_type: u8,
+    /// How many results have ended.
+    results: usize,
+    /// The result at hand is not the one that its patch was made for.
+    misfits: bool,
     /// Packets go out only whole.
     whole: bool,
+    /// The server may ask for a file of the client's.
+    may_ask_for_file: bool,
     /// The statement was killed because its time was over: the server's error 1317 is told as that.
     timed_out: bool,
     /// The transaction in which it runs is the proxy's own: nothing is said of it.
@@ -213,9 +254,12 @@ impl<'f> Reframe<'f> {
             from,
             to,
             filter,
-            patch: None,
+            patches: &[],
             patch_type: 0,
+            results: 0,
+            misfits: false,
             whole: false,
+            may_ask_for_file: false,
             timed_out: false,
             hides_transaction: false,
             hides_gtids: false,
@@ -227,15 +271,26 @@ impl<'f> Reframe<'f> {
         }
     }
 
-    /// Puts `patch` into every row.
-    pub fn with_patch(mut self, patch: Option<Patch>) -> Self {
-        self.patch = patch;
+    /// Puts a patch into each result that has one.
+    pub fn with_patches(mut self, patches: &'f [Option<Patch>]) -> Self {
+        self.patches = patches;
         self
+    }
+
+    /// The patch of the result at hand.
+    fn patch(&self) -> Option<&'f Patch> {
+        self.patches.get(self.results)?.as_ref().filter(|_| !self.misfits)
     }
 
     /// Packets go out only whole: for the compressed protocol, where some clients expect a packet in one frame.
     pub fn with_whole_packets(mut self, whole: bool) -> Self {
         self.whole = whole;
+        self
+    }
+
+    /// The statement may load a file of the client's; otherwise a server that asks for one breaks the protocol.
+    pub fn with_file(mut self, may_ask: bool) -> Self {
+        self.may_ask_for_file = may_ask;
         self
     }
 
@@ -320,7 +375,7 @@ impl<'f> Reframe<'f> {
             };
             let body = rest.get(HEADER..(HEADER + len).min(rest.len())).unwrap_or_default();
             let at_hand = body.len();
-            let patched = self.patch.is_some() || self.adds_metadata() && self.defines();
+            let patched = self.patch().is_some() || self.adds_metadata() && self.defines();
             if (patched || self.whole) && at_hand < len {
                 needs = HEADER + len;
                 break;
@@ -332,6 +387,9 @@ impl<'f> Reframe<'f> {
                 }
                 Step::Frame(frame) => frame,
             };
+            if frame == Frame::LocalInfile && !self.may_ask_for_file {
+                return Err(WireError::Malformed("a request for a file of the client's that no statement loads"));
+            }
             self.server_seq = seq.wrapping_add(1);
             if self.eof_due && self.tracker.kind() != ReplyKind::Prepare {
                 // A cursor was opened: the one EOF after the definitions is also the end, and comes below.
@@ -340,6 +398,12 @@ impl<'f> Reframe<'f> {
                     self.flush(input, &mut run, pos, out, &mut direct);
                     self.insert_eof(out);
                 }
+            }
+            if frame == Frame::ResultEnd
+                && let Some(Patch::Rows { packets, .. }) = self.patch()
+            {
+                self.flush(input, &mut run, pos, out, &mut direct);
+                self.put_packets(packets, out);
             }
             let body = input.get(pos + HEADER..pos + HEADER + at_hand).unwrap_or_default();
             let replaced = self.replace(frame, body, facts);
@@ -400,6 +464,14 @@ impl<'f> Reframe<'f> {
         }
     }
 
+    fn put_packets(&mut self, mut packets: &[u8], out: &mut Vec<u8>) {
+        while let Some((len, _)) = packet::header(packets) {
+            let Some(payload) = packets.get(HEADER..HEADER + len) else { break };
+            packet::put_packet(out, &mut self.next_seq, payload);
+            packets = packets.get(HEADER + len..).unwrap_or_default();
+        }
+    }
+
     fn put_eof(&mut self, warnings: u16, status: StatusFlags, out: &mut Vec<u8>) {
         let start = packet::begin_packet(out);
         put_eof(out, warnings, status);
@@ -414,15 +486,23 @@ impl<'f> Reframe<'f> {
     /// Notes what the frame says; answers what goes to the client instead, if it cannot pass as it is.
     fn replace(&mut self, frame: Frame, body: &[u8], facts: &mut ReplyFacts) -> Option<Instead> {
         match frame {
+            Frame::ColumnCount(columns) => {
+                let expected = self.patch().map(|patch| if let Patch::Rows { columns, .. } = patch { *columns } else { 1 });
+                self.misfits = expected.is_some_and(|expected| expected != columns);
+                None
+            }
             Frame::Definition => {
-                if self.patch.is_some() {
+                if self.patch().is_some() {
                     // The definition ends: type (1), flags (2), decimals (1), filler (2).
                     self.patch_type = body.len().checked_sub(6).and_then(|at| body.get(at)).copied().unwrap_or(0);
                 }
                 self.with_metadata(body).map(Instead::Payload)
             }
             Frame::Row if self.tracker.kind() == ReplyKind::FieldList => self.with_metadata(body).map(Instead::Payload),
-            Frame::Row => self.patch.map(|p| Instead::Payload(p.row(self.patch_type))),
+            Frame::Row => self.patch().map(|patch| match patch {
+                Patch::Number { value, binary } => Instead::Payload(number_row(*value, *binary, self.patch_type)),
+                Patch::Rows { .. } => Instead::Nothing,
+            }),
             Frame::Err => {
                 let error = ErrPacket::parse(body, self.from).ok();
                 let code = error.as_ref().map_or(MALFORMED_PACKET, |e| e.code);
@@ -455,9 +535,8 @@ impl<'f> Reframe<'f> {
     fn time_is_over(&self, facts: &mut ReplyFacts) -> Vec<u8> {
         facts.error = Some(QUERY_TIMEOUT);
         let mut payload = Vec::new();
-        let message = b"Query execution was interrupted, query_timeout exceeded";
-        facts.message = message[..].into();
-        ErrPacket { code: QUERY_TIMEOUT, sqlstate: *b"70100", message }.write(&mut payload, self.to);
+        facts.message = TIME_IS_OVER.into();
+        ErrPacket { code: QUERY_TIMEOUT, sqlstate: *b"70100", message: TIME_IS_OVER }.write(&mut payload, self.to);
         payload
     }
 
@@ -491,6 +570,7 @@ impl<'f> Reframe<'f> {
 
     fn result_end(&mut self, body: &[u8], facts: &mut ReplyFacts) -> Option<Instead> {
         facts.rows = Some(self.tracker.rows());
+        facts.had_rows = true;
         facts.all_rows = facts.all_rows.saturating_add(self.tracker.rows());
         self.note_end(facts);
         if !self.from.contains(Capabilities::DEPRECATE_EOF) {
@@ -516,13 +596,17 @@ impl<'f> Reframe<'f> {
         Some(Instead::Eof { warnings: self.tracker.warnings(), status })
     }
 
-    fn note_end(&self, facts: &mut ReplyFacts) {
+    fn note_end(&mut self, facts: &mut ReplyFacts) {
         facts.warnings = self.tracker.warnings();
+        facts.warned |= facts.warnings > 0;
+        self.results += 1;
+        self.misfits = false;
         let mut status = self.tracker.status();
         if self.hides_transaction {
             status.remove(TRANSACTION);
         }
         facts.status = Some(status);
+        self.status = status & LASTING;
     }
 
     /// Notes session changes; the packet anew when the client must not see them all.
@@ -535,6 +619,7 @@ impl<'f> Reframe<'f> {
         for change in session_state::changes(ok.session_state) {
             // What cannot be read is not passed on.
             let Ok(change) = change else {
+                facts.note_garbled();
                 all = false;
                 break;
             };
@@ -560,25 +645,23 @@ impl<'f> Reframe<'f> {
     }
 }
 
-impl Patch {
-    /// The row, for a column of this type (binary protocol: integers have the width of their type).
-    fn row(self, column_type: u8) -> Vec<u8> {
-        let mut row = Vec::with_capacity(22);
-        if !self.binary {
-            wire::codec::put_lenenc_bytes(&mut row, self.value.to_string().as_bytes());
-            return row;
-        }
-        row.extend_from_slice(&[0, 0]);
-        let bytes = self.value.to_le_bytes();
-        match column_type {
-            MYSQL_TYPE_TINY => row.extend_from_slice(&bytes[..1]),
-            MYSQL_TYPE_SHORT => row.extend_from_slice(&bytes[..2]),
-            MYSQL_TYPE_LONG | MYSQL_TYPE_INT24 => row.extend_from_slice(&bytes[..4]),
-            MYSQL_TYPE_LONGLONG => row.extend_from_slice(&bytes),
-            _ => wire::codec::put_lenenc_bytes(&mut row, self.value.to_string().as_bytes()),
-        }
-        row
+/// A row with a number, for a column of this type (binary protocol: integers have the width of their type).
+fn number_row(value: i64, binary: bool, column_type: u8) -> Vec<u8> {
+    let mut row = Vec::with_capacity(22);
+    if !binary {
+        wire::codec::put_lenenc_bytes(&mut row, value.to_string().as_bytes());
+        return row;
     }
+    row.extend_from_slice(&[0, 0]);
+    let bytes = value.to_le_bytes();
+    match column_type {
+        MYSQL_TYPE_TINY => row.extend_from_slice(&bytes[..1]),
+        MYSQL_TYPE_SHORT => row.extend_from_slice(&bytes[..2]),
+        MYSQL_TYPE_LONG | MYSQL_TYPE_INT24 => row.extend_from_slice(&bytes[..4]),
+        MYSQL_TYPE_LONGLONG => row.extend_from_slice(&bytes),
+        _ => wire::codec::put_lenenc_bytes(&mut row, value.to_string().as_bytes()),
+    }
+    row
 }
 
 const MYSQL_TYPE_TINY: u8 = 1;
@@ -640,6 +723,89 @@ mod tests {
             assert_eq!(!ok.session_state.is_empty(), told, "{gtids} {hides}");
             assert_eq!(ok.status.contains(StatusFlags::SESSION_STATE_CHANGED), told, "{gtids} {hides}");
             assert_eq!(facts.gtids.as_deref(), Some(&b"aa:1"[..]), "the session itself knows");
+        }
+    }
+
+    /// The results of a text with several statements, each of one column, as a server with CLIENT_DEPRECATE_EOF sends them.
+    fn results(rows: &[(&[&str], StatusFlags)]) -> Vec<u8> {
+        let (mut seq, mut out, mut payload) = (1, Vec::new(), Vec::new());
+        for (rows, status) in rows {
+            packet::put_packet(&mut out, &mut seq, &[1]);
+            packet::put_packet(&mut out, &mut seq, &definition(None));
+            for row in *rows {
+                payload.clear();
+                wire::codec::put_lenenc_bytes(&mut payload, row.as_bytes());
+                packet::put_packet(&mut out, &mut seq, &payload);
+            }
+            payload.clear();
+            OkPacket { status: *status, ..OkPacket::default() }.write(&mut payload, EOF, CAPS | Capabilities::DEPRECATE_EOF);
+            packet::put_packet(&mut out, &mut seq, &payload);
+        }
+        out
+    }
+
+    #[test]
+    fn a_patch_is_for_one_result() {
+        let more = StatusFlags::AUTOCOMMIT | StatusFlags::MORE_RESULTS;
+        let input = results(&[(&["3"], more), (&[], more), (&["x"], more), (&["7", "8"], StatusFlags::AUTOCOMMIT)]);
+        let patches = [
+            Some(Patch::Number { value: 5, binary: false }),
+            Some(Patch::Rows { columns: 1, packets: [&[2, 0, 0, 9][..], b"\x01a", &[2, 0, 0, 0], b"\x01b"].concat() }),
+            // It was made for another result.
+            Some(Patch::Rows { columns: 3, packets: vec![1, 0, 0, 0, 0] }),
+        ];
+        let expected = results(&[(&["5"], more), (&["a", "b"], more), (&["x"], more), (&["7", "8"], StatusFlags::AUTOCOMMIT)]);
+        let caps = CAPS | Capabilities::DEPRECATE_EOF;
+        for cut in 1..input.len() {
+            let mut reframe = Reframe::new(ReplyKind::Results, caps, caps, None, StatusFlags::AUTOCOMMIT).with_patches(&patches);
+            let (mut told, mut facts, mut at_hand) = (Vec::new(), ReplyFacts::default(), Vec::new());
+            for part in [&input[..cut], &input[cut..]] {
+                at_hand.extend_from_slice(part);
+                let mut out = Vec::new();
+                let processed = reframe.process(&mut at_hand, &mut out, &mut facts).unwrap();
+                told.extend_from_slice(if processed.direct { &at_hand[..processed.consumed] } else { &out });
+                at_hand.drain(..processed.consumed);
+            }
+            assert!(reframe.is_done());
+            assert_eq!(told, expected, "cut at {cut}");
+            assert!(facts.had_rows && !facts.warned);
+        }
+    }
+
+    /// A client without CLIENT_DEPRECATE_EOF is told before the rows what the statements before have set.
+    #[test]
+    fn flags_before_rows_are_those_of_the_statement() {
+        let more = StatusFlags::MORE_RESULTS;
+        let lasting = [StatusFlags::NO_BACKSLASH_ESCAPES, StatusFlags::AUTOCOMMIT, StatusFlags::AUTOCOMMIT];
+        let mut input = results(&[(&[], lasting[0] | more), (&[], lasting[1] | more), (&["1"], lasting[2])]);
+        let (mut out, mut facts) = (Vec::new(), ReplyFacts::default());
+        let from = CAPS | Capabilities::DEPRECATE_EOF;
+        let mut reframe = Reframe::new(ReplyKind::Results, from, CAPS, None, StatusFlags::IN_TRANS);
+        reframe.process(&mut input, &mut out, &mut facts).unwrap();
+        let (mut told, mut rest) = (Vec::new(), out.as_slice());
+        while let Some((len, _)) = packet::header(rest) {
+            let body = &rest[HEADER..HEADER + len];
+            if body[0] == EOF {
+                told.push(StatusFlags::from_bits(u16::from_le_bytes([body[3], body[4]])));
+            }
+            rest = &rest[HEADER + len..];
+        }
+        assert_eq!(told, [StatusFlags::IN_TRANS, lasting[0] | more, lasting[0], lasting[1] | more, lasting[1], lasting[2]]);
+    }
+
+    /// No name that would be more than a name in a statement is taken for one.
+    #[test]
+    fn what_cannot_be_read_is_known_to_be_there() {
+        let variable = |name| Change::SystemVariable { name, value: b"1" };
+        for name in [&b"sql_mode='';DROP TABLE t;SET @q"[..], b"", b"a b", b"a`b", b"\xc3\xa4"] {
+            let filter = TrackFilter { system_variables: vec!["*".into()], ..TrackFilter::default() };
+            let (mut out, mut facts, mut input) = (Vec::new(), ReplyFacts::default(), ok_with(&[variable(b"autocommit"), variable(name)]));
+            let mut reframe = Reframe::new(ReplyKind::Results, CAPS, CAPS, Some(&filter), StatusFlags::AUTOCOMMIT);
+            reframe.process(&mut input, &mut out, &mut facts).unwrap();
+            assert!(facts.is_garbled && facts.state_change, "{name:?}");
+            assert_eq!(facts.variables.len(), 1, "{name:?}");
+            let told = OkPacket::parse(&out[HEADER..], CAPS).unwrap();
+            assert!(session_state::changes(told.session_state).all(|change| change == Ok(variable(b"autocommit"))));
         }
     }
 

@@ -9,7 +9,7 @@ use crate::pins::{PASSING, PinReason, PinSet};
 use crate::quota::Quota;
 use crate::ramp;
 use crate::safety::Safety;
-use crate::shared::{ServerInfo, ServerTracking};
+use crate::shared::{ServerInfo, TrackDefaults};
 use crate::signals::LastSignals;
 use crate::stats::servers::ServerCounts;
 use crate::told::Told;
@@ -19,7 +19,7 @@ use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// In the place of a status: the server serves the hostgroup no more.
 const REMOVED: u8 = u8::MAX;
@@ -54,6 +54,8 @@ pub struct ServerShared {
     /// Process clock (ms) before which no new connection is tried; 0 when healthy.
     retry_at_ms: AtomicU64,
     failures: AtomicU32,
+    /// The last of them was none of reaching it: that it answers pings ends no pause.
+    is_unfit: AtomicBool,
     last_error: Mutex<Option<String>>,
     /// Process clock (ms) from which pinned sessions must leave; [`NEVER`] while they may stay.
     leave_at_ms: AtomicU64,
@@ -66,6 +68,8 @@ pub struct ServerShared {
     suspect_until_ms: AtomicU64,
     /// Process clock (ms) since when it is back; 0 when it has its whole weight.
     back_since_ms: AtomicU64,
+    /// Process clock (ms) since when it is used without a break.
+    used_since_ms: AtomicU64,
     /// Connects under way that take longer than they should.
     stalled: AtomicU32,
     /// A trigger, or a function behind a view, has changed a session here.
@@ -84,10 +88,13 @@ pub struct ServerShared {
     pub signals: LastSignals,
     /// What was logged of its connects.
     pub told: Told,
-    /// Session tracking on this server, once the first connection has asked.
-    pub tracking: OnceLock<ServerTracking>,
     /// What it said of itself at the last login.
     pub info: ArcSwapOption<ServerInfo>,
+    /// The versions that were met at its address, the latest ones.
+    versions: Mutex<Vec<Arc<ServerInfo>>>,
+    /// How often another server was in its place, and when (process clock, ms) the last time.
+    turns: AtomicU32,
+    turned_ms: AtomicU64,
     /// A COM_CHANGE_USER of the proxy's own was refused.
     refuses_change_user: AtomicBool,
     /// Addresses that its name has no more, and whether there are any.
@@ -127,12 +134,29 @@ impl Drop for ConnectPermit {
     }
 }
 
+/// Another server in the place of one.
+pub struct Turned {
+    /// What was there.
+    pub before: Arc<ServerInfo>,
+    /// It is no mere change between several behind one address.
+    pub is_news: bool,
+}
+
+/// Versions of which is remembered what was learnt.
+const MAX_VERSIONS: usize = 4;
+/// Where several versions answer at one address, a change between them is news again after this time, ms.
+const NEWS_AGAIN_MS: u64 = 60_000;
 /// First pause after a failed connect, ms; doubles with each further failure.
 const RETRY_FIRST_MS: u64 = 10;
 /// Time between looks at what is still done on a server that drains, ms.
 const LOOK_AGAIN_MS: u64 = 100;
 /// Longest pause between connects to a failing server, ms.
 const RETRY_MAX_MS: u64 = 1000;
+
+/// How long no connect is tried after one that failed behind so many others, ms.
+pub fn pause_ms(failures: u32) -> u64 {
+    (RETRY_FIRST_MS << failures.min(16)).min(RETRY_MAX_MS)
+}
 
 impl ServerShared {
     /// A server that was just placed in the hostgroup, with its whole weight.
@@ -149,12 +173,14 @@ impl ServerShared {
             connecting: AtomicU32::new(0),
             retry_at_ms: AtomicU64::new(0),
             failures: AtomicU32::new(0),
+            is_unfit: AtomicBool::new(false),
             last_error: Mutex::new(None),
             leave_at_ms: AtomicU64::new(NEVER),
             drained_at_ms: AtomicU64::new(NEVER),
             under_way: AtomicU8::new(UnderWay::MayFinish as u8),
             suspect_until_ms: AtomicU64::new(0),
             back_since_ms: AtomicU64::new(0),
+            used_since_ms: AtomicU64::new(0),
             stalled: AtomicU32::new(0),
             has_loud_triggers: AtomicBool::new(false),
             stakes: AtomicU32::new(0),
@@ -166,8 +192,10 @@ impl ServerShared {
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
             told: Told::default(),
-            tracking: OnceLock::new(),
             info: ArcSwapOption::empty(),
+            versions: Mutex::default(),
+            turns: AtomicU32::new(0),
+            turned_ms: AtomicU64::new(0),
             refuses_change_user: AtomicBool::new(false),
             gone: ArcSwap::default(),
             has_moved: AtomicBool::new(false),
@@ -196,6 +224,7 @@ impl ServerShared {
         }
         if is_back {
             self.failures.store(0, Ordering::Release);
+            self.used_since_ms.store(now_ms, Ordering::Release);
             // One that only lagged is warm.
             let ramps = by == PlacedBy::Observation && self.status() != ServerStatus::ShunnedReplicationLag;
             self.back_since_ms.store(if ramps { now_ms.max(1) } else { 0 }, Ordering::Release);
@@ -349,6 +378,11 @@ impl ServerShared {
         }
     }
 
+    /// Process clock (ms) since when it is used without a break: what was known of it before may not hold.
+    pub fn used_since_ms(&self) -> u64 {
+        self.used_since_ms.load(Ordering::Acquire)
+    }
+
     /// Its share of the work as it was written.
     pub fn configured_weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed)
@@ -363,7 +397,7 @@ impl ServerShared {
     pub fn measured(&self, measured: Measured) {
         self.latency_us.store(measured.latency_us, Ordering::Release);
         self.lag_ms.store(measured.lag_ms.unwrap_or(UNKNOWN), Ordering::Release);
-        if measured.latency_us > 0 {
+        if measured.latency_us > 0 && !self.is_unfit.load(Ordering::Acquire) {
             // It answers: the next connect need not wait.
             self.retry_at_ms.store(0, Ordering::Release);
         }
@@ -412,6 +446,45 @@ impl ServerShared {
     /// It refused one: what fails once fails always, and is an entry in the server's log each time.
     pub fn refused_change_user(&self) {
         self.refuses_change_user.store(true, Ordering::Relaxed);
+    }
+
+    /// It said this of itself at a login; whether it was another one before.
+    pub(crate) fn heard(&self, mut info: ServerInfo, now_ms: u64) -> (Arc<ServerInfo>, Option<Turned>) {
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = versions.iter().find(|known| known.version == info.version);
+        let is_new = known.is_none();
+        if let Some(known) = known {
+            info.tracking = Arc::clone(&known.tracking);
+        }
+        let info = Arc::new(info);
+        if is_new {
+            if versions.len() >= MAX_VERSIONS {
+                versions.remove(0);
+            }
+            versions.push(Arc::clone(&info));
+        }
+        let before = self.info.swap(Some(Arc::clone(&info))).filter(|before| before.version != info.version);
+        let turned = before.map(|before| {
+            let is_news = is_new || now_ms >= self.turned_ms.load(Ordering::Relaxed).saturating_add(NEWS_AGAIN_MS);
+            if is_news {
+                self.turned_ms.store(now_ms, Ordering::Relaxed);
+                self.refuses_change_user.store(false, Ordering::Relaxed);
+                self.turns.fetch_add(1, Ordering::AcqRel);
+            }
+            Turned { before, is_news }
+        });
+        drop(versions);
+        (info, turned)
+    }
+
+    /// How often another server was in its place.
+    pub fn turns(&self) -> u32 {
+        self.turns.load(Ordering::Acquire)
+    }
+
+    /// Session tracking on it, once a connection has asked.
+    pub fn track_defaults(&self) -> Option<TrackDefaults> {
+        self.info.load().as_ref()?.tracking.get().map(|tracking| tracking.defaults.clone())
     }
 
     /// Its name has these addresses no more.
@@ -487,11 +560,12 @@ impl ServerShared {
         self.failures.swap(0, Ordering::AcqRel)
     }
 
-    /// A connect failed for a reason that concerns the server; pauses grow until one succeeds.
-    pub fn connect_failed(&self, error: &str, now_ms: u64) {
-        let failures = self.failures.fetch_add(1, Ordering::AcqRel).min(16);
-        let pause = (RETRY_FIRST_MS << failures).min(RETRY_MAX_MS);
-        self.retry_at_ms.store(now_ms + pause, Ordering::Release);
+    /// A connect failed for a reason that concerns the server, before it took the login or after it (`was_let_in`); pauses grow
+    /// until one succeeds.
+    pub fn connect_failed(&self, error: &str, was_let_in: bool, now_ms: u64) {
+        self.is_unfit.store(was_let_in, Ordering::Release);
+        let pause_ms = pause_ms(self.failures.fetch_add(1, Ordering::AcqRel));
+        self.retry_at_ms.store(now_ms + pause_ms, Ordering::Release);
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
     }
 
@@ -678,20 +752,42 @@ mod tests {
     }
 
     #[test]
+    fn every_break_begins_its_use_anew() {
+        let server = server("a", 16);
+        for (at, status) in [ServerStatus::Shunned, ServerStatus::OfflineSoft, ServerStatus::ShunnedReplicationLag].into_iter().enumerate()
+        {
+            let now_ms = 1000 * (at as u64 + 1);
+            observed(&server, status, now_ms);
+            observed(&server, ServerStatus::Online, now_ms + 100);
+            observed(&server, ServerStatus::Online, now_ms + 200);
+            assert_eq!(server.used_since_ms(), now_ms + 100, "{status:?}");
+        }
+        server.remove(UnderWay::MayFinish, &TERMS, 5000);
+        observed(&server, ServerStatus::Online, 6000);
+        assert_eq!(server.used_since_ms(), 6000, "it had another role");
+    }
+
+    #[test]
     fn a_pause_between_connects_outlasts_layouts_that_change_nothing() {
         let server = server("a", 16);
-        server.connect_failed("refused", 1000);
+        server.connect_failed("refused", false, 1000);
         assert!(server.is_backing_off(1005));
         observed(&server, ServerStatus::Online, 1005);
         assert!(server.is_backing_off(1005));
         observed(&server, ServerStatus::Shunned, 1006);
         observed(&server, ServerStatus::Online, 1007);
         assert!(!server.is_backing_off(1007) && server.last_error().is_none(), "it was out, and is back");
-        server.connect_failed("refused", 1007);
+        server.connect_failed("refused", false, 1007);
         server.measured(Measured { latency_us: 0, lag_ms: None });
         assert!(server.is_backing_off(1008), "nothing answered");
         server.measured(Measured { latency_us: 100, lag_ms: None });
         assert!(!server.is_backing_off(1008));
+        server.connect_failed("init_connect failed", true, 1008);
+        server.measured(Measured { latency_us: 100, lag_ms: None });
+        assert!(server.is_backing_off(1009), "it answered before");
+        server.connect_failed("refused", false, 2000);
+        server.measured(Measured { latency_us: 100, lag_ms: None });
+        assert!(!server.is_backing_off(2001));
     }
 
     #[test]

@@ -10,13 +10,14 @@ use crate::hostgroup::Terms;
 use crate::in_force::InForce;
 use crate::logs::Logs;
 use crate::mailbox::Mailbox;
-use crate::server::PlacedBy;
+use crate::server::{PlacedBy, Turned};
 pub use crate::server::{ServerShared, Slot};
 use crate::stats::hosts::HostCache;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::fleet::{Layout, RoleKeeper, UnderWay};
+use model::refusals::Refusals;
 use model::snapshot::{HostgroupAttributes, Snapshot};
-use model::{HostgroupId, ServerAddr};
+use model::{HostgroupId, ServerAddr, ServerKey};
 use sql::Builtins;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,18 +31,94 @@ use wire::flags::{Capabilities, StatusFlags};
 pub struct ServerInfo {
     /// `8.0.36`, `5.5.5-10.11.6-MariaDB-...` without the replication prefix.
     pub version: String,
-    /// Which family's collations and extensions it has.
+    /// Which family's extensions it has.
     pub flavor: Flavor,
+    /// Which collations it knows.
+    pub family: Family,
     /// Capabilities it announced.
     pub capabilities: Capabilities,
     /// The collation id of its greeting.
     pub collation: u8,
     /// Status flags of its greeting.
     pub status: StatusFlags,
+    /// Session tracking there, once the first connection has asked; one for all connections to this version of the server.
+    pub tracking: Arc<OnceLock<ServerTracking>>,
+}
+
+/// Servers that know the same collations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// MySQL 5.
+    MySql5,
+    /// MySQL 8 and later.
+    MySql,
+    /// MariaDB before 10.10.
+    MariaDb,
+    /// MariaDB that knows uca1400.
+    MariaDbUca1400,
+}
+
+impl Family {
+    /// As the version has it.
+    pub fn of(flavor: Flavor, version: &str) -> Self {
+        match flavor {
+            Flavor::MySql if version.starts_with("5.") => Self::MySql5,
+            Flavor::MySql => Self::MySql,
+            Flavor::MariaDb if numbers(version).is_some_and(|version| version < (10, 10)) => Self::MariaDb,
+            Flavor::MariaDb => Self::MariaDbUca1400,
+        }
+    }
+
+    /// Whose extensions they have.
+    pub fn flavor(self) -> Flavor {
+        match self {
+            Self::MySql5 | Self::MySql => Flavor::MySql,
+            Self::MariaDb | Self::MariaDbUca1400 => Flavor::MariaDb,
+        }
+    }
+}
+
+/// Major and minor, behind the 5.5.5 that MariaDB 10 says first.
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.strip_prefix("5.5.5-").unwrap_or(version).split('.').map_while(|number| number.parse::<u32>().ok());
+    numbers.next().zip(numbers.next())
+}
+
+/// What is learnt once, until something else has taken its place.
+pub struct Learnt<T>(ArcSwapOption<T>);
+
+impl<T> Default for Learnt<T> {
+    fn default() -> Self {
+        Self(ArcSwapOption::empty())
+    }
+}
+
+impl<T> Learnt<T> {
+    /// What is known.
+    pub fn get(&self) -> Option<Arc<T>> {
+        self.0.load_full()
+    }
+
+    /// Whether it is known, and so.
+    pub fn is(&self, is_so: impl FnOnce(&T) -> bool) -> bool {
+        self.0.load().as_ref().is_some_and(|known| is_so(known))
+    }
+
+    /// Learns it, unless something is known already.
+    pub fn set(&self, value: T) {
+        self.0.compare_and_swap(&None::<Arc<T>>, Some(Arc::new(value)));
+    }
+
+    /// This has taken its place.
+    fn replace(&self, value: Arc<T>) {
+        self.0.store(Some(value));
+    }
 }
 
 /// gb18030_unicode_520_ci.
 const LAST_OF_MYSQL_5: u16 = 250;
+/// utf8mb3_uca1400_ai_ci.
+const FIRST_UCA1400: u16 = 2048;
 /// MariaDB's `character_set_collations` since 11.5, unless it was set.
 const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca1400_ai_ci,utf8mb4=utf8mb4_uca1400_ai_ci,\
     utf16=utf16_uca1400_ai_ci,utf32=utf32_uca1400_ai_ci";
@@ -49,17 +126,21 @@ const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca
 impl ServerInfo {
     /// The collation of this id, where the server knows it. MySQL 5 has none beyond gb18030's.
     pub fn collation_of(&self, id: u16) -> Option<&'static Collation> {
-        let is_newer = self.flavor == Flavor::MySql && self.version.starts_with("5.") && id > LAST_OF_MYSQL_5;
+        let is_newer = match self.family {
+            Family::MySql5 => id > LAST_OF_MYSQL_5,
+            Family::MariaDb => id >= FIRST_UCA1400,
+            Family::MySql | Family::MariaDbUca1400 => false,
+        };
         charset::collation_in(self.flavor, id).filter(|_| !is_newer)
     }
 
     /// The collation that a login with this id gets; None when the server does not know the id and goes by its own settings.
-    /// `tracking` is what the first connection asked: until then the version has to say what is usual.
-    pub fn login_collation(&self, id: u16, tracking: Option<&ServerTracking>) -> Option<&'static Collation> {
+    /// Until the first connection has asked, the version has to say what is usual.
+    pub fn login_collation(&self, id: u16) -> Option<&'static Collation> {
         let collation = self.collation_of(id)?;
         let usual = if self.is_mariadb_since((11, 5)) { COLLATIONS_SINCE_11_5 } else { "" };
         Some(match self.flavor {
-            Flavor::MariaDb => charset::chosen_for(collation, tracking.map_or(usual, |tracking| &tracking.collations)),
+            Flavor::MariaDb => charset::chosen_for(collation, self.tracking.get().map_or(usual, |tracking| &tracking.collations)),
             Flavor::MySql => collation,
         })
     }
@@ -70,9 +151,7 @@ impl ServerInfo {
     }
 
     fn is_mariadb_since(&self, since: (u32, u32)) -> bool {
-        let mut numbers = self.version.split('.').map_while(|number| number.parse::<u32>().ok());
-        let version = numbers.next().zip(numbers.next());
-        self.flavor == Flavor::MariaDb && version.is_some_and(|version| version >= since)
+        self.flavor == Flavor::MariaDb && numbers(&self.version).is_some_and(|version| version >= since)
     }
 }
 
@@ -159,9 +238,9 @@ pub struct Shared {
     /// Listeners that are open.
     pub listening: AtomicUsize,
     /// Those that cannot be opened, and why. They are tried again.
-    pub unopened: Mutex<BTreeMap<String, String>>,
+    unopened: Mutex<BTreeMap<String, String>>,
     /// What the backends say they are; None until one was seen.
-    pub info: OnceLock<ServerInfo>,
+    pub info: Learnt<ServerInfo>,
     /// One of the other family than `info` says was met.
     pub is_mixed: AtomicBool,
     /// No server could be asked what it is.
@@ -186,6 +265,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Query log and audit log.
     pub logs: Logs,
+    /// How many refused logins were logged lately.
+    pub refusals: Refusals,
     /// Addresses that failed to log in.
     pub hosts: HostCache,
     /// How many mirrored statements run at a time.
@@ -213,7 +294,7 @@ impl Shared {
             clients_max: AtomicU64::new(u64::MAX),
             listening: AtomicUsize::new(0),
             unopened: Mutex::default(),
-            info: OnceLock::new(),
+            info: Learnt::default(),
             is_mixed: AtomicBool::new(false),
             probe_failed: AtomicBool::new(false),
             sessions: Mutex::default(),
@@ -226,6 +307,7 @@ impl Shared {
             routine_epoch: AtomicU64::new(0),
             clock: Clock::new(),
             logs: Logs::default(),
+            refusals: Refusals::default(),
             hosts: HostCache::default(),
             mirrors: crate::mirror::limit::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
             draining: AtomicBool::new(false),
@@ -305,6 +387,53 @@ impl Shared {
         let mut all: Vec<_> = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         all.sort_by_key(|h| h.id);
         all
+    }
+
+    /// Whether the servers are MySQL's, as far as one has said; those of MariaDB are the other kind.
+    pub fn serves_mysql(&self) -> bool {
+        self.info.is(|info| info.flavor == Flavor::MySql)
+    }
+
+    /// Whether they are MariaDB's.
+    pub fn serves_mariadb(&self) -> bool {
+        self.info.is(|info| info.flavor == Flavor::MariaDb)
+    }
+
+    /// What a server says of itself at a login. One of another version than before is another server in its place.
+    pub fn heard(&self, server: &ServerShared, info: ServerInfo) -> Arc<ServerInfo> {
+        let (info, turned) = server.heard(info, self.clock.now_ms());
+        if let Some(Turned { before, is_news }) = turned {
+            if is_news {
+                let (key, was, is) = (&server.key, &before.version, &info.version);
+                tracing::warn!("{key} is {is} now, no longer {was}: it is got to know anew, and connections of before serve nobody new");
+            }
+            if self.info.is(|known| known.version == before.version) && !self.is_there_still(&before.version, &server.key) {
+                self.info.replace(Arc::clone(&info));
+            }
+            self.anything_was_defined();
+        }
+        if self.info.is(|known| known.flavor != info.flavor) {
+            self.is_mixed.store(true, Ordering::Relaxed);
+        }
+        info
+    }
+
+    /// Whether any server but the one at this address is of this version.
+    fn is_there_still(&self, version: &str, but: &ServerKey) -> bool {
+        let is_it = |server: &Arc<ServerShared>| {
+            let is_another = server.key.host != but.host || server.key.port != but.port;
+            is_another && !server.is_removed() && server.info.load().as_ref().is_some_and(|info| info.version == version)
+        };
+        self.hostgroups().iter().any(|hostgroup| hostgroup.servers().iter().any(is_it))
+    }
+
+    /// Whether all servers are of one version, as far as they are known.
+    pub fn is_of_one_version(&self) -> bool {
+        let hostgroups = self.hostgroups();
+        let servers = hostgroups.iter().flat_map(|hostgroup| hostgroup.servers().to_vec()).filter(|server| !server.is_removed());
+        let mut versions = servers.filter_map(|server| server.info.load().as_ref().map(|info| info.version.clone()));
+        let first = versions.next();
+        versions.all(|version| Some(version) == first)
     }
 
     /// Anything may have been defined anew, stored routines too.

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use wire::session_state::is_variable_name;
 
 /// Bytes shared between the sessions and backends that hold the same value.
 pub type Text = Arc<[u8]>;
@@ -107,7 +108,7 @@ pub struct State {
     pub schema: Option<Text>,
     /// Session variables.
     pub variables: Variables,
-    /// User variables, as SQL literals.
+    /// User variables, as SQL literals; a NULL has its type before it (`5,@`a`=NULL`).
     pub user_variables: Variables,
 }
 
@@ -255,7 +256,7 @@ fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<St
         sql = names;
         changes.retain(|(name, _)| !CHARSETS.contains(name));
     }
-    changes.retain(|(name, _)| *name != RESULTS_COLLATION);
+    changes.retain(|(name, _)| *name != RESULTS_COLLATION && is_variable_name(name.as_bytes()));
     // A change of character set resets the collation on the server, so an unchanged collation is said again.
     if changes.iter().any(|(name, _)| *name == "character_set_connection")
         && !changes.iter().any(|(name, _)| *name == "collation_connection")
@@ -303,10 +304,15 @@ pub fn is_wide(charset: &[u8]) -> bool {
     matches!(charset, b"ucs2" | b"utf16" | b"utf16le" | b"utf32")
 }
 
+/// Can a character set or a collation be called so? Such a name may stand in a statement as it is.
+pub fn is_charset_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
 /// The SET that gives all that text depends on, where all of it is known. Only SET NAMES (or a login) gives results their
 /// collation, so it comes first, and what differs from it follows.
 fn names(want: &State) -> Option<String> {
-    let plain = |t: &&str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let plain = |t: &&str| is_charset_name(t);
     let text = |name| want.variables.get(name).and_then(|v| std::str::from_utf8(v).ok());
     let client = text("character_set_client").filter(plain)?;
     let (connection, collation) = (text("character_set_connection").filter(plain)?, text("collation_connection").filter(plain)?);
@@ -494,6 +500,17 @@ mod tests {
         let Diff::Steps { set, sure, .. } = diff(&want, &State::default()) else { panic!() };
         assert_eq!(set.unwrap(), "SET @@session.init_connect=0x69742773,@@session.max_join_size=100,@@session.sql_log_bin='OFF'");
         assert!(!sure);
+    }
+
+    #[test]
+    fn only_names_are_written_as_names() {
+        let charsets =
+            [("character_set_client", "utf8mb4',@q='1"), ("character_set_connection", "utf8mb4"), ("character_set_results", "utf8mb4")];
+        let want = state(None, &[("sql_mode='';DROP TABLE t;SET @q", "1"), ("collation_connection", "a',@q='1")], &[]);
+        let Diff::Steps { set, .. } = diff(&want, &State::default()) else { panic!() };
+        assert_eq!(set.unwrap(), "SET @@session.collation_connection=0x61272c40713d2731");
+        let Diff::Steps { set, .. } = diff(&state(None, &charsets, &[]), &State::default()) else { panic!() };
+        assert!(set.unwrap().starts_with("SET @@session.character_set_client=0x"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::buffer::{Buffer, BufferPool};
 use rustls::{ClientConnection, ServerConnection};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
@@ -245,6 +246,19 @@ impl Stream {
         self.socket.is_read_closed()
     }
 
+    /// Asks the kernel whether nothing waits to be read, and the peer has not closed: for a socket that its runtime was given just
+    /// now, which does not know yet.
+    pub fn is_silent(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let looked = match &self.socket {
+            Socket::Tcp(socket) => socket2::SockRef::from(socket).peek(&mut byte),
+            Socket::Unix(socket) => socket2::SockRef::from(socket).peek(&mut byte),
+            #[cfg(feature = "sim")]
+            Socket::Memory(pipe) => return pipe.poll_read_ready(&mut Context::from_waker(Waker::noop())).is_pending(),
+        };
+        looked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// The TLS session, if any.
     pub fn tls(&self) -> Option<&rustls::Connection> {
         self.tls.as_deref()
@@ -397,4 +411,22 @@ fn drain_tls(socket: &Socket, tls: &mut rustls::Connection, cx: &mut Context<'_>
 
 fn invalid(e: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_waits_is_seen_before_the_runtime_has_looked() {
+        let attached = |socket: std::os::unix::net::UnixStream| Stream::new(DetachedSocket::Unix(socket).attach().unwrap());
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let near = attached(near);
+        assert!(near.is_silent());
+        drop(far);
+        assert!(!near.is_silent());
+        let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+        far.write_all(b"!").unwrap();
+        assert!(!attached(near).is_silent());
+    }
 }

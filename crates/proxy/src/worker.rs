@@ -306,7 +306,7 @@ impl Worker {
         for server in hostgroups.iter().flat_map(|h| h.servers().to_vec()).filter(|s| s.is_online()) {
             if let Ok(Ok(info)) = tokio::time::timeout(limit, connect::probe(&self, &server)).await {
                 tracing::info!("{} is {}", server.key, info.version);
-                let _ = self.shared.info.set(info);
+                self.shared.info.set(info);
                 return;
             }
         }

@@ -27,12 +27,16 @@ pub struct Routine {
 /// What code may leave behind that servers do not tell of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
-    /// It names user variables.
+    /// It may assign user variables.
     pub variables: bool,
+    /// It names user variables.
+    pub reads: bool,
     /// A reset takes it away.
     pub state: bool,
     /// Perhaps a role, which no reset takes away.
     pub role: bool,
+    /// It may name tables: triggers may run, and what views call.
+    pub tables: bool,
     /// What it calls that is not built in.
     pub calls: Vec<Routine>,
 }
@@ -92,6 +96,39 @@ pub fn is_native(name: &str, mariadb: bool) -> bool {
 /// Words of statements that a parenthesis may follow; no expression has them but `until`.
 const STATEMENT_WORDS: [&[u8]; 4] = [b"elseif", b"until", b"exit", b"cursor"];
 
+/// Words of statements that name tables, or anything else that stands in a schema.
+const TABLE_WORDS: &[&[u8]] = &[
+    b"from",
+    b"join",
+    b"insert",
+    b"update",
+    b"delete",
+    b"table",
+    b"tables",
+    b"truncate",
+    b"load",
+    b"create",
+    b"alter",
+    b"drop",
+    b"rename",
+    b"show",
+    b"desc",
+    b"describe",
+    b"explain",
+    b"analyze",
+    b"check",
+    b"checksum",
+    b"optimize",
+    b"repair",
+    b"cache",
+    b"import",
+    b"help",
+    b"grant",
+    b"revoke",
+    b"handler",
+    b"references",
+];
+
 /// A token that was read, and the keyword that it is.
 type Read = Option<(Token, Kw)>;
 
@@ -103,11 +140,24 @@ struct Reader<'a> {
     last: [Read; 4],
     code: Code,
     unread_name: bool,
+    /// CALL was read, and no `;` since.
+    in_call: bool,
+    /// INTO was read, and only a list of names since.
+    in_into: bool,
 }
 
 impl<'a> Reader<'a> {
     fn new(sql: &'a [u8], mode: LexMode) -> Self {
-        Reader { sql, lexer: Lexer::new(sql, mode), mode, last: [None; 4], code: Code::default(), unread_name: false }
+        Reader {
+            sql,
+            lexer: Lexer::new(sql, mode),
+            mode,
+            last: [None; 4],
+            code: Code::default(),
+            unread_name: false,
+            in_call: false,
+            in_into: false,
+        }
     }
 
     fn read(mut self) -> Code {
@@ -132,7 +182,11 @@ impl<'a> Reader<'a> {
             TokenKind::QuotedName if !self.is_after(b'.') => {
                 self.code.state |= is_of_connection(&unquote_name(token.text(self.sql)));
             }
-            TokenKind::UserVariable | TokenKind::Punct(b'@') => self.code.variables = true,
+            TokenKind::UserVariable => {
+                self.code.reads = true;
+                self.code.variables |= self.may_assign();
+            }
+            TokenKind::Punct(b'@') => self.code.variables = true,
             TokenKind::SystemVariable => self.code.state |= is_of_transactions(variable_name(token.text(self.sql))),
             // `SET @@x = 1`: MariaDB does not tell of it.
             TokenKind::Assign | TokenKind::Punct(b'=') => {
@@ -141,8 +195,22 @@ impl<'a> Reader<'a> {
             TokenKind::Punct(b'(') => self.parenthesis(&token),
             _ => {}
         }
+        self.note_place(&token, kw);
         self.last = [self.last[1], self.last[2], self.last[3], Some((token, kw))];
         true
+    }
+
+    /// May the user variable that was read be assigned where it stands? `@a = 1` may be a comparison too.
+    fn may_assign(&self) -> bool {
+        let next = self.lexer.clone().token();
+        self.in_call || self.in_into || next.kind == TokenKind::Assign || next.is(b'=')
+    }
+
+    fn note_place(&mut self, token: &Token, kw: Kw) {
+        self.in_call = !token.is(b';') && (self.in_call || kw == Kw::Call);
+        // `INTO a, @b`, `INTO s.t`: names, with commas or dots between them.
+        let goes_on = token.is(b',') || token.is(b'.') || self.last_kw() == Kw::Into || self.is_after(b',') || self.is_after(b'.');
+        self.in_into = kw == Kw::Into || self.in_into && goes_on;
     }
 
     fn newest(&self) -> Read {
@@ -182,6 +250,7 @@ impl<'a> Reader<'a> {
         };
         self.code.state |= leaves;
         self.code.role |= kw == Kw::Role;
+        self.code.tables |= is(TABLE_WORDS) || is(&[b"replace"]) && !next().is(b'(');
         if kw == Kw::Call {
             self.call();
         }
@@ -341,9 +410,23 @@ mod tests {
             "BEGIN REPEAT SET a = a + 1; UNTIL (a > 5) END REPEAT; WHILE (a < 5) DO SET a = 1; END WHILE; END",
             "BEGIN GET DIAGNOSTICS b = ROW_COUNT; SELECT t.lock, @@sql_mode, CHARSET('a'), b; CREATE TEMPORARY TABLE x (n INT); END",
             "BEGIN INSERT INTO t (a) SELECT MAX(a) FROM t AS u (a); /* @x FLUSH */ END",
+            "RETURN @app_user",
+            "BEGIN SET a = IFNULL(@v, 'none'); INSERT INTO t.log VALUES (@v, @w); INSERT INTO t SELECT @v, a INTO b; END",
+            "BEGIN IF @v IS NULL THEN SIGNAL SQLSTATE '45000'; END IF; SELECT @v; END",
             "BEGIN DECLARE s VARCHAR(20) CHARACTER SET utf8mb4; SELECT `flush`, CONCAT(s, GREATEST(a, 1)) FROM `role`; END",
         ] {
-            assert_eq!(body(text), Code::default(), "{text}");
+            assert_eq!(Code { tables: false, reads: false, ..body(text) }, Code::default(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bodies_that_name_tables() {
+        for text in ["RETURN 1", "BEGIN SET b = REPLACE(a, 1, 2); SELECT b, `from`; END", "BEGIN DECLARE i INT; SELECT 1 INTO i; END"] {
+            assert!(!body(text).tables, "{text}");
+        }
+        for text in ["RETURN (SELECT 1 FROM t)", "INSERT t VALUES (1)", "REPLACE t VALUES (1)", "BEGIN UPDATE t SET a = 1; END", "TABLE t"]
+        {
+            assert!(body(text).tables, "{text}");
         }
     }
 
@@ -353,6 +436,11 @@ mod tests {
             "SELECT 5 INTO @x",
             "BEGIN GET DIAGNOSTICS @n = ROW_COUNT; END",
             "CALL g6(@e)",
+            "SELECT 5, 6 INTO a, @x",
+            "SET a = 1, @x = 2",
+            "BEGIN IF a THEN CALL g6(a, f(@e)); END IF; END",
+            "SELECT @x:=5",
+            "SET @`a b` = 1",
             "BEGIN IF (@`v` := 1) THEN SET a = 1; END IF; END",
         ] {
             assert!(body(text).variables, "{text}");

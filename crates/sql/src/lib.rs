@@ -24,6 +24,7 @@ mod keywords;
 mod kind;
 mod locks;
 mod multibyte;
+mod secret;
 mod session_facts;
 mod set;
 mod split;
@@ -43,9 +44,10 @@ pub use insert_id::{insert_id_is_certain, prepared_insert_id_is_certain};
 pub use kind::Kind;
 pub use locks::{LockCall, lock_names};
 pub use multibyte::MultiByte;
+pub use secret::{carries_password, shown, without_quoted};
 pub use session_facts::{Fact, single_fact_select};
 pub use set::{Assignment, Target, TransactionTraits, Value, parse_set, parse_set_transaction, user_variables};
-pub use split::{Split, split};
+pub use split::{Split, split, split_places};
 pub use spooky::spooky_hash64;
 pub use statements::{
     Kill, KillTarget, TransactionControl, dynamic_text, parse_kill, parse_transaction, parse_use, prepared_name, set_statement_body,

@@ -1,6 +1,6 @@
 //! Facts that the proxy knows without asking: row counts, connection id, warning counts.
 
-use crate::analyze::variable_name;
+use crate::analyze::{called_by_quoted_name, variable_name};
 use crate::cursor::Cursor;
 use crate::keywords::{Kw, lookup};
 use crate::token::{LexMode, TokenKind};
@@ -63,10 +63,12 @@ pub(crate) fn fact_at(cursor: &mut Cursor<'_>) -> Option<(Fact, usize)> {
         cursor.bump();
         return Some((fact, end));
     }
-    let fact = match cursor.kw() {
-        Kw::FoundRows => Fact::FoundRows,
-        Kw::RowCount => Fact::RowCount,
-        Kw::ConnectionId => Fact::ConnectionId,
+    let quoted = if cursor.kind() == TokenKind::QuotedName { called_by_quoted_name(cursor.text()) } else { Kw::None };
+    let fact = match (cursor.kw(), quoted) {
+        (Kw::FoundRows, _) | (_, Kw::FoundRows) => Fact::FoundRows,
+        // In quotes it is no function.
+        (Kw::RowCount, _) => Fact::RowCount,
+        (Kw::ConnectionId, _) | (_, Kw::ConnectionId) => Fact::ConnectionId,
         _ => return None,
     };
     let mut ahead = cursor.clone();

@@ -4,6 +4,7 @@ use crate::analyze::is_opening;
 use crate::keywords::{Kw, lookup};
 use crate::kind::classify;
 use crate::token::{LexMode, Lexer, Token, TokenKind};
+use std::ops::Range;
 
 /// The non-empty top-level statements of `sql`, each without its `;`.
 ///
@@ -11,6 +12,12 @@ use crate::token::{LexMode, Lexer, Token, TokenKind};
 /// `BEGIN NOT ATOMIC`, ...) reaches to the end of the text.
 pub fn split(sql: &[u8], mode: LexMode) -> Split<'_> {
     Split { lexer: Lexer::new(sql, mode), from: 0 }
+}
+
+/// As [`split`]: where each statement stands in `sql`.
+pub fn split_places(sql: &[u8], mode: LexMode) -> impl Iterator<Item = Range<usize>> {
+    let mut split = split(sql, mode);
+    std::iter::from_fn(move || split.next_place())
 }
 
 /// Iterator over statements; made by [`split`].
@@ -24,6 +31,13 @@ impl<'a> Iterator for Split<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
+        let place = self.next_place()?;
+        self.lexer.sql().get(place)
+    }
+}
+
+impl Split<'_> {
+    fn next_place(&mut self) -> Option<Range<usize>> {
         let sql = self.lexer.sql();
         let mut begun = false;
         let mut whole_text = false;
@@ -31,16 +45,16 @@ impl<'a> Iterator for Split<'a> {
             let token = self.lexer.token();
             match token.kind {
                 TokenKind::End => {
-                    let statement = sql.get(self.from..).unwrap_or_default();
+                    let place = self.from..sql.len();
                     self.from = sql.len();
-                    return begun.then_some(statement);
+                    return begun.then_some(place);
                 }
                 TokenKind::Punct(b';') if !whole_text => {
-                    let statement = &sql[self.from..token.start];
+                    let place = self.from..token.start;
                     self.from = token.end;
                     self.lexer.end_statement();
                     if begun {
-                        return Some(statement);
+                        return Some(place);
                     }
                 }
                 kind if !begun && !is_opening(kind) => {

@@ -1,25 +1,27 @@
 //! Puts what the session knows into a statement's text: values in place of FOUND_ROWS() and its like.
 //!
-//! What takes a fact's place has its very type, length and flags on MariaDB and MySQL, and a column of a top-level select
-//! list that computes with facts keeps its name by an alias. INVARIANT: an alias is added only where it is certain that
-//! the column ends there and has none.
+//! What takes a fact's place has its very type, length and flags on MariaDB and MySQL, and a column of a select list that
+//! computes with facts keeps its name by an alias, in subqueries too: what stands around them may call it by that name.
+//! INVARIANT: an alias is added only where it is certain that the column ends there and has none.
 
 use crate::cursor::Cursor;
 use crate::keywords::Kw;
 use crate::session_facts::{Fact, fact_at};
 use crate::token::{LexMode, Lexer, TokenKind};
 
-/// Copies `sql` with each session fact replaced by an expression of the number that `value` gives for it; None leaves it to
-/// the server.
+/// Copies `sql`, one statement, with each session fact replaced by an expression of the number that `value` gives for it; None
+/// leaves it to the server. A definition keeps what it says, but for the query of CREATE TABLE, which runs at once.
 pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> Option<i64>) -> Vec<u8> {
-    let mut scan = Scan { sql, mode, out: Vec::with_capacity(sql.len() + 64), copied: 0, depth: 0, column: None };
+    let mut scan = Scan { sql, mode, out: Vec::with_capacity(sql.len() + 64), copied: 0, columns: vec![None] };
     let mut cursor = Cursor::new(sql, mode);
     let assigns = cursor.kw() == Kw::Set;
+    let from = if cursor.kw() == Kw::Create { query_of_table(cursor.clone()) } else { Some(0) };
     let mut after_dot = false;
     while !cursor.at_end() {
         let start = cursor.token().start;
         let mut ahead = cursor.clone();
-        let fact = if after_dot { None } else { fact_at(&mut ahead) };
+        let asks = !after_dot && from.is_some_and(|from| start >= from);
+        let fact = if asks { fact_at(&mut ahead) } else { None };
         // What is set is no value.
         let fact = fact.filter(|_| !(assigns && matches!(ahead.kind(), TokenKind::Assign | TokenKind::Punct(b'='))));
         after_dot = false;
@@ -32,9 +34,30 @@ pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> Optio
             cursor.bump();
         }
     }
-    scan.end_column();
+    if scan.columns.len() == 1 {
+        scan.end_column();
+    }
     scan.copy_to(sql.len());
     scan.out
+}
+
+/// Where the query of `CREATE [OR REPLACE] [TEMPORARY] TABLE ... SELECT` begins; None for other definitions.
+fn query_of_table(mut create: Cursor<'_>) -> Option<usize> {
+    create.bump();
+    if create.eat_word(b"or") {
+        create.bump();
+    }
+    create.eat(Kw::Temporary);
+    if !create.eat(Kw::Table) {
+        return None;
+    }
+    while create.kw() != Kw::Select {
+        if create.at_statement_end() {
+            return None;
+        }
+        create.bump();
+    }
+    Some(create.token().start)
 }
 
 /// An expression with this value and the metadata of the fact, measured on both products.
@@ -59,6 +82,8 @@ struct Column {
     last: [TokenKind; 2],
     has_fact: bool,
     has_as: bool,
+    /// How many CASE have no END yet.
+    cases: usize,
 }
 
 impl Column {
@@ -84,10 +109,8 @@ struct Scan<'a> {
     mode: LexMode,
     out: Vec<u8>,
     copied: usize,
-    /// Of parentheses.
-    depth: usize,
-    /// Within a top-level select list only.
-    column: Option<Column>,
+    /// For each open parenthesis, and outside of all: the column of the select list that is read there, if one is.
+    columns: Vec<Option<Column>>,
 }
 
 impl Scan<'_> {
@@ -100,32 +123,47 @@ impl Scan<'_> {
         self.copy_to(start);
         self.out.extend_from_slice(text.as_bytes());
         self.copied = end;
-        if let Some(column) = self.column.as_mut() {
-            column.push(TokenKind::Punct(b')'), start, end);
-            column.has_fact = true;
+        self.push(TokenKind::Punct(b')'), start, end);
+        self.columns.iter_mut().flatten().for_each(|column| column.has_fact = true);
+    }
+
+    fn push(&mut self, kind: TokenKind, start: usize, end: usize) {
+        if let Some(Some(column)) = self.columns.last_mut() {
+            column.push(kind, start, end);
         }
     }
 
-    /// Follows the select list, from a token that is no fact.
+    /// Takes the column that is read where the scan is.
+    fn take_column(&mut self) -> Option<Column> {
+        self.columns.last_mut().and_then(Option::take)
+    }
+
+    /// Follows the select lists, from a token that is no fact.
     fn note(&mut self, cursor: &Cursor<'_>) {
-        let (token, outermost) = (cursor.token(), self.depth == 0);
-        match cursor.kind() {
-            TokenKind::Punct(b'(') => self.depth += 1,
-            TokenKind::Punct(b')') => self.depth = self.depth.saturating_sub(1),
-            _ => {}
+        let token = cursor.token();
+        if token.is(b'(') {
+            self.push(cursor.kind(), token.start, token.end);
+            self.columns.push(None);
+            return;
         }
-        let begins = cursor.kw() == Kw::Select || self.column.is_some() && token.is(b',');
-        if outermost && begins {
+        if token.is(b')') {
             self.end_column();
-            self.column = Some(Column::new());
-        } else if outermost && ends_list(cursor) {
-            self.end_column();
-        } else if let Some(column) = self.column.as_mut() {
-            let modifier = column.end == 0 && is_one_of(cursor.text(), MODIFIERS);
-            if !modifier {
-                column.push(cursor.kind(), token.start, token.end);
+            if self.columns.len() > 1 {
+                self.columns.pop();
+                self.push(cursor.kind(), token.start, token.end);
             }
-            column.has_as |= outermost && cursor.kw() == Kw::As;
+            return;
+        }
+        let reads = self.columns.last().is_some_and(Option::is_some);
+        if cursor.kw() == Kw::Select || reads && token.is(b',') {
+            self.end_column();
+            if let Some(column) = self.columns.last_mut() {
+                *column = Some(Column::new());
+            }
+        } else if reads && ends_list(cursor) {
+            self.end_column();
+        } else if let Some(Some(column)) = self.columns.last_mut() {
+            column.note(cursor);
         }
     }
 
@@ -140,15 +178,20 @@ impl Scan<'_> {
 
     /// Gives the column that ends its name, where facts were replaced in it.
     fn end_column(&mut self) {
-        let Some(column) = self.column.take().filter(|column| column.has_fact && column.is_unnamed() && self.is_whole(column)) else {
+        let Some(column) = self.take_column().filter(|column| column.has_fact && column.is_unnamed() && self.is_whole(column)) else {
             return;
         };
         let name = self.sql.get(column.start..column.end).unwrap_or_default();
-        let plain = name.len() <= LONGEST_NAME && name.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'`' | b'\\'));
+        let plain = name.len() <= LONGEST_NAME && name.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'\\');
         if plain {
             self.copy_to(column.end);
             self.out.extend_from_slice(b" AS `");
-            self.out.extend_from_slice(name);
+            for part in name.split_inclusive(|byte| *byte == b'`') {
+                self.out.extend_from_slice(part);
+                if part.ends_with(b"`") {
+                    self.out.push(b'`');
+                }
+            }
             self.out.push(b'`');
         }
     }
@@ -156,9 +199,31 @@ impl Scan<'_> {
 
 impl Column {
     fn new() -> Self {
-        Self { start: 0, last_start: 0, end: 0, last: [TokenKind::End; 2], has_fact: false, has_as: false }
+        Self { start: 0, last_start: 0, end: 0, last: [TokenKind::End; 2], has_fact: false, has_as: false, cases: 0 }
+    }
+
+    /// A token of the column that is no parenthesis and no fact.
+    fn note(&mut self, cursor: &Cursor<'_>) {
+        let (token, text) = (cursor.token(), cursor.text());
+        let is_word = cursor.kind() == TokenKind::Word;
+        if self.end == 0 && is_one_of(text, MODIFIERS) {
+            return;
+        }
+        let ends_case = is_word && self.cases > 0 && is_one_of(text, &["end"]);
+        self.cases += usize::from(cursor.kw() == Kw::Case);
+        self.cases -= usize::from(ends_case);
+        // These are no names.
+        let kind = match is_word && (ends_case || is_one_of(text, VALUES)) {
+            true => TokenKind::Number,
+            false => cursor.kind(),
+        };
+        self.push(kind, token.start, token.end);
+        self.has_as |= cursor.kw() == Kw::As;
     }
 }
+
+/// Words that are values, and reserved on both products.
+const VALUES: &[&str] = &["null", "true", "false"];
 
 /// Longer names than this are not given: servers cut theirs.
 const LONGEST_NAME: usize = 200;
@@ -198,7 +263,7 @@ const CLAUSES: &[&str] = &[
 ];
 
 fn ends_list(cursor: &Cursor<'_>) -> bool {
-    cursor.at_statement_end() || cursor.token().is(b')') || is_one_of(cursor.text(), CLAUSES)
+    cursor.at_statement_end() || is_one_of(cursor.text(), CLAUSES)
 }
 
 fn is_one_of(text: &[u8], words: &[&str]) -> bool {

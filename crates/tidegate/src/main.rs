@@ -49,18 +49,22 @@ fn run(cli: &Cli) -> Result<()> {
     std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
     log::start(cli, &file.globals.errorlog, &datadir)?;
     raise_descriptor_limit();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _file_limit = {
+        let _entered = runtime.enter();
+        survive_file_limit()?
+    };
     let _pidfile = PidFile::write(&file.globals.pidfile, &datadir)?;
     let found = bootstrap(options).context("configuration")?;
     let first_start = FirstStart(found.is_first.then(|| datadir.join(::admin::DISK_FILE)));
     for notice in &found.notices {
         tracing::warn!("{notice}");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = runtime.block_on(serve(cli, found, &datadir, first_start))?;
     drop(runtime);
     match end {
         End::Stop => Ok(()),
-        End::Restart => process::start_again(),
+        End::Restart => process::start_again(cli),
     }
 }
 
@@ -119,6 +123,7 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut report = signal(SignalKind::user_defined1())?;
     let monitor = Monitor::new();
+    monitor.keep_in(datadir, !cli.initial);
     let proxy = proxy::Proxy::start(found.snapshot.clone(), datadir, Some(monitor.clone())).await?;
     let control = proxy.control();
     control.use_address_book(monitor.clone());
@@ -227,6 +232,11 @@ fn raise_descriptor_limit() {
     if let Err(e) = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised) {
         tracing::warn!("the limit of open files could not be raised: {e}");
     }
+}
+
+/// A file at the limit of files' sizes (RLIMIT_FSIZE) is one on a full disk: the write fails, and the process goes on.
+fn survive_file_limit() -> std::io::Result<tokio::signal::unix::Signal> {
+    signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
 }
 
 /// Says how many clients may come with the descriptors that there are, where that is less than is configured.

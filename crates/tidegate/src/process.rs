@@ -6,7 +6,10 @@ use anyhow::{Context, Result};
 use model::control::DataPlane;
 use model::{Config, Listen};
 use proxy::Control;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -45,7 +48,8 @@ impl Process for Requests {
     }
 
     fn could_restart(&self, runtime: &Config) -> Result<(), String> {
-        let (options, _) = crate::start_options(&self.cli).map_err(|e| format!("{e:#}"))?;
+        program().map_err(|e| format!("{e:#}"))?;
+        let (options, _) = crate::start_options(&self.cli.again()).map_err(|e| format!("{e:#}"))?;
         let (config, snapshot) = ::admin::foresee(&options).map_err(|e| e.to_string())?;
         let listen = |config: &Config| Listen::parse_list(&config.admin.mysql_ifaces).map_err(|e| format!("admin-mysql_ifaces: {e}"));
         self.control.could_start(&snapshot, &options.datadir, &listen(&config)?, &listen(runtime)?)
@@ -69,9 +73,21 @@ impl Process for Requests {
     }
 }
 
-/// Replaces this process by a new one with the same command line.
-pub fn start_again() -> Result<()> {
-    let program = std::env::current_exe().context("this program's path")?;
-    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+/// This program's file, or the one that has taken its place since: a restart is for that, too.
+fn program() -> Result<PathBuf> {
+    /// How Linux marks the name of a file that is no more.
+    const GONE: &[u8] = b" (deleted)";
+    let path = std::env::current_exe().context("this program's path")?;
+    let path = match path.as_os_str().as_bytes().strip_suffix(GONE) {
+        Some(name) if !path.exists() => PathBuf::from(OsStr::from_bytes(name)),
+        _ => path,
+    };
+    anyhow::ensure!(path.is_file(), "{} is not there any more", path.display());
+    Ok(path)
+}
+
+/// Replaces this process by a new one with the same command line, but for what held for one start only.
+pub fn start_again(cli: &Cli) -> Result<()> {
+    let error = std::process::Command::new(program()?).args(cli.again().arguments()).exec();
     Err(error).context("restart")
 }

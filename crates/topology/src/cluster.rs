@@ -24,6 +24,7 @@ use crate::health::{HostgroupPolicy, Lags, Vital, lags, missed_pings, place, vit
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
 use crate::member::{self, Member};
 use crate::roll::Roll;
+use crate::standing::Standing;
 use crate::{aurora, galera, group, rds, replication};
 
 /// What a decision is made from, beside the cluster's own memory.
@@ -97,6 +98,8 @@ pub(crate) struct Cluster {
     pub choice: Option<Choice>,
     /// The server that an operator prefers.
     pub preferred: Option<ServerAddr>,
+    /// Who wrote when the proxy was last up: its place is kept until it was seen.
+    awaited: Option<ServerAddr>,
     comeback: Return,
     /// Servers whose rows the operator changed while nobody looked, and when (ms): they are as configured until they are seen.
     rewritten: BTreeMap<ServerAddr, u64>,
@@ -128,8 +131,8 @@ impl Cluster {
     pub fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
-        let (mut memory, preferred, roll, found, mut rewritten) = match old {
-            Some(old) => (old.memory, old.preferred, old.roll, old.members, old.rewritten),
+        let (mut memory, preferred, awaited, roll, found, mut rewritten) = match old {
+            Some(old) => (old.memory, old.preferred, old.awaited, old.roll, old.members, old.rewritten),
             None => Default::default(),
         };
         if !snapshot.vars.monitor_enabled {
@@ -154,6 +157,7 @@ impl Cluster {
             lags: Lags::new(),
             choice: None,
             preferred: preferred.filter(|addr| members.contains_key(addr)),
+            awaited: awaited.filter(|addr| members.contains_key(addr) && !memory.is_settled),
             roll,
             comeback: Return { policy, delay_ms: settings.failback_delay_ms },
             rewritten,
@@ -178,6 +182,36 @@ impl Cluster {
     /// Servers that were chosen to write.
     pub fn writers(&self) -> &BTreeSet<ServerAddr> {
         &self.memory.writers
+    }
+
+    /// Takes over what was kept of it when the proxy was last up.
+    pub fn recall(&mut self, kept: &[Standing]) {
+        let is_own = |standing: &&Standing| standing.writer == self.group.writer && self.members.contains_key(&standing.server);
+        for standing in kept.iter().filter(is_own) {
+            let server = Some(standing.server.clone());
+            match standing.is_preferred {
+                true => self.preferred = server,
+                false if self.stays() => self.awaited = server,
+                false => {}
+            }
+        }
+        self.awaited = self.awaited.take().or_else(|| self.preferred.clone());
+    }
+
+    /// What has to be kept of it for when the proxy is up again.
+    pub fn standings(&self) -> Vec<Standing> {
+        if !self.chooses() {
+            return Vec::new();
+        }
+        let standing = |server: &ServerAddr, is_preferred| Standing { writer: self.group.writer, server: server.clone(), is_preferred };
+        let preferred = self.preferred.iter().map(|addr| standing(addr, true));
+        let is_known = self.stays() && self.group.max_writers == 1;
+        preferred.chain(self.memory.writers.iter().filter(|_| is_known).map(|addr| standing(addr, false))).collect()
+    }
+
+    /// Who writes does so until it is lost, or an operator orders something else.
+    fn stays(&self) -> bool {
+        matches!(self.comeback.policy, Failback::Never | Failback::Command)
     }
 
     /// An operator wants this server to write though another one took over from it.

@@ -26,6 +26,7 @@ mod rds;
 mod replication;
 mod roll;
 mod seen;
+mod standing;
 mod story;
 mod topology;
 
@@ -34,4 +35,5 @@ pub use event::{Event, EventKind};
 pub use gtids::GtidSet;
 pub use order::Order;
 pub use seen::{AuroraInstance, AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen};
+pub use standing::Standing;
 pub use topology::Topology;

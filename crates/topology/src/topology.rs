@@ -17,6 +17,7 @@ use crate::judgement::{Judgements, describe, small};
 use crate::order::Order;
 use crate::replication;
 use crate::seen::{ProbeError, Seen};
+use crate::standing::Standing;
 use crate::story::{Cause, Part, Teller};
 
 /// Events that are kept for [`Topology::take_events`]; beyond it the oldest go.
@@ -30,6 +31,8 @@ pub struct Topology {
     /// Hostgroups in no cluster.
     plain: BTreeSet<HostgroupId>,
     layout: Layout,
+    /// What was kept of clusters that are not there yet.
+    kept: Vec<Standing>,
     events: Vec<Event>,
     /// The present, ms.
     now_ms: u64,
@@ -67,6 +70,17 @@ impl Topology {
         Self::default()
     }
 
+    /// Takes over what [`Topology::standings`] told when the proxy was last up. Before the first configuration.
+    pub fn recall(&mut self, kept: Vec<Standing>) {
+        self.kept = kept;
+    }
+
+    /// What has to be kept for when the proxy is up again.
+    pub fn standings(&self) -> Vec<Standing> {
+        let waiting = self.kept.iter().filter(|standing| self.known.snapshot.roles.iter().any(|group| group.writer == standing.writer));
+        self.clusters.iter().flat_map(Cluster::standings).chain(waiting.cloned()).collect()
+    }
+
     /// Takes over a configuration. What was seen of servers that stay is kept. One that switches the monitor off freezes what is
     /// known: clusters are decided by it alone from then on. Those that are new by then are not known, and are as configured.
     pub fn configure(&mut self, snapshot: &Arc<Snapshot>, now_ms: u64) {
@@ -81,7 +95,13 @@ impl Topology {
                 lasting.push(self.clusters.len());
             }
             if known.is_some() || is_watching {
-                self.clusters.push(Cluster::new(group, snapshot, known, self.known.now_ms));
+                let is_new = known.is_none();
+                let mut cluster = Cluster::new(group, snapshot, known, self.known.now_ms);
+                if is_new {
+                    cluster.recall(&self.kept);
+                    self.kept.retain(|standing| standing.writer != group.writer);
+                }
+                self.clusters.push(cluster);
             }
         }
         let claimed: BTreeSet<HostgroupId> = self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).collect();

@@ -829,3 +829,78 @@ fn a_new_cluster_has_a_writer_and_not_again() {
     fleet.pass(100).see("a", galera(|view| view.reject_queries = true)).pass(100).see("a", galera(|_| {}));
     assert_eq!(whys(&mut fleet), ["nobody may write", "the cluster has a writer again"]);
 }
+
+/// Who writes after a restart of the proxy, in whatever order its nodes are seen.
+#[test]
+fn a_restart_of_the_proxy_moves_no_writer_that_stays() {
+    let orders = [["22", "23", "233"], ["233", "23", "22"], ["23", "22", "233"]];
+    for (policy, expected) in [("never", "233"), ("command", "233"), ("delayed", "22"), ("immediate", "22")] {
+        let setting = format!("failback=\"{policy}\"");
+        let text = format!("mysql_variables = {{ {setting} }}\n{}", issue(0));
+        for order in orders {
+            let mut before = with(&setting);
+            before.see("22", galera(|view| view.primary_partition = false));
+            assert_eq!(before.hostgroup(100), "233");
+            let mut fleet = before.pass(1_000).see("22", galera(|_| {})).restarted(&text);
+            for node in order {
+                // As long as it was not seen, nobody else writes.
+                let writer = fleet.hostgroup(100);
+                assert!(writer == expected || (writer.is_empty() && expected == "233"), "{policy}, before {node} was seen: {writer}");
+                fleet.see(node, galera(|_| {}));
+            }
+            assert_eq!(fleet.pass(60_000).hostgroup(100), expected, "{policy}");
+            let kept: Vec<String> = fleet.topology.standings().iter().map(|standing| standing.server.host.to_string()).collect();
+            assert_eq!(kept, ["233"].iter().filter(|_| expected == "233").copied().collect::<Vec<_>>(), "{policy}: for the next time");
+        }
+    }
+}
+
+#[test]
+fn a_restart_of_the_proxy_keeps_whom_an_operator_prefers() {
+    let mut before = with("failback=\"delayed\"");
+    let writer = HostgroupId(100);
+    order(&mut before, &Order::Prefer { writer, server: Some(addr("23")) }).unwrap();
+    let mut fleet = before.restarted(&issue(0));
+    for node in ["22", "233", "23"] {
+        assert_eq!(fleet.hostgroup(100), "", "before {node} was seen");
+        fleet.see(node, galera(|_| {}));
+    }
+    assert_eq!(fleet.pass(60_000).hostgroup(100), "23");
+    assert_eq!(fleet.topology.preferred(writer), Some(&addr("23")));
+    order(&mut fleet, &Order::Failback { writer }).unwrap();
+    assert_eq!(fleet.topology.standings(), []);
+    assert_eq!(fleet.restarted(&issue(0)).hostgroup(100), "22");
+}
+
+#[test]
+fn who_wrote_before_a_restart_and_is_lost_holds_nobody_up() {
+    let setting = "failback=\"never\"";
+    let text = format!("mysql_variables = {{ {setting} }}\n{}", issue(0));
+    let mut before = with(setting);
+    before.see("22", galera(|view| view.primary_partition = false)).pass(1_000).see("22", galera(|_| {}));
+    let mut fleet = before.restarted(&text);
+    fleet.see("22", galera(|_| {})).see("23", galera(|_| {}));
+    for _ in 0..9 {
+        fleet.pass(1_000).see("233", Seen::Ping(Err(unreachable()))).see("233", Seen::Galera(Err(unreachable())));
+    }
+    assert_eq!(fleet.hostgroup(100), "22");
+    fleet.pass(1_000).see("233", Seen::Ping(Ok(100))).see("233", galera(|_| {})).pass(60_000);
+    assert_eq!(fleet.hostgroup(100), "22", "nobody takes its place now");
+    // One that is no more in the cluster is nobody to wait for.
+    let gone = text.replace("address=\"233\"", "address=\"234\"");
+    assert_eq!(before.restarted(&gone).hostgroup(100), "22");
+}
+
+/// A cluster that is not watched yet is not forgotten.
+#[test]
+fn what_was_kept_waits_for_the_monitor() {
+    let text = |watched: bool| format!("mysql_variables = {{ failback=\"never\", monitor_enabled={watched} }}\n{}", issue(0));
+    let mut before = with("failback=\"never\"");
+    before.see("22", galera(|view| view.primary_partition = false)).pass(1_000).see("22", galera(|_| {}));
+    let mut fleet = before.restarted(&text(false)).restarted(&text(false));
+    fleet.configure(&text(true));
+    for node in ["22", "23", "233"] {
+        fleet.see(node, galera(|_| {}));
+    }
+    assert_eq!(fleet.hostgroup(100), "233");
+}

@@ -70,6 +70,9 @@ impl<'a> Changes<'a> {
             self.variables = Reader::new(data);
         }
         let (name, value) = (self.variables.lenenc_bytes()?, self.variables.lenenc_bytes()?);
+        if !is_variable_name(name) {
+            return Err(WireError::Malformed("name of a system variable"));
+        }
         Ok(Some(Change::SystemVariable { name, value }))
     }
 }
@@ -84,6 +87,12 @@ impl<'a> Iterator for Changes<'a> {
         }
         step.transpose()
     }
+}
+
+/// Can a system variable be called so? Such a name may stand in a statement as it is.
+#[must_use]
+pub fn is_variable_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
 }
 
 /// Reads one entry other than SYSTEM_VARIABLES.

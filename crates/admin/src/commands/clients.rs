@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::show::schemas;
 use super::{Answer, Command, done, for_all, open, rows as reply};
 use crate::engine::{Ask, Engine};
 use crate::process::Process;
@@ -15,7 +16,7 @@ pub(super) const COMMANDS: &[Command] = &[
     for_all(open("ROLLBACK", |_, _| Ok(done(0, "nothing to roll back: each statement stands alone here")))),
     for_all(open("SAVEPOINT *", nothing)),
     for_all(open("RELEASE SAVEPOINT", nothing)),
-    for_all(open("USE *", nothing)),
+    for_all(open("USE *", use_schema)),
     for_all(open("LOCK TABLES|TABLE", nothing)),
     for_all(open("UNLOCK TABLES|TABLE", nothing)),
     for_all(open("ALTER TABLE * DISABLE|ENABLE KEYS", nothing)),
@@ -53,6 +54,15 @@ pub(super) const COMMANDS: &[Command] = &[
         Ok(reply(&["Grants"], vec![vec![Some(format!("GRANT {grant} ON *.* TO '{}'", ask.session.user))]]))
     })),
 ];
+
+/// The session notes the schema; see [`crate::engine::sql::in_schema`].
+fn use_schema(_: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let name = ask.statement.word(1);
+    match schemas(ask.who).any(|known| known.eq_ignore_ascii_case(name)) {
+        true => Ok(Reply::done()),
+        false => Ok(Reply::Err { code: 1049, sqlstate: "42000", text: format!("Unknown database '{name}'") }),
+    }
+}
 
 fn nothing(_: &mut Engine, _: &Ask<'_>) -> Answer {
     Ok(Reply::done())

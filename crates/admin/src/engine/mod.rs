@@ -176,7 +176,7 @@ impl Engine {
                 Err(AdminError::Refused("Command not allowed".to_owned()))
             }
             Some(command) => command.run(self, &ask),
-            None => sql::run(self, who, session, &statement.text),
+            None => sql::in_schema(self, who, session, &statement.text).and_then(|sql| sql::run(self, who, session, &sql)),
         };
         outcome.unwrap_or_else(Reply::refused)
     }

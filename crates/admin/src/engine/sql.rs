@@ -1,6 +1,7 @@
 //! Runs a session's own SQL: within its rights, for a bounded time, with a bounded answer.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use model::config::ddl;
@@ -51,6 +52,45 @@ pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Resu
     outcome.map_err(|error| explain(error, level, made_way))
 }
 
+/// The schema whose tables have the names of those of `main`; all others' names are met once.
+const TWIN: &str = "disk";
+
+/// What a session means that has said `USE disk`: there, SQLite would take the tables of `main`. Names of tables without a schema get it.
+pub fn in_schema<'a>(engine: &Engine, who: Role, session: &SessionInfo, sql: &'a str) -> Result<Cow<'a, str>, AdminError> {
+    if who != Role::Admin || !session.schema.as_deref().is_some_and(|schema| schema.eq_ignore_ascii_case(TWIN)) {
+        return Ok(Cow::Borrowed(sql));
+    }
+    let mut found = engine.connection(who).prepare("SELECT LOWER(name) FROM disk.sqlite_master WHERE type = 'table'")?;
+    let tables = found.query_map([], |row| row.get(0))?.collect::<Result<HashSet<String>, _>>()?;
+    Ok(Cow::Owned(qualified(sql, |name| tables.contains(name))))
+}
+
+/// `sql` with the schema before each name of a table that has none.
+fn qualified(sql: &str, is_table: impl Fn(&str) -> bool) -> String {
+    /// A name in double quotes is one behind these; elsewhere it may be a text.
+    const LEAD: [&str; 5] = ["from", "into", "update", "join", "table"];
+    let all: Vec<Token> = tokens(sql).collect();
+    let (mut out, mut at) = (String::with_capacity(sql.len() + 16), 0);
+    for (index, token) in all.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|before| all.get(before)).filter(|before| !before.is_quoted);
+        let before = before.map(|before| before.text.to_ascii_lowercase()).unwrap_or_default();
+        let has_column = all.get(index + 1).is_some_and(|next| !next.is_quoted && next.text.starts_with('.'));
+        let is_name = match sql.get(token.start..).unwrap_or_default().as_bytes().first() {
+            Some(b'\'') => false,
+            Some(b'"') => LEAD.contains(&before.as_str()),
+            _ => true,
+        };
+        if is_name && !has_column && !before.ends_with('.') && before != "as" && is_table(&token.text.to_ascii_lowercase()) {
+            out.push_str(sql.get(at..token.start).unwrap_or_default());
+            out.push_str(TWIN);
+            out.push('.');
+            at = token.start;
+        }
+    }
+    out.push_str(sql.get(at..).unwrap_or_default());
+    out
+}
+
 /// Whether a statement asks what there is.
 fn names_schema(sql: &str) -> bool {
     const NAME: &[u8] = b"information_schema";
@@ -77,7 +117,8 @@ fn query(db: &Connection, sql: &str) -> rusqlite::Result<Reply> {
     let mut statement = db.prepare(sql)?;
     if statement.column_count() == 0 {
         let affected = statement.execute([])?;
-        let affected = if statement.readonly() { 0 } else { u64::try_from(affected).unwrap_or(u64::MAX) };
+        // SQLite counts what the last statement changed that changes rows.
+        let affected = if statement.readonly() || !changes_rows(sql) { 0 } else { u64::try_from(affected).unwrap_or(u64::MAX) };
         let insert_id = match affected > 0 && fills_numbered_table(sql) {
             true => u64::try_from(db.last_insert_rowid()).unwrap_or_default(),
             false => 0,
@@ -133,6 +174,12 @@ fn as_sqlite(sql: &str) -> Cow<'_, str> {
         }
     }
     Cow::Borrowed(sql)
+}
+
+/// Whether it is one of those that change rows, and not tables.
+fn changes_rows(sql: &str) -> bool {
+    const VERBS: [&str; 5] = ["insert", "replace", "update", "delete", "with"];
+    tokens(sql).next().is_some_and(|verb| VERBS.iter().any(|word| verb.text.eq_ignore_ascii_case(word)))
 }
 
 /// Whether a statement inserts into a table whose rows are given numbers.
@@ -230,6 +277,21 @@ mod tests {
             ("UPDATE scheduler SET id = 1", false),
         ] {
             assert_eq!(fills_numbered_table(sql), fills, "{sql}");
+        }
+    }
+
+    #[test]
+    fn names_of_tables_get_their_schema() {
+        for (sql, meant) in [
+            ("DELETE FROM mysql_servers", "DELETE FROM disk.mysql_servers"),
+            ("SELECT * FROM `mysql_servers` s, MYSQL_USERS", "SELECT * FROM disk.`mysql_servers` s, disk.MYSQL_USERS"),
+            ("INSERT INTO \"mysql_users\"(a) VALUES ('mysql_users')", "INSERT INTO disk.\"mysql_users\"(a) VALUES ('mysql_users')"),
+            ("SELECT mysql_users.a FROM main.mysql_users", "SELECT mysql_users.a FROM main.mysql_users"),
+            ("SELECT `mysql_users`.a FROM `main`.`mysql_users`", "SELECT `mysql_users`.a FROM `main`.`mysql_users`"),
+            ("SELECT \"mysql_users\" FROM stats AS mysql_users", "SELECT \"mysql_users\" FROM stats AS mysql_users"),
+            ("UPDATE mysql_users SET a = 'é'", "UPDATE disk.mysql_users SET a = 'é'"),
+        ] {
+            assert_eq!(qualified(sql, |name| name == "mysql_servers" || name == "mysql_users"), meant);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use model::Secret;
+use model::refusals::shown_name;
 use wire::auth::server::{Account, ServerAuth, Step, Stored};
 use wire::auth::{Channel, Plugin};
 use wire::handshake::{AuthSwitchRequest, ChangeUser, Greeting, HandshakeResponse, SslRequest};
@@ -197,7 +198,7 @@ impl Login {
             self.packets.send(&payload).await?;
             step = auth.feed(&proof, &self.receive().await?)?;
         };
-        let name = String::from_utf8_lossy(&request.user).into_owned();
+        let name = shown_name(&request.user);
         let Some((account, verified)) = account.zip(verified) else {
             let using = if request.response.is_empty() { "NO" } else { "YES" };
             let text = format!("Access denied for user '{name}'@'{}' (using password: {using})", self.host);

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use model::refusals::{Refusals, Told, WINDOW_MS};
 use model::{Config, Listen};
 use rustls::ServerConfig;
 use wire::auth::rsa::RsaKey;
@@ -91,6 +92,7 @@ struct Shared {
     engine: EngineHandle,
     settings: RwLock<Arc<FrontSettings>>,
     seats: Arc<Seats>,
+    refusals: Arc<Refusals>,
     started: Instant,
     last_id: AtomicU32,
 }
@@ -122,6 +124,13 @@ enum End {
     Lost(io::Error),
 }
 
+impl End {
+    /// No line in the log is about it.
+    fn is_usual(&self) -> bool {
+        matches!(self, Self::Gone | Self::Quit | Self::Idle | Self::Lost(_))
+    }
+}
+
 /// The admin port.
 pub struct Front {
     shared: Arc<Shared>,
@@ -135,6 +144,7 @@ impl Front {
             engine,
             settings: RwLock::new(Arc::new(settings)),
             seats: Arc::default(),
+            refusals: Arc::default(),
             started: Instant::now(),
             last_id: AtomicU32::new(0),
         };
@@ -188,19 +198,42 @@ fn arrive(shared: &Arc<Shared>, arrival: Arrival) {
     let settings = shared.settings();
     let id = shared.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let trace = Trace::new(shared.engine.clone(), id, peer);
+    let (refusals, started) = (Arc::clone(&shared.refusals), shared.started);
+    let now_ms = move || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let login = Login::new(packets, channel, origin, host, trace.clone());
     let Some(seat) = shared.seats.take(u64::from(id), origin, settings.max_connections) else {
-        tracing::warn!("admin interface: too many connections");
         trace.is_turned_away("Too many connections");
         tokio::spawn(session::turn_away(login));
+        tokio::spawn(
+            async move { note_refused(&refusals, peer, now_ms(), &|| tracing::warn!("admin interface: too many connections")).await },
+        );
         return;
     };
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let end = session::serve(login, id, seat, shared).await;
         trace.ends(&end);
-        note_end(peer, &end);
+        match trace.has_entered() || end.is_usual() {
+            true => note_end(peer, &end),
+            false => note_refused(&refusals, peer, now_ms(), &|| note_end(peer, &end)).await,
+        }
     });
+}
+
+/// Logs a login that failed. Of many in a short time some are logged, and how many were not.
+async fn note_refused(refusals: &Refusals, peer: Option<SocketAddr>, now_ms: u64, note: &(dyn Fn() + Send + Sync)) {
+    match refusals.next(peer.map(|peer| peer.ip()), now_ms) {
+        Told::Logged => note(),
+        Told::LeftOut => {}
+        Told::FirstLeftOut => {
+            tokio::time::sleep(Duration::from_millis(WINDOW_MS)).await;
+            let left_out = refusals.left_out();
+            tracing::warn!(
+                "admin interface: {left_out} more clients that did not log in were not logged in the last {} s",
+                WINDOW_MS / 1000
+            );
+        }
+    }
 }
 
 /// What an operator may want to know of a session's end.

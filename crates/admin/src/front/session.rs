@@ -155,7 +155,7 @@ impl Session {
 
     /// Executes one statement and puts its answer; false when it failed, which ends a series.
     async fn run_sql(&mut self, sql: Vec<u8>, form: Form, follows: Follows) -> Result<bool, End> {
-        let schema = split::used_schema(&sql);
+        let schema = split::used_schema(&sql).map(|schema| schema.to_ascii_lowercase());
         let keeps_warnings = split::keeps_warnings(&sql);
         let reply = self.shared.engine.execute(self.role, &self.info, sql).await;
         let failed = matches!(reply, Reply::Err { .. });
@@ -173,8 +173,8 @@ impl Session {
     }
 
     async fn init_db(&mut self, name: &[u8]) -> Result<(), End> {
-        self.info.schema = Some(String::from_utf8_lossy(name).into_owned());
-        self.done().await
+        let sql = [b"USE `", name, b"`"].concat();
+        self.run_sql(sql, Form::Text, Follows::Nothing).await.map(drop)
     }
 
     /// The columns of a table, from its description: reading the table itself might reset counters.

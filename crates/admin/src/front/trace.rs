@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::control::{AdminAction, AdminEvent};
+use model::refusals::shown_name;
 
 use super::End;
 use crate::handle::EngineHandle;
@@ -57,7 +58,7 @@ impl Trace {
 
     /// The client claims to be `user`.
     pub fn claims(&self, user: &[u8]) {
-        self.with(|known| known.line.user = String::from_utf8_lossy(user).into_owned());
+        self.with(|known| known.line.user = shown_name(user));
     }
 
     /// The client logged in.
@@ -67,6 +68,11 @@ impl Trace {
             known.line.schema = schema.unwrap_or_default().to_owned();
         });
         self.tell(AdminAction::ConnectOk, None);
+    }
+
+    /// Is the client logged in?
+    pub fn has_entered(&self) -> bool {
+        self.with(|known| known.stage == Stage::LoggedIn)
     }
 
     /// The session is over.

@@ -9,6 +9,7 @@
 //! | `/sync/<uri>` | the output of a script of `restapi_routes` |
 
 mod routes;
+mod seats;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +29,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use model::Config;
 use model::stats::StatsSource;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 pub use routes::Route;
@@ -36,11 +36,12 @@ pub use routes::Route;
 use crate::front::listen::bind_tcp;
 use crate::metrics;
 use routes::Runner;
+use seats::{Seat, Seats};
 
-/// Most connections at a time; more wait to be accepted.
+/// Most connections at a time: for one more, the one that has been without a request for the longest time is closed.
 const MAX_CONNECTIONS: usize = 128;
 /// How long a client may take to send its request's head; also how long a kept connection may be silent.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -108,7 +109,7 @@ struct Shared {
     is_ready: Readiness,
     routes: RwLock<Arc<Vec<Route>>>,
     runner: Runner,
-    permits: Arc<Semaphore>,
+    seats: Arc<Seats>,
 }
 
 /// The HTTP port. Lives on the runtime that calls [`Server::apply`].
@@ -127,8 +128,8 @@ struct Open {
 impl Server {
     /// A port that is closed; [`Server::apply`] opens it when it is enabled.
     pub fn new(sources: Vec<Arc<dyn StatsSource>>, is_ready: Readiness) -> Self {
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let shared = Shared { sources, is_ready, routes: RwLock::default(), runner: Runner::default(), permits };
+        let seats = Arc::new(Seats::new(MAX_CONNECTIONS));
+        let shared = Shared { sources, is_ready, routes: RwLock::default(), runner: Runner::default(), seats };
         Self { shared: Arc::new(shared), open: None }
     }
 
@@ -199,14 +200,11 @@ impl Server {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
-        let Ok(permit) = Arc::clone(&shared.permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let shared = Arc::clone(&shared);
-                tokio::spawn(async move {
-                    serve(stream, shared).await;
-                    drop(permit);
-                });
+                let seat = Seats::take(&shared.seats).await;
+                tokio::spawn(serve(stream, shared, seat));
             }
             Err(e) => {
                 tracing::error!("HTTP interface: accept failed: {e}");
@@ -216,15 +214,24 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(&shared, request).await.into_response()) }
+async fn serve(stream: TcpStream, shared: Arc<Shared>, seat: Seat) {
+    let service = service_fn(|request| {
+        let (shared, working) = (Arc::clone(&shared), seat.works());
+        async move {
+            let response = answer(&shared, request).await.into_response();
+            drop(working);
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(64 << 10);
-    if let Err(e) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!("an HTTP connection ended: {e}");
+    tokio::select! {
+        outcome = server.serve_connection(TokioIo::new(stream), service) => {
+            if let Err(e) = outcome {
+                tracing::debug!("an HTTP connection ended: {e}");
+            }
+        }
+        () = seat.told_to_leave() => {}
     }
 }
 

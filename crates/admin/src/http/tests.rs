@@ -76,6 +76,33 @@ fn metrics_and_health() {
     });
 }
 
+/// Whoever asks nothing is in nobody's way.
+#[test]
+fn silent_connections() {
+    with_server(Vec::new(), |address| {
+        let mut kept: Vec<StdStream> = (0..3 * MAX_CONNECTIONS)
+            .map(|n| {
+                let mut stream = StdStream::connect(address).unwrap();
+                if n % 2 == 0 {
+                    stream.write_all(b"GET /he").unwrap();
+                }
+                stream
+            })
+            .collect();
+        let began = std::time::Instant::now();
+        for _ in 0..3 {
+            assert_eq!(get(address, "/healthz").0, 200);
+        }
+        assert!(began.elapsed() < HEAD_TIMEOUT, "nobody waited for the others' time to be over");
+        // The youngest is there still, until its time is over.
+        let youngest = kept.last_mut().unwrap();
+        youngest.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        youngest.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    });
+}
+
 #[test]
 fn scripts() {
     let dir = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ pub struct Relay {
 
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     pairs: Mutex<Vec<Arc<Pair>>>,
     accepted: AtomicUsize,
     silent_from_start: AtomicBool,
@@ -52,11 +52,11 @@ struct Pair {
 impl Relay {
     /// Passes connections on to `host:port` of this machine.
     pub fn to(target: &str) -> Result<Relay, LabError> {
-        let target = target.parse().map_err(|_| LabError::Protocol(format!("{target} is no address")))?;
+        let target = address(target)?;
         let listener = TcpListener::bind("127.0.0.1:0").context(|| "listen".to_owned())?;
         let port = listener.local_addr().context(|| "own address".to_owned())?.port();
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(target),
             pairs: Mutex::default(),
             accepted: AtomicUsize::new(0),
             silent_from_start: AtomicBool::new(false),
@@ -76,6 +76,12 @@ impl Relay {
             }
         });
         Ok(Relay { port, shared })
+    }
+
+    /// Connections of later go to `host:port` of this machine: another server in the place of the first.
+    pub fn turn_to(&self, target: &str) -> Result<(), LabError> {
+        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = address(target)?;
+        Ok(())
     }
 
     /// The port it listens on.
@@ -126,12 +132,24 @@ impl Relay {
         self.shared.sprung.load(Ordering::Acquire)
     }
 
+    /// Closes the connections of now towards the clients; the server learns nothing of it before they are cut.
+    pub fn cut_near(&self) {
+        for pair in self.shared.pairs().iter() {
+            pair.set_silent(true);
+            let _ = pair.near.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Closes all connections on both sides.
     pub fn cut(&self) {
         for pair in self.shared.pairs().drain(..) {
             pair.cut();
         }
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, LabError> {
+    text.parse().map_err(|_| LabError::Protocol(format!("{text} is no address")))
 }
 
 impl Drop for Relay {
@@ -148,7 +166,8 @@ impl Shared {
     }
 
     fn connect(self: &Arc<Self>, near: TcpStream) -> std::io::Result<()> {
-        let far = TcpStream::connect(self.target)?;
+        let target = *self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let far = TcpStream::connect(target)?;
         near.set_nodelay(true)?;
         far.set_nodelay(true)?;
         let ways = [(near.try_clone()?, far.try_clone()?), (far.try_clone()?, near.try_clone()?)];

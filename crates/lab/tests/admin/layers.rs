@@ -206,3 +206,34 @@ fn bad_statements_are_errors() {
     assert_eq!(operator.rows("CONFIG DIFF"), Vec::<String>::new());
     assert_eq!(operator.row("SELECT GLOBAL_CHECKSUM()"), before);
 }
+
+/// A session that uses `disk` means its tables, and not memory's of the same names.
+#[test]
+fn a_schema_that_is_used_is_meant() {
+    let proxy = alone().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    operator.all(&[
+        "INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES (1, 'memory')",
+        "INSERT INTO disk.mysql_servers (hostgroup_id, hostname) VALUES (1, 'disk')",
+        "USE disk",
+    ]);
+    assert_eq!(operator.row("SELECT DATABASE()"), "disk");
+    assert_eq!(operator.row("SELECT /*!40001 SQL_NO_CACHE */ hostname FROM `mysql_servers`"), "disk");
+    assert_eq!(operator.row("SELECT mysql_servers.hostname FROM main.mysql_servers"), "memory");
+    operator.ok("UPDATE mysql_servers SET weight = 7 WHERE hostname = 'disk'");
+    operator.ok("DELETE FROM mysql_servers WHERE weight = 1");
+    assert_eq!(operator.row("SELECT COUNT(*) FROM main.mysql_servers"), "1");
+    operator.ok("DELETE FROM mysql_servers");
+    operator.client().init_db("MAIN").unwrap().ok().unwrap();
+    assert_eq!(operator.row("SELECT hostname FROM mysql_servers"), "memory");
+    assert_eq!(operator.row("SELECT COUNT(*) FROM disk.mysql_servers"), "0");
+    operator.all(&["USE stats", "USE stats_history", "USE `monitor`"]);
+    for refused in [operator.ask("USE nosuch"), operator.client().init_db("nosuch").unwrap()] {
+        let error = refused.err().unwrap();
+        assert_eq!((error.code, &*error.message), (1049, "Unknown database 'nosuch'"));
+    }
+    assert_eq!(operator.row("SELECT DATABASE()"), "monitor");
+    // What another statement changed is not this one's.
+    assert_eq!(operator.ok("DELETE FROM main.mysql_servers").affected_rows, 1);
+    assert_eq!(operator.ok("CREATE TABLE own (a INT)").affected_rows, 0);
+}

@@ -90,6 +90,45 @@ fn a_restart_reads_what_was_saved() {
     assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "a");
 }
 
+/// Options that hold for one start do not undo what was saved since.
+#[test]
+fn a_restart_forgets_what_held_for_one_start() {
+    for args in [&["--initial"][..], &["--reload"], &["--no-start"], &["--initial", "-n"]] {
+        let mut proxy = before_a().start().unwrap();
+        proxy.start_again(args).unwrap();
+        let mut operator = Operator::of(&proxy);
+        operator.all(&[
+            "DELETE FROM mysql_users",
+            "INSERT INTO mysql_users (username, password) VALUES ('saved', 'p')",
+            "LOAD MYSQL USERS TO RUNTIME",
+            "SAVE MYSQL USERS TO DISK",
+        ]);
+        operator.ok("PROXYSQL RESTART");
+        wait::until("the new process to be ready", LIMIT, || (proxy.log().matches("is ready").count() >= 3).then_some(())).unwrap();
+        let mut operator = Operator::of(&proxy);
+        assert_eq!(operator.rows("SELECT DISTINCT username FROM runtime_mysql_users"), ["saved"], "{args:?}");
+        wait::until("clients to be let in", LIMIT, || Client::connect(&proxy.options("saved", "p")).ok()).unwrap();
+    }
+}
+
+/// A newer program at the same place is what starts; without any, nothing ends.
+#[test]
+fn a_restart_after_the_program_was_replaced() {
+    let built = lab::tidegate::find_program().unwrap();
+    let program = built.with_file_name(format!("tidegate-replaced-{}", std::process::id()));
+    std::fs::hard_link(&built, &program).unwrap();
+    let proxy = before_a().program(&program).start().unwrap();
+    std::fs::remove_file(&program).unwrap();
+    let mut operator = Operator::of(&proxy);
+    let said = operator.refused("PROXYSQL RESTART");
+    assert!(said.contains("tidegate-replaced") && said.contains("is not there any more"), "{said}");
+    std::fs::hard_link(&built, &program).unwrap();
+    operator.ok("PROXYSQL RESTART");
+    wait::until("the new process to be ready", LIMIT, || (proxy.log().matches("is ready").count() == 2).then_some(())).unwrap();
+    std::fs::remove_file(&program).unwrap();
+    assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "a");
+}
+
 /// Holds an address, so that nobody else can listen there.
 fn take(address: &str) -> std::net::TcpListener {
     wait::until("the address to be free", LIMIT, || std::net::TcpListener::bind(address).ok()).unwrap()

@@ -267,3 +267,20 @@ fn a_vanished_client_is_in_the_log() {
     client.cut();
     wait_log(&bed.proxy, "the client went away while its statement ran");
 }
+
+/// A client that does not read keeps nothing on a server that is taken out of service.
+#[test]
+fn offline_hard_cuts_a_session_whose_client_does_not_read() {
+    let bed = Bed::mariadb(2, |b| b);
+    let mut client = bed.client();
+    client.send_query("SELECT 'large', REPEAT('x', 1000000) FROM information_schema.collations LIMIT 100").unwrap();
+    let sending = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE '%large%'";
+    bed.wait_count(&format!("{sending} AND time_ms > 1000"), 1);
+    let mut admin = bed.proxy.admin().unwrap();
+    admin.run("UPDATE mysql_servers SET status='OFFLINE_HARD'").unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+    // Well before the time after which a client that does not read is given up.
+    wait::until("the end", LIMIT / 4, || (bed.count(sending) == 0).then_some(())).unwrap();
+    client.cut();
+    wait_sessions(&bed.proxy, 0);
+}

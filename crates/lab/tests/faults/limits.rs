@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use lab::client::{Encoding, Execution};
 use lab::{Client, Flavor, wait};
+use wire::command::Command;
 
-use crate::bed::{APP_THREADS, Bed, LIMIT, Report, SLEEPERS, Seen, attempt, try_connect, wait_log, wait_sessions};
+use crate::bed::{APP_THREADS, Bed, LIMIT, Report, SLEEPERS, Seen, attempt, seen, try_connect, wait_log, wait_sessions};
 
 /// One backend, twenty waiters on two workers: served in the order in which they came. They come further apart than the
 /// bound of one millisecond that holds between workers.
@@ -336,4 +338,127 @@ fn kill_query_hits_only_its_session_mariadb() {
 #[test]
 fn kill_query_hits_only_its_session_mysql() {
     kill_query_hits_only_its_session(Flavor::Mysql);
+}
+
+/// Statements of clients that wait for the definition of a table.
+const WAIT_FOR_TABLE: &str =
+    "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND state='Waiting for table metadata lock'";
+
+/// An ALTER TABLE that waits for a transaction: whoever uses the table after it waits too, until `body` is done.
+fn while_altered(bed: &Bed, body: impl FnOnce()) {
+    let mut holder = bed.server.root().unwrap();
+    holder.run("BEGIN").unwrap();
+    holder.run("SELECT * FROM test.m").unwrap();
+    thread::scope(|scope| {
+        let altering = scope.spawn(|| bed.root(&["ALTER TABLE test.m ADD COLUMN w INT"]));
+        let waits = "SELECT COUNT(*) FROM information_schema.processlist \
+                     WHERE info LIKE 'ALTER TABLE%' AND state='Waiting for table metadata lock'";
+        bed.wait_count(waits, 1);
+        body();
+        holder.run("ROLLBACK").unwrap();
+        altering.join().unwrap();
+    });
+    bed.root(&["ALTER TABLE test.m DROP COLUMN w"]);
+}
+
+/// Servers wait for locks with COM_STMT_PREPARE as with a statement; so it is waited for, killed and ended as one.
+fn a_prepare_that_waits_is_a_statement(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, |b| b.variable("connect_timeout_server_max", 1000).variable("threads", 1));
+    bed.root(&["CREATE TABLE test.m (id INT PRIMARY KEY)", "INSERT INTO test.m VALUES (1)", "CREATE TABLE test.t (a INT)"]);
+    let waits_long = &format!("{WAIT_FOR_TABLE} AND time >= 3");
+    let mut killer = bed.client();
+    let mut client = bed.client();
+    // It is prepared on one connection, and executed on the other.
+    let again = client.prepare("SELECT id + 0 FROM m").unwrap();
+    let mut holds = bed.client();
+    holds.run("BEGIN").unwrap();
+    while_altered(&bed, || {
+        client.send_command(Command::StmtPrepare, b"SELECT id FROM m").unwrap();
+        bed.wait_count(waits_long, 1);
+        killer.run(format!("KILL QUERY {}", client.connection_id())).unwrap();
+        assert_eq!(seen(&client.recv_prepared().unwrap_err()), Seen::Error(1317));
+        bed.wait_count(WAIT_FOR_TABLE, 0);
+        assert_eq!(attempt(&mut client, "SELECT 1"), Seen::Done);
+        // A transaction is not lost with it.
+        client.run("BEGIN").unwrap();
+        client.run("INSERT INTO t VALUES (1)").unwrap();
+        client.send_command(Command::StmtPrepare, b"SELECT id FROM m").unwrap();
+        bed.wait_count(WAIT_FOR_TABLE, 1);
+        killer.run(format!("KILL QUERY {}", client.connection_id())).unwrap();
+        assert_eq!(seen(&client.recv_prepared().unwrap_err()), Seen::Error(1317));
+        client.run("COMMIT").unwrap();
+        assert_eq!(bed.count("SELECT COUNT(*) FROM test.t"), 1);
+        // Where it has to be prepared once more.
+        client.send_execute(again.id, &[], Execution::default()).unwrap();
+        bed.wait_count(waits_long, 1);
+        killer.run(format!("KILL QUERY {}", client.connection_id())).unwrap();
+        assert_eq!(client.recv_reply(Encoding::Binary).unwrap().err().unwrap().code, 1317);
+        bed.wait_count(WAIT_FOR_TABLE, 0);
+        // KILL, and a client that leaves.
+        let mut killed = bed.client();
+        killed.send_command(Command::StmtPrepare, b"SELECT id FROM m").unwrap();
+        bed.wait_count(WAIT_FOR_TABLE, 1);
+        killer.run(format!("KILL {}", killed.connection_id())).unwrap();
+        bed.wait_count(WAIT_FOR_TABLE, 0);
+        let mut leaves = bed.client();
+        leaves.send_command(Command::StmtPrepare, b"SELECT id FROM m").unwrap();
+        bed.wait_count(WAIT_FOR_TABLE, 1);
+        leaves.cut();
+        bed.wait_count(WAIT_FOR_TABLE, 0);
+        // It has its time limit.
+        let mut admin = bed.proxy.admin().unwrap();
+        for sql in ["SET mysql-default_query_timeout=1500", "LOAD MYSQL VARIABLES TO RUNTIME"] {
+            admin.run(sql).unwrap();
+        }
+        let mut limited = bed.client();
+        for _ in 0..2 {
+            assert_eq!(seen(&limited.prepare("SELECT id FROM m").unwrap_err()), Seen::Error(1907));
+            bed.wait_count(WAIT_FOR_TABLE, 0);
+        }
+        client.send_execute(again.id, &[], Execution::default()).unwrap();
+        assert_eq!(client.recv_reply(Encoding::Binary).unwrap().err().unwrap().code, 1907);
+        for sql in ["SET mysql-default_query_timeout=86400000", "LOAD MYSQL VARIABLES TO RUNTIME"] {
+            admin.run(sql).unwrap();
+        }
+    });
+    assert!(client.execute(&again, &[]).unwrap().err().is_none());
+    assert_eq!(attempt(&mut holds, "COMMIT"), Seen::Done);
+}
+
+#[test]
+fn a_prepare_that_waits_is_a_statement_mariadb() {
+    a_prepare_that_waits_is_a_statement(Flavor::Mariadb);
+}
+
+#[test]
+fn a_prepare_that_waits_is_a_statement_mysql() {
+    a_prepare_that_waits_is_a_statement(Flavor::Mysql);
+}
+
+/// However many wait with a COM_STMT_PREPARE, and for however long, the server has no more connections than it may have.
+fn prepares_that_wait_keep_to_max_connections(flavor: Flavor) {
+    let bed = Bed::new(flavor, 2, |b| b.variable("connect_timeout_server_max", 500));
+    bed.root(&["CREATE TABLE test.m (id INT PRIMARY KEY)"]);
+    let mut clients: Vec<Client> = (0..6).map(|_| bed.client()).collect();
+    while_altered(&bed, || {
+        let most = most_threads(&bed, || {
+            for client in &mut clients {
+                client.send_command(Command::StmtPrepare, b"SELECT id FROM m").unwrap();
+            }
+            bed.wait_count(&format!("{WAIT_FOR_TABLE} AND time >= 3"), 2);
+        });
+        assert!(most <= 2, "{most} connections");
+    });
+    let prepared = clients.iter_mut().filter_map(|client| client.recv_prepared().ok()).count();
+    assert_eq!(prepared, 2, "the others had no connection in time");
+}
+
+#[test]
+fn prepares_that_wait_keep_to_max_connections_mariadb() {
+    prepares_that_wait_keep_to_max_connections(Flavor::Mariadb);
+}
+
+#[test]
+fn prepares_that_wait_keep_to_max_connections_mysql() {
+    prepares_that_wait_keep_to_max_connections(Flavor::Mysql);
 }

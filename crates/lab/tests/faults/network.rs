@@ -1,8 +1,9 @@
 //! Networks that lose connections, with and without a word.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
-use lab::fault::Relay;
+use lab::fault::{Lost, Relay};
 use lab::{Options, Server, Tidegate, wait};
 
 use crate::bed::{LIMIT, Report, SLEEPERS, Seen, attempt, connect, proxy, try_connect, wait_sessions};
@@ -221,4 +222,36 @@ fn a_late_kill_ends_nothing() {
     running("SLEEP");
     far.relay.resume();
     assert_eq!(reply(&mut client).as_deref(), Some("0"), "it was not meant");
+}
+
+/// Nor does one that an idle connection did not answer, though it was sent.
+#[test]
+fn a_kill_that_was_given_up_may_still_come() {
+    let far = Far::new(4, &[("free_connections_pct", 100)]);
+    let [mut client, mut idle, mut killer] = [(); 3].map(|()| connect(&far.proxy));
+    for client in [&mut client, &mut idle] {
+        client.run("BEGIN").unwrap();
+        client.run("SELECT 1").unwrap();
+    }
+    idle.run("COMMIT").unwrap();
+    let mut root = far.server.root().unwrap();
+    root.run("SELECT GET_LOCK('held', 1)").unwrap();
+    client.send_query("SELECT GET_LOCK('held', 600)").unwrap();
+    let running = |what: &str| {
+        let sql = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE 'SELECT {what}%'");
+        wait::until(what, LIMIT, || (far.server.scalar(&sql).unwrap().as_deref() == Some("1")).then_some(())).unwrap();
+    };
+    running("GET_LOCK");
+    far.relay.trap("KILL QUERY", Lost::Command);
+    killer.run(format!("KILL QUERY {}", client.connection_id())).unwrap();
+    wait::until("the KILL to be on its way", LIMIT, || (far.relay.sprung() == 1).then_some(())).unwrap();
+    let over = Instant::now();
+    root.run("DO RELEASE_LOCK('held')").unwrap();
+    let reply = |client: &mut lab::Client| client.recv_reply(lab::client::Encoding::Text).unwrap().scalar().unwrap();
+    assert_eq!(reply(&mut client).as_deref(), Some("1"), "it was not killed");
+    client.send_query("SELECT SLEEP(0.5)").unwrap();
+    running("SLEEP");
+    // As long as the proxy waits for one that is on its way.
+    assert!(over.elapsed() >= Duration::from_secs(2), "the next statement began after {:?}", over.elapsed());
+    assert_eq!(reply(&mut client).as_deref(), Some("0"));
 }

@@ -8,6 +8,7 @@
 
 pub mod ddl;
 pub mod diff;
+mod futile;
 pub mod inert;
 mod load;
 pub mod references;

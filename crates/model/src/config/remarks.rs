@@ -1,4 +1,4 @@
-//! References that lead nowhere: hostgroups without servers, users that are not there.
+//! References that lead nowhere: hostgroups without servers, users that are not there; and rows that never do what they say.
 //!
 //! A hostgroup is served when a server is in it, or in another hostgroup of the same cluster: the monitor moves servers between
 //! those.
@@ -23,6 +23,7 @@ pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     found.extend(config.rows("mysql_users").iter().flat_map(|row| of_user(row, snapshot, &served)));
     found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot, &served)));
     found.extend(config.rows("mysql_query_rules_fast_routing").iter().flat_map(|row| of_fast_route(row, snapshot, &served)));
+    found.extend(super::futile::rows(config, snapshot));
     found
 }
 

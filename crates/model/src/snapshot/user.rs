@@ -141,8 +141,11 @@ fn user(row: &Row, pairs: &Pairs) -> Result<User, ErrorKind> {
     })
 }
 
+/// The key of the isolation level.
+const ISOLATION: &str = "default-transaction_isolation";
+
 /// Keys of the `attributes` column that are no settings.
-const OWN_KEYS: [&str; 5] = ["default-transaction_isolation", "spiffe_id", split::KEY, "safe_functions", "comment_directives"];
+const OWN_KEYS: [&str; 5] = [ISOLATION, "spiffe_id", split::KEY, "safe_functions", "comment_directives"];
 
 fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Result<UserAttributes, ErrorKind> {
     let object = json_object(text)?;
@@ -156,12 +159,21 @@ fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Resu
         return Err(ErrorKind::BadJson("'spiffe_id' is not supported yet".to_owned()));
     }
     Ok(UserAttributes {
-        default_transaction_isolation: text("default-transaction_isolation")?,
+        default_transaction_isolation: text(ISOLATION)?.map(isolation).transpose()?,
         settings: Overrides::read(&object, Place::User, &OWN_KEYS)?,
         read_write_split: split::of_user(object.get(split::KEY), default_hostgroup, pairs)?,
         safe_functions: names(object.get("safe_functions"))?,
         comment_directives: flag(object.get("comment_directives"))?,
     })
+}
+
+/// One of the servers' four words, with blanks or dashes.
+fn isolation(level: Box<str>) -> Result<Box<str>, ErrorKind> {
+    const LEVELS: [&str; 4] = ["READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"];
+    match LEVELS.contains(&level.trim().to_ascii_uppercase().replace(' ', "-").as_str()) {
+        true => Ok(level),
+        false => Err(ErrorKind::BadJson(format!("'{ISOLATION}' is '{level}'; it must be one of {}", LEVELS.join(", ")))),
+    }
 }
 
 fn names(value: Option<&serde_json::Value>) -> Result<Box<[Box<str>]>, ErrorKind> {

@@ -55,6 +55,23 @@ impl Control {
         Ok(self.ask(sql).await?.scalar().unwrap_or_default().to_owned())
     }
 
+    /// The first value of the answer, to be said again in a statement: an error where anything else is in it than letters, digits
+    /// and these marks. Whoever answers at the address chooses the words.
+    pub(super) async fn plain(&mut self, sql: &str, marks: &str) -> Result<String, String> {
+        let value = self.value(sql).await?;
+        match is_plain(&value, marks) {
+            true => Ok(value),
+            false => Err(format!("{}: {sql}: not a known answer", self.addr)),
+        }
+    }
+
+    /// The id of this connection.
+    pub(super) async fn id(&mut self) -> Result<u64, String> {
+        const SQL: &str = "SELECT CONNECTION_ID()";
+        let value = self.value(SQL).await?;
+        value.parse().map_err(|_| format!("{}: {SQL}: not a known answer", self.addr))
+    }
+
     /// Makes a check, as the probes do, and has it count.
     pub(super) async fn look(&mut self, kind: CheckKind) -> Result<Found, String> {
         let (started_us, begun) = (unix_us(), Instant::now());
@@ -67,5 +84,26 @@ impl Control {
         // What the order does next may depend on it.
         self.monitor.take_sightings();
         answer
+    }
+}
+
+fn is_plain(text: &str, marks: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_again_ends_no_literal() {
+        const GTIDS: &str = "-:,_ ";
+        for text in ["", "0-1-5,7-2-9", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7:tag_1:9, 3e11fa47-71ca-11e1-9e33-c80aa9429563:1"] {
+            assert!(is_plain(text, GTIDS), "{text}");
+        }
+        for text in ["0-1-5',0) UNION SELECT 1 INTO OUTFILE '/tmp/x' -- ", "0-1-5\\", "0-1-5\"", "0-1-5)", "0-1-5;", "0-1-\u{2019}", "\0"] {
+            assert!(!is_plain(text, GTIDS), "{text}");
+        }
+        assert!(!is_plain("a b", "-"));
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
         return galera::choose(work, CheckKind::Group).await;
     }
     let uuid = uuid(&mut work.new).await?;
-    let connection = work.new.value("SELECT CONNECTION_ID()").await?;
+    let connection = work.new.id().await?;
     work.will(Done::Elected { connection, uuid: uuid.clone() });
     if let Err(failure) = elect(&mut work.new, &uuid).await {
         if failure.is_refusal {
@@ -65,7 +65,7 @@ pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
 
 /// Undoes the election of `new`, also one that is under way: it waits for the primary's transactions, and goes on if it is not ended.
 /// Whom somebody else has had elected since stays.
-pub(super) async fn elect_old(work: &Switchover, connection: &str, new: &str) -> Result<(), String> {
+pub(super) async fn elect_old(work: &Switchover, connection: u64, new: &str) -> Result<(), String> {
     let mut old = work.fresh(&work.plan.old).await?;
     let ended = tokio::time::timeout(ELECTION_LIMIT, end_election(work, &mut old, connection)).await;
     ended.unwrap_or_else(|_| Err(format!("an election of {} is under way", work.plan.new.key.addr())))?;
@@ -78,7 +78,7 @@ pub(super) async fn elect_old(work: &Switchover, connection: &str, new: &str) ->
     }
 }
 
-async fn end_election(work: &Switchover, old: &mut Control, connection: &str) -> Result<(), String> {
+async fn end_election(work: &Switchover, old: &mut Control, connection: u64) -> Result<(), String> {
     // Who asked may be lost, and the connection with it.
     if let Ok(Ok(mut new)) = tokio::time::timeout(OTHERS_LIMIT, work.fresh(&work.plan.new)).await {
         replication::end(&mut new, connection).await?;
@@ -91,7 +91,7 @@ async fn end_election(work: &Switchover, old: &mut Control, connection: &str) ->
 }
 
 async fn uuid(server: &mut Control) -> Result<String, String> {
-    server.value("SELECT @@global.server_uuid").await
+    server.plain("SELECT @@global.server_uuid", "-").await
 }
 
 /// Asks for what cannot be: a server says whether we may, and whether the group can elect now, before it says that this is no

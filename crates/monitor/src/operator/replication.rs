@@ -159,7 +159,7 @@ pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
     answers.into_iter().filter_map(|(_, answer)| answer.err()).collect()
 }
 
-/// All that a server has written; empty when that is nothing.
+/// All that a server has written, of which a statement for another one may be made; empty when that is nothing.
 async fn position(server: &mut Control) -> Result<String, String> {
     let (has_gtids, position) = match server.version().is_mariadb {
         true => {
@@ -170,7 +170,7 @@ async fn position(server: &mut Control) -> Result<String, String> {
     if server.value(has_gtids).await? != "1" {
         return Err(format!("{} writes no GTIDs: it cannot be known when a replica has caught up", server.addr));
     }
-    Ok(server.value(position).await?.replace('\n', ""))
+    Ok(server.plain(position, "-:,_ \n").await?.replace('\n', ""))
 }
 
 /// The new one gets all that the old one has.
@@ -204,7 +204,7 @@ async fn has(server: &mut Control, position: &str, limit: Duration) -> Result<bo
 
 /// Sets `read_only` on the old writer. It waits for writes that are being committed, so its wait is bounded too.
 async fn close_old(work: &mut Switchover, gates: &Gates) -> Result<(), String> {
-    let connection = work.old.value("SELECT CONNECTION_ID()").await?;
+    let connection = work.old.id().await?;
     let left_s = work.deadline.saturating_duration_since(Instant::now()).as_secs().max(1);
     work.old.ask(&format!("SET SESSION lock_wait_timeout={left_s}")).await?;
     // Sessions have waited since it was checked; somebody may have closed it, and means it.
@@ -214,7 +214,7 @@ async fn close_old(work: &mut Switchover, gates: &Gates) -> Result<(), String> {
 }
 
 async fn open_new(work: &mut Switchover, check: ReadOnlyCheck, gates: &Gates) -> Result<(), String> {
-    let connection = work.new.value("SELECT CONNECTION_ID()").await?;
+    let connection = work.new.id().await?;
     nobody_else_writes(work, check).await?;
     let closed = Gate::closed(&work.old);
     is_still(&mut work.old, &closed).await?;
@@ -284,7 +284,7 @@ async fn wait_for(server: &mut Control, check: ReadOnlyCheck, is_read_only_wante
 }
 
 /// Undoes [`close_old`], also if it still waits; but not beside another server that may write, nor what somebody else did.
-pub(super) async fn reopen_old(work: &Switchover, connection: &str, before: &Gate) -> Result<(), String> {
+pub(super) async fn reopen_old(work: &Switchover, connection: u64, before: &Gate) -> Result<(), String> {
     let mut old = work.fresh(&work.plan.old).await?;
     end(&mut old, connection).await?;
     let now = Gate::of(&mut old).await?;
@@ -301,7 +301,7 @@ pub(super) async fn reopen_old(work: &Switchover, connection: &str, before: &Gat
 }
 
 /// Undoes [`open_new`].
-pub(super) async fn close_new(work: &Switchover, connection: &str, before: &Gate) -> Result<(), String> {
+pub(super) async fn close_new(work: &Switchover, connection: u64, before: &Gate) -> Result<(), String> {
     let mut new = work.fresh(&work.plan.new).await?;
     end(&mut new, connection).await?;
     match Gate::of(&mut new).await? == *before {
@@ -311,10 +311,11 @@ pub(super) async fn close_new(work: &Switchover, connection: &str, before: &Gate
 }
 
 /// Ends a connection of ours, and waits until nothing that it was told can happen any more.
-pub(super) async fn end(server: &mut Control, connection: &str) -> Result<(), String> {
+pub(super) async fn end(server: &mut Control, connection: u64) -> Result<(), String> {
     // Gone, mostly.
     let _ = server.try_ask(&format!("KILL {connection}")).await;
-    while server.ask("SHOW PROCESSLIST").await?.iter().any(|row| row.text("id") == Some(connection)) {
+    let id = connection.to_string();
+    while server.ask("SHOW PROCESSLIST").await?.iter().any(|row| row.text("id") == Some(id.as_str())) {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     Ok(())

@@ -122,7 +122,7 @@ pub(super) async fn run(
     let warnings = work.strays().await;
     let mut text = format!("{to} writes in {}: {}", work.hostgroups(), work.steps.join("; "));
     if work.plan.way == Way::Galera || work.is_by_preference {
-        text.push_str("; known to this proxy alone, until it is restarted: order every other one the same");
+        text.push_str("; known to this proxy alone: order every other one the same");
     }
     if !warnings.is_empty() {
         text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}", warnings.join(", ")));

@@ -18,14 +18,14 @@ pub(super) enum Done {
     /// `read_only` was set on the old writer.
     OldClosed {
         /// The connection that set it.
-        connection: String,
+        connection: u64,
         /// As it was.
         before: Gate,
     },
     /// `read_only` was taken off the new one.
     NewOpened {
         /// The connection that did so.
-        connection: String,
+        connection: u64,
         /// As it was.
         before: Gate,
     },
@@ -37,7 +37,7 @@ pub(super) enum Done {
     /// The group was asked to elect the new one.
     Elected {
         /// The connection that asked.
-        connection: String,
+        connection: u64,
         /// The new one's UUID.
         uuid: String,
     },
@@ -64,15 +64,15 @@ impl Switchover {
             let (old, new) = (self.plan.old.key.addr(), self.plan.new.key.addr());
             let outcome = match &done {
                 Done::OldClosed { .. } if !faults.is_empty() => Err(format!("{old} stays read-only: {new} may be writable")),
-                Done::OldClosed { connection, before } => replication::reopen_old(self, connection, before).await,
-                Done::NewOpened { connection, before } => replication::close_new(self, connection, before).await,
+                Done::OldClosed { connection, before } => replication::reopen_old(self, *connection, before).await,
+                Done::NewOpened { connection, before } => replication::close_new(self, *connection, before).await,
                 // A cluster that is gone has no preference.
                 Done::Preferred { .. } if !self.has_cluster() => Ok(()),
                 Done::Preferred { before } => {
                     preferred = Some(before.clone());
                     self.prefer(Some(old.clone()))
                 }
-                Done::Elected { connection, uuid } => group::elect_old(self, connection, uuid).await,
+                Done::Elected { connection, uuid } => group::elect_old(self, *connection, uuid).await,
             };
             match outcome {
                 Ok(()) => self.note(match done {

@@ -5,6 +5,7 @@ use super::local_time;
 use super::log::Record;
 use crate::entry::Entry;
 use model::control::{AdminAction, AdminEvent};
+use model::refusals::{shortened, shown_name};
 use serde_json::{Map, Value};
 
 /// What happened. The names are ProxySQL's.
@@ -55,6 +56,9 @@ pub struct AuditRecord {
     is_tls: bool,
 }
 
+/// Of what else is said, characters.
+const TEXT_MAX: usize = 1024;
+
 impl AuditRecord {
     /// Of a session, as it is now.
     pub fn of(event: AuditEvent, entry: &Entry, extra: Option<&str>) -> Self {
@@ -65,10 +69,10 @@ impl AuditRecord {
             at_us: super::unix_us(),
             thread_id: entry.id,
             user: user.unwrap_or_else(|| view.claimed.borrow().to_string()),
-            schema: view.schema.borrow().as_deref().map(|s| String::from_utf8_lossy(s).into_owned()).unwrap_or_default(),
+            schema: view.schema.borrow().as_deref().map(shown_name).unwrap_or_default(),
             client: client_name(view.client.get()),
             proxy: view.proxy.get().map(|p| p.to_string()).unwrap_or_default(),
-            extra: extra.map(str::to_owned),
+            extra: extra.map(|extra| shortened(extra, TEXT_MAX).to_owned()),
             connected_at_ms: view.connected_at_ms.get(),
             is_tls: view.is_tls.get(),
         }
@@ -80,11 +84,11 @@ impl AuditRecord {
             event: AuditEvent::Admin(event.action),
             at_us: super::unix_us(),
             thread_id: event.session_id,
-            user: event.user,
-            schema: event.schema,
+            user: shown_name(event.user.as_bytes()),
+            schema: shown_name(event.schema.as_bytes()),
             client: event.client,
             proxy: String::new(),
-            extra: event.extra,
+            extra: event.extra.map(|extra| shortened(&extra, TEXT_MAX).to_owned()),
             connected_at_ms: event.connected_at_ms,
             is_tls: event.is_tls,
         }

@@ -6,6 +6,8 @@ use crate::state::Text;
 use crate::stats::digest::shown;
 use model::{HostgroupId, ServerKey};
 use serde_json::{Map, Value};
+use sql::LexMode;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use wire::codec::{put_lenenc, put_lenenc_bytes};
 
@@ -62,6 +64,8 @@ pub struct QueryEvent {
     pub digest: u64,
     /// Its text.
     pub query: Box<[u8]>,
+    /// How that is read.
+    pub lex: LexMode,
     /// Number and text of the error that it was answered with.
     pub error: Option<(u16, Box<[u8]>)>,
 }
@@ -94,6 +98,14 @@ impl QueryEvent {
         self.ended_us.saturating_sub(self.duration_us)
     }
 
+    /// The error's text as it may be written down.
+    fn error_text<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
+        match sql::carries_password(&self.query, self.lex) {
+            true => Cow::Owned(sql::without_quoted(text)),
+            false => Cow::Borrowed(text),
+        }
+    }
+
     fn json(&self) -> Value {
         let (name, _, stmt_id) = self.command.parts();
         let mut map = Map::new();
@@ -114,7 +126,7 @@ impl QueryEvent {
             put("last_insert_id", self.last_insert_id.into());
         }
         put("rows_sent", self.rows_sent.into());
-        put("query", String::from_utf8_lossy(&self.query).into());
+        put("query", String::from_utf8_lossy(&sql::shown(&self.query, self.lex)).into());
         put("starttime_timestamp_us", self.started_us().into());
         put("starttime", local_time(self.started_us(), TIME).into());
         put("endtime_timestamp_us", self.ended_us.into());
@@ -126,7 +138,7 @@ impl QueryEvent {
         }
         if let Some((code, text)) = &self.error {
             put("errno", (*code).into());
-            put("error", String::from_utf8_lossy(text).into());
+            put("error", String::from_utf8_lossy(&self.error_text(text)).into());
         }
         Value::Object(map)
     }
@@ -156,7 +168,7 @@ impl QueryEvent {
         put_lenenc(out, self.last_insert_id);
         put_lenenc(out, self.rows_sent);
         put_lenenc(out, self.digest);
-        put_lenenc_bytes(out, &self.query);
+        put_lenenc_bytes(out, &sql::shown(&self.query, self.lex));
         let length = (out.len() - start - 8) as u64;
         if let Some(place) = out.get_mut(start..start + 8) {
             place.copy_from_slice(&length.to_le_bytes());
@@ -198,6 +210,7 @@ mod tests {
             rows_sent: 1,
             digest: 0xab,
             query: b"SELECT '\xff\n'"[..].into(),
+            lex: LexMode::default(),
             error: Some((1146, b"no such table"[..].into())),
         }
     }
@@ -218,6 +231,19 @@ mod tests {
         let places: Vec<_> = value.as_object().unwrap().keys().map(|k| text.find(&format!("\"{k}\":")).unwrap()).collect();
         assert!(places.is_sorted(), "{text}");
         assert!(!text.contains('\n'), "one line");
+    }
+
+    #[test]
+    fn passwords_are_left_out() {
+        let query = b"SET PASSWORD FOR u = 'S3cret' x"[..].into();
+        let error = Some((1064, b"near 'S3cret' x' at line 1"[..].into()));
+        let event = QueryEvent { query, error, ..event() };
+        let value = event.json();
+        assert_eq!(value["query"], "SET PASSWORD FOR u = ? x");
+        assert_eq!(value["error"], "near '...' at line 1");
+        let mut out = Vec::new();
+        event.binary(&mut out);
+        assert_eq!(read(&out).3.last().unwrap(), b"SET PASSWORD FOR u = ? x");
     }
 
     /// Reads a record as docs/query-log.md says.

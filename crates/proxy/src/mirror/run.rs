@@ -149,8 +149,8 @@ enum Readied {
 
 async fn bring_to(worker: &Worker, backend: &mut Backend, want: &State) -> io::Result<Readied> {
     let mut adapted = None;
-    if worker.shared.info.get().is_some_and(|info| info.flavor != backend.core.info.flavor) {
-        adapt(adapted.insert(want.clone()), &backend.core.info, backend.core.server.tracking.get());
+    if worker.shared.info.is(|info| info.family != backend.core.info.family) {
+        adapt(adapted.insert(want.clone()), &backend.core.info);
     }
     let want = adapted.as_ref().unwrap_or(want);
     for _ in 0..2 {

@@ -223,6 +223,9 @@ impl HostgroupPool {
         whose: Whose,
         now_us: u64,
     ) -> bool {
+        if lane.quota.is_refused() {
+            return false;
+        }
         let Some(permit) = server.begin_connect(u32::try_from(self.settings().connect_concurrency).unwrap_or(u32::MAX)) else {
             return false;
         };
@@ -230,6 +233,7 @@ impl HostgroupPool {
         if !self.shared.take_connect_rate(now_us) {
             return false;
         }
+        let refusals = lane.quota.tries(now_us / 1000);
         self.connecting.set(self.connecting.get() + 1);
         whose.is_opening(true);
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
@@ -256,10 +260,10 @@ impl HostgroupPool {
                 pool.connecting.set(pool.connecting.get() - 1);
             }
             match result {
-                Some(Ok(result)) => pool.connected(&worker, &server, &lane, &whose, result),
+                Some(Ok(result)) => pool.connected(&worker, &server, &lane, &whose, result, refusals),
                 Some(Err(_)) => {
                     let text = too_late(&worker, &server, limit);
-                    pool.connected(&worker, &server, &lane, &whose, Err(ConnectError::Server(text)));
+                    pool.connected(&worker, &server, &lane, &whose, Err(ConnectError::Server(text)), refusals);
                 }
                 None => pool.grow(&worker),
             }
@@ -283,6 +287,7 @@ impl HostgroupPool {
         }
     }
 
+    /// What became of a connect; `refusals` is how often servers had refused its user before it.
     fn connected(
         self: &Rc<Self>,
         worker: &Rc<Worker>,
@@ -290,7 +295,9 @@ impl HostgroupPool {
         lane: &Lane,
         whose: &Whose,
         result: Result<Backend, ConnectError>,
+        refusals: u32,
     ) {
+        let now_ms = worker.shared.clock.now_ms();
         let counters = &worker.counters;
         meter::connected(worker, server, &lane.key, &result);
         match result {
@@ -299,6 +306,7 @@ impl HostgroupPool {
                     server.told.forget();
                     worker.shared.signal(server, SignalKind::Recovered);
                 }
+                lane.quota.let_in();
                 counters.backends_opened.set(counters.backends_opened.get() + 1);
                 self.release_new(worker, whose, backend);
             }
@@ -310,11 +318,18 @@ impl HostgroupPool {
                 warn(worker, server, &format!("cannot log in to {} as '{}': {text}", server.key, lane.key.user.name));
                 self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));
             }
-            Err(error @ (ConnectError::Server(_) | ConnectError::Closed(_))) => {
+            Err(ConnectError::UsedUp(e)) => {
+                let text = e.to_string();
+                warn(worker, server, &format!("{} takes no more connections of '{}': {text}", server.key, lane.key.user.name));
+                lane.quota.refuse(&format!("{}:{}: {text}", server.key.host, server.key.port), refusals, now_ms);
+                self.look_for_limits();
+                self.publish_lane(worker, lane);
+            }
+            Err(error @ (ConnectError::Server(_) | ConnectError::Closed(_) | ConnectError::Unfit(_))) => {
                 let text = error.to_string();
                 counters.connect_errors.set(counters.connect_errors.get() + 1);
                 warn(worker, server, &format!("connect to {} failed: {text}", server.key));
-                server.connect_failed(&text, worker.shared.clock.now_ms());
+                server.connect_failed(&text, matches!(error, ConnectError::Unfit(_)), now_ms);
                 worker.shared.signal(server, SignalKind::ConnectFailed);
             }
         }

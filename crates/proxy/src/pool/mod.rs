@@ -252,8 +252,13 @@ impl HostgroupPool {
             lane.configure(&worker.snapshot());
             lane.quota.queue.set_oldest(worker.index, NOBODY);
         }
-        self.has_limits.set(self.lanes.borrow().iter().any(|lane| lane.limit() > 0));
+        self.look_for_limits();
         self.arranged(worker);
+    }
+
+    /// Notes whether any user is limited.
+    fn look_for_limits(&self) {
+        self.has_limits.set(self.lanes.borrow().iter().any(|lane| lane.is_limited()));
     }
 
     /// Takes over how servers are placed now: idle backends that are not welcome any more go, connects to servers that are
@@ -349,7 +354,7 @@ impl HostgroupPool {
             return Rc::clone(lane);
         }
         let lane = Lane::new(key.clone(), self.shared.quota(&key.user.name), &worker.snapshot());
-        self.has_limits.set(self.has_limits.get() || lane.limit() > 0);
+        self.has_limits.set(self.has_limits.get() || lane.is_limited());
         lanes.push(Rc::clone(&lane));
         lane
     }
@@ -458,7 +463,7 @@ impl HostgroupPool {
 
     /// Whether anybody may have a claim on a backend of this lane.
     fn is_awaited(&self, lane: &Lane) -> bool {
-        !lane.line.is_empty() || !self.shared.queue.is_empty() || lane.limit() > 0 && !lane.quota.queue.is_empty()
+        !lane.line.is_empty() || !self.shared.queue.is_empty() || lane.is_limited() && !lane.quota.queue.is_empty()
     }
 
     /// Who of this worker has a claim on a backend.
@@ -525,9 +530,14 @@ impl HostgroupPool {
         }
     }
 
-    /// Another worker gave this one a backend.
+    /// Another worker gave this one a backend. It may have been closed on its way, which this worker's runtime does not know yet.
     pub fn received(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
-        self.give_to_waiter(worker, backend);
+        if backend.link.stream().is_silent() {
+            return self.give_to_waiter(worker, backend);
+        }
+        count(&worker.counters.found_closed);
+        drop(backend);
+        self.grow(worker);
     }
 
     /// Another worker waits for `lane` and cannot connect: give it an idle backend that will do, or make room for a new one.
@@ -537,8 +547,12 @@ impl HostgroupPool {
             let lanes = self.lanes.borrow().clone();
             let will_do = server.takes_work(now_ms) && needs.accept(server);
             let same = lanes.iter().filter(|_| will_do && needs.takes_used()).find(|l| l.key == *lane);
-            if let Some(backend) = same.and_then(|l| l.take_oldest(index)) {
-                return self.hand_over(worker, backend, from);
+            if let Some(same) = same {
+                while let Some(mut backend) = same.take_oldest(index) {
+                    if is_alive(worker, &mut backend) {
+                        return self.hand_over(worker, backend, from);
+                    }
+                }
             }
             // Its user has as many as it may, and these are of no use to the one who asks.
             let own = |l: &&Rc<Lane>| l.key.user.name == lane.user.name && l.is_used_up();
@@ -583,10 +597,10 @@ impl HostgroupPool {
         if self.choosy.get() > 0 {
             lane.line.set_choosy(worker.index, in_lane().filter_map(choosy));
         }
-        if lane.limit() > 0 {
+        if lane.is_limited() || lane.quota.queue.may_have(worker.index) {
             let now_ms = worker.shared.clock.now_ms();
             let is_own = |w: &&Rc<Waiter>| w.wish.needs.takes_used() && w.lane.key.user.name == lane.key.user.name;
-            let first = waiters.iter().filter(is_own).find(|w| self.has_hope(w, now_ms));
+            let first = waiters.iter().filter(|w| lane.is_limited() && is_own(w)).find(|w| self.has_hope(w, now_ms));
             lane.quota.queue.set_oldest(worker.index, first.map_or(NOBODY, |w| w.turn_us));
         }
     }

@@ -27,9 +27,19 @@ impl HostgroupPool {
                 reason: self.why(&waiter, now_us / 1000),
             }));
         }
+        self.look_at_refusals(worker, now_us / 1000);
         self.serve_all_from_idle(worker);
         self.help_the_limited(worker);
         self.grow(worker);
+    }
+
+    /// Servers' own limits of users come and go.
+    fn look_at_refusals(&self, worker: &Worker, now_ms: u64) {
+        for lane in self.lanes.borrow().iter().filter(|lane| lane.quota.is_refused()) {
+            lane.quota.look(now_ms);
+            self.publish_lane(worker, lane);
+        }
+        self.look_for_limits();
     }
 
     /// Those whose users have as many connections as they may wait for one of these: an idle one that will do, here or on
@@ -78,6 +88,9 @@ impl HostgroupPool {
         }
         if !usable.iter().any(|s| waiter.wish.needs.accept(s)) {
             return "every server of the hostgroup is further behind than the statement's max_lag_ms".into();
+        }
+        if let Some(refusal) = waiter.lane.quota.refusal() {
+            return format!("no server takes one more connection of user '{}': {refusal}", waiter.lane.key.user.name);
         }
         if waiter.waits_for_its_own() {
             let (limit, user) = (waiter.lane.limit(), &waiter.lane.key.user.name);

@@ -3,7 +3,8 @@
 use super::Session;
 use super::certainty::Refusal;
 use super::end::End;
-use super::leave::Kept;
+use super::kill::{Loss, end_lost_connection};
+use super::leave::{Kept, WISHES};
 use super::replay::NO_LIMIT;
 use crate::backend::Backend;
 use crate::connect::Raw;
@@ -15,9 +16,11 @@ use crate::safety::Safety;
 use crate::stats::view::Held;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use wire::flags::StatusFlags;
 
 /// Why a statement did not run; the session may go on.
 #[derive(Debug)]
@@ -130,8 +133,34 @@ impl Session {
     /// The backend is gone, and with it what pinned the session to it.
     pub(super) fn pinned_backend_lost(&mut self, why: &str) -> Fault {
         self.tell_of_loss();
+        if self.has_open() {
+            self.end_lost(Loss::Closed);
+        }
         self.backend = None;
         Fault::Lost { certainty: Certainty::NeverSent, text: why.to_owned(), pins: self.pins.set() }
+    }
+
+    /// Whether anything is open on the backend at hand that its server keeps for as long as it keeps the connection.
+    fn has_open(&self) -> bool {
+        let core = self.backend.as_ref().map(|backend| &backend.core);
+        let is_open = core.is_some_and(|core| core.is_labelled || core.status.contains(StatusFlags::IN_TRANS));
+        is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
+    }
+
+    /// What runs or is open on the backend at hand is ended by its server.
+    pub(super) fn end_lost(&mut self, loss: Loss) {
+        if let Some(backend) = self.backend.take_if(|backend| !backend.core.server.is_cut()) {
+            tokio::task::spawn_local(end_lost_connection(Rc::clone(&self.worker), Rc::clone(&self.pool), backend, loss));
+        }
+    }
+
+    /// The backend at hand is of no use any more. A command whose answer is outstanding may run on, and wait for a lock: it is
+    /// ended.
+    pub(super) fn discard_backend(&mut self) {
+        if self.backend.as_ref().is_some_and(Backend::is_owed) {
+            self.end_lost(Loss::Closed);
+        }
+        self.backend = None;
     }
 
     /// Waits until those have gone first that say a lost transaction again, if there are any, then in the queue.

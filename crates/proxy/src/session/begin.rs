@@ -7,8 +7,10 @@ use super::end::End;
 use super::login::host_of;
 use crate::entry::Limits;
 use crate::link::Compression;
+use crate::shared::{Family, ServerInfo};
 use crate::state::Text;
 use model::settings::SessionTrackGtids;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::charset::{self, Flavor};
 use wire::compress::Method;
@@ -57,14 +59,13 @@ impl Session {
     pub(super) fn set_initial_variables(&mut self, collation: u16) {
         self.entry.set_own_idle_limit(0);
         let info = self.worker.shared.info.get();
-        let flavor = info.map_or(Flavor::MySql, |i| i.flavor);
-        (self.flavor, self.stand_ins) = (flavor, None);
+        let family = info.as_ref().map_or(Family::MySql, |i| i.family);
+        let flavor = family.flavor();
+        (self.family, self.stand_ins) = (family, None);
         self.lex.builtins = self.worker.shared.builtins();
         self.lex.ignore_space = self.caps.contains(Capabilities::IGNORE_SPACE);
-        let servers = self.pool.servers();
-        let tracking = servers.iter().find_map(|server| server.tracking.get());
         let known = match info {
-            Some(info) => info.login_collation(collation, tracking),
+            Some(info) => self.asked(info).login_collation(collation),
             None => charset::collation_in(flavor, collation),
         };
         if let Some(collation) = known {
@@ -81,7 +82,7 @@ impl Session {
             self.state.variables.set(name, Some(level.as_bytes()));
         }
         let tells_gtids = self.worker.snapshot().vars.default_session_track_gtids == SessionTrackGtids::OwnGtid;
-        if tells_gtids && self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql) {
+        if tells_gtids && self.worker.shared.serves_mysql() {
             self.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
         }
         // Sessions that log in alike hold one copy of what they want.
@@ -90,6 +91,13 @@ impl Session {
         if let Some(schema) = self.state.schema.take() {
             self.state.schema = Some(memory.intern_text(schema));
         }
+    }
+
+    /// The same as one of the pool's own servers says it that has told more of itself.
+    fn asked(&self, info: Arc<ServerInfo>) -> Arc<ServerInfo> {
+        let servers = self.pool.servers();
+        let mut known = servers.iter().filter_map(|server| server.info.load_full());
+        known.find(|known| known.version == info.version && known.tracking.get().is_some()).unwrap_or(info)
     }
 
     /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`).
@@ -170,7 +178,7 @@ impl Session {
                 self.worker.memory.borrow_mut().learn_schema(&self.user.name, schema, now);
             }
             // Lost, or silent: no reason to turn a client away.
-            Ok(Err(_)) | Err(_) => self.backend = None,
+            Ok(Err(_)) | Err(_) => self.discard_backend(),
         }
         Ok(())
     }

@@ -78,12 +78,12 @@ impl Session {
         let gtids = reply.gtids.as_ref().or_else(told);
         let fails = reply.error.is_some_and(|code| may_have_committed(analysis, code));
         let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|_| fails || gtids.is_some()) else { return };
-        let writes = self.writes.get_or_insert_default();
+        let (writes, began_ms) = (self.writes.get_or_insert_default(), self.began_us / 1000);
         if let Some(gtids) = gtids {
-            writes.note(&core.server.key, core.info.flavor, gtids);
+            writes.note(&core.end(), began_ms, core.info.flavor, gtids);
         }
         if fails {
-            writes.doubt(&core.server.key, core.info.flavor);
+            writes.doubt(&core.end(), began_ms, core.info.flavor);
         }
     }
 
@@ -102,6 +102,7 @@ impl Session {
             Flavor::MariaDb => "SELECT @@last_gtid",
             Flavor::MySql => "SELECT @@GLOBAL.gtid_executed",
         };
+        let asked_ms = self.worker.shared.clock.now_ms();
         let Ok(reply) = guarded(&self.worker, &self.entry, backend.query(question, &self.worker.buffers)).await else {
             self.backend = None;
             return;
@@ -109,7 +110,7 @@ impl Session {
         backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
         let told = reply.rows.first().and_then(|row| charsets::narrow(Reader::new(row).lenenc_bytes().ok()?));
         if let (Some(told), Some(writes)) = (told, self.writes.as_mut()) {
-            writes.answered(&backend.core.server.key, flavor, &told);
+            writes.answered(&backend.core.end(), asked_ms, flavor, &told);
         }
     }
 
@@ -164,7 +165,7 @@ impl Session {
         let Wanted { origin, hostgroup, timeout_ms, .. } = wanted;
         let Some(written) = self.writes.as_ref().and_then(|writes| writes.known(origin, hostgroup)) else { return Ok(true) };
         let Some(backend) = self.backend.as_mut() else { return Ok(true) };
-        if written.is_on(&backend.core.server.key) {
+        if written.is_on(&backend.core.end()) {
             return Ok(true);
         }
         if !written.can_be_asked_for() {
@@ -173,6 +174,7 @@ impl Session {
         count(&self.worker.counters.causal_waits);
         let question = written.question(timeout_ms);
         let limit = Duration::from_millis(timeout_ms + ANSWER_MS);
+        let asked_ms = self.worker.shared.clock.now_ms();
         let exchange = async {
             let answer = tokio::time::timeout(limit, backend.query(&question, &self.worker.buffers)).await;
             answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the question for a GTID")))
@@ -189,7 +191,7 @@ impl Session {
         backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
         let has_it = reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0"));
         if has_it && let Some(writes) = self.writes.as_mut() {
-            writes.arrived(origin, hostgroup, &backend.core.server.key);
+            writes.arrived(origin, hostgroup, &backend.core.end(), asked_ms);
         }
         Ok(has_it)
     }
@@ -200,7 +202,7 @@ impl Session {
             (e.kind() == io::ErrorKind::Interrupted).then(|| interruption(&self.entry, &Context::from_waker(Waker::noop()))).flatten();
         match killed {
             Some(fault) => {
-                self.backend = None;
+                self.discard_backend();
                 fault
             }
             None => self.lost_before(e),

@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::end::End;
-use super::login::{MAX_LOGIN_PACKET, count_session, denied, learn, malformed, scramble, stored, tls_is_required};
+use super::login::{MAX_LOGIN_PACKET, count_session, decoy, denied, learn, malformed, scramble, stored, tls_is_required};
 use crate::counters::count;
 use crate::shared::HostLogin;
 use model::snapshot::User;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::WireError;
 use wire::auth::Plugin;
-use wire::auth::server::{Account, ServerAuth, Step, Stored};
+use wire::auth::server::{Account, ServerAuth, Step};
 use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
@@ -77,9 +77,10 @@ impl Session {
     async fn prove_again(&mut self, auth: &mut ServerAuth, user: Option<&User>, change: &ChangeUser<'_>) -> Result<Option<u8>, End> {
         let worker = Rc::clone(&self.worker);
         let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
-        let decoy = scramble();
-        let account =
-            Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
+        let secret = scramble();
+        let snapshot = worker.snapshot();
+        let stored = user.map_or_else(|| decoy(&snapshot, change.user, &secret), stored);
+        let account = Account { stored, fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
         let mut seq = 1;
         // Without plugins a client cannot be asked again: it has answered the greeting.
         let mut step = match self.caps.contains(Capabilities::PLUGIN_AUTH) {

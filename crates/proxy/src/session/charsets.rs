@@ -10,7 +10,7 @@ use super::definition;
 use super::guard::guarded;
 use crate::memory::Change;
 use crate::reframe::ReplyFacts;
-use crate::state::{RESULTS_COLLATION, State, is_wide};
+use crate::state::{RESULTS_COLLATION, State, is_charset_name, is_wide};
 use sql::{LexMode, MultiByte, Target};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
@@ -110,7 +110,8 @@ const AMBIGUOUS: &[&str] = &["big5", "gbk", "gb2312", "gb18030", "sjis", "cp932"
 /// or it is no plain string.
 pub fn portable(literal: &str, lex: LexMode, state: &State) -> Option<String> {
     let text = unquoted(literal, lex)?;
-    let variable = |name| state.variables.get(name).and_then(|value| std::str::from_utf8(value).ok()).filter(|value| !value.is_empty());
+    let variable =
+        |name| state.variables.get(name).and_then(|value| std::str::from_utf8(value).ok()).filter(|value| is_charset_name(value));
     let (client, connection) = (variable("character_set_client")?, variable("character_set_connection")?);
     let collation = variable("collation_connection")?;
     let ascii = text.is_ascii();
@@ -188,6 +189,8 @@ mod tests {
         for other in ["5", "-1.5", "NULL", "x'41'", "_latin1'a'", "TRUE", "'"] {
             assert_eq!(portable(other, LexMode::default(), &latin1), None, "{other}");
         }
+        let garbled = state("latin1", "latin1 x'41',@q:=", "latin1_bin`,@q:='1");
+        assert_eq!(portable("'a'", LexMode::default(), &garbled), None, "a server may call a character set anything");
         let quotes = LexMode { ansi_quotes: true, ..LexMode::default() };
         assert_eq!(portable("\"a\"", quotes, &latin1), None);
     }

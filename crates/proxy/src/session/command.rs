@@ -3,7 +3,7 @@
 use super::Session;
 use super::end::End;
 use super::execute::MIN_LONG_DATA;
-use crate::buffer::{CHUNK, WINDOW};
+use crate::buffer::{CHUNK, WINDOW, grown};
 use crate::entry::{Activity, Entry, Signal};
 use sql::{Analysis, Facts, Kind};
 use std::future::poll_fn;
@@ -87,7 +87,7 @@ impl Session {
             wanted += HEADER;
         }
         // Growing by steps: a client that announces 16 MiB and sends nothing owns one step only.
-        wanted.min((bytes.len() * 2).max(CHUNK))
+        wanted.min(grown(bytes.len()).max(CHUNK))
     }
 
     async fn wait_for_client(&mut self) -> Result<Waited, End> {

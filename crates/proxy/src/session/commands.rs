@@ -11,7 +11,6 @@ use crate::pins::PinReason;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
-use wire::charset::Flavor;
 use wire::command::Command;
 use wire::flags::Capabilities;
 use wire::reply::ReplyKind;
@@ -109,8 +108,10 @@ impl Session {
             Ok(reply) => {
                 if reply.error.is_none() {
                     self.note_schema_command();
-                    self.worker.shared.logs.audit(AuditEvent::InitDb, &self.entry, None);
                     self.enter_schema(Some(schema));
+                    // The log tells of the schema that was entered.
+                    self.entry.view.set_schema(self.state.schema.as_ref());
+                    self.worker.shared.logs.audit(AuditEvent::InitDb, &self.entry, None);
                 }
                 self.leave_warnings();
                 self.note_status(&analysis, &reply);
@@ -176,7 +177,7 @@ impl Session {
 
     /// MariaDB takes IGNORE_SPACE, which a client flag put there at the first login, out of sql_mode.
     pub(super) fn forget_ignore_space(&mut self) {
-        let mariadb = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MariaDb);
+        let mariadb = self.worker.shared.serves_mariadb();
         if mariadb && self.caps.contains(Capabilities::IGNORE_SPACE) {
             self.caps.remove(Capabilities::IGNORE_SPACE);
             self.lex.ignore_space = false;

@@ -231,10 +231,7 @@ impl Session {
                 }
                 Ok(finding)
             }
-            Err(e) => {
-                self.end_what_runs();
-                Err(self.lost(&e, Certainty::Unknown))
-            }
+            Err(e) => Err(self.lost(&e, Certainty::Unknown)),
         }
     }
 

@@ -84,9 +84,11 @@ impl Session {
             // What followed was read in another way by the server than here.
             self.pin(PinReason::SessionState, analysis);
         }
-        if analysis.facts.contains(Facts::TORN) {
+        if analysis.facts.contains(Facts::TORN) || reply.is_garbled {
             self.pin_unknown(true, analysis);
         }
+        let returns = self.returns_to_its_schema(reply);
+        self.facts.returned = returns;
         self.note_changes(sql, analysis, reply);
         if analysis.facts.contains(Facts::MULTI) {
             for one in sql::split(sql, self.lex) {
@@ -102,7 +104,9 @@ impl Session {
             self.note_dropped(sql, analysis, reply);
         }
         self.note_next_transaction(analysis, reply);
-        self.note_unexplained(sql, analysis, reply);
+        if !(returns && self.only_moved(sql, analysis, reply)) {
+            self.note_unexplained(sql, analysis, reply);
+        }
         self.note_counted_pins(analysis, reply);
     }
 
@@ -259,7 +263,7 @@ impl Session {
                 self.read_text_by(value);
                 self.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
                 self.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
-                let mariadb = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MariaDb);
+                let mariadb = self.worker.shared.serves_mariadb();
                 self.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
                 self.set_variable(name, Some(value));
             }
@@ -317,7 +321,7 @@ impl Session {
         match name {
             "session_track_schema" | "session_track_state_change" => value.eq_ignore_ascii_case(b"ON") || value == b"1",
             "session_track_system_variables" => {
-                let ours = core.server.tracking.get().map(|tracking| Arc::clone(&tracking.ours));
+                let ours = core.info.tracking.get().map(|tracking| Arc::clone(&tracking.ours));
                 let value = format!("'{}'", String::from_utf8_lossy(value));
                 ours.is_none_or(|ours| ours.contains(&value))
             }
@@ -327,7 +331,7 @@ impl Session {
 
     /// What a client is told that never asked for anything else: the server's own defaults.
     pub(super) fn default_filter(&self) -> TrackFilter {
-        let known = self.pool.servers().iter().find_map(|s| s.tracking.get()).map(|t| t.defaults.clone());
+        let known = self.pool.servers().iter().find_map(|s| s.track_defaults());
         let mut filter = match known {
             Some(defaults) => TrackFilter {
                 system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
@@ -549,6 +553,22 @@ impl Session {
         }
     }
 
+    /// Did the server enter another schema, and come back to the session's own? It tells of both as of one change.
+    fn returns_to_its_schema(&self, reply: &ReplyFacts) -> bool {
+        reply.state_change && reply.schema.as_deref().is_some_and(|schema| *schema == *self.state.schema.as_deref().unwrap_or_default())
+    }
+
+    /// Does that explain the change? No trigger and no view may have run; what a routine did is judged by its body.
+    fn only_moved(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let is_known = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Do | Kind::Call);
+        let is_observed = |name: &str| OBSERVED.contains(&name);
+        is_known
+            && !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN | Facts::USER_VARIABLE)
+            && !reply.is_garbled
+            && reply.variables.iter().all(|(name, _)| is_observed(name))
+            && !sql::names_table(sql, self.lex, |_, _| true)
+    }
+
     /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
     fn note_unexplained(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if !reply.state_change {
@@ -556,10 +576,14 @@ impl Session {
         }
         let stored_code =
             matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
-        let is_quiet = |kind| kind == Kind::LoadData || changes_data_at_most(kind);
+        // A table made of a view's rows; on MySQL also of a variable that was never set and is NULL now.
+        let is_silent = reply.schema.is_none() && reply.variables.is_empty();
+        let word = |one: &[u8], behind| verb(one, self.lex, behind).unwrap_or_default();
+        let fills = |one: &[u8]| is_silent && word(one, 0) == "CREATE" && ["TABLE", "OR"].contains(&&*word(one, 1));
+        let is_quiet = |one: &[u8], kind| kind == Kind::LoadData || changes_data_at_most(kind) || kind == Kind::Ddl && fills(one);
         let changes_nothing_itself = match analysis.facts.contains(Facts::MULTI) {
-            true => sql::split(sql, self.lex).all(|one| is_quiet(sql::analyze(one, self.lex).kind)),
-            false => is_quiet(analysis.kind),
+            true => sql::split(sql, self.lex).all(|one| is_quiet(one, sql::analyze(one, self.lex).kind)),
+            false => is_quiet(sql, analysis.kind),
         };
         if changes_nothing_itself && !stored_code && has_set_var(sql, analysis) {
             // The hint does it, and undoes it. Perhaps a trigger did more, which others must not meet.

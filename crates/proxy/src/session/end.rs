@@ -1,7 +1,11 @@
 //! Why a session ends, and what the client is told of it.
 
 use crate::entry::Entry;
+use crate::worker::Worker;
+use model::refusals::{Told, WINDOW_MS};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// See the module.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub enum End {
     Shutdown,
     /// The backend was lost together with state that only it had.
     BackendLost(String),
+    /// The server was taken out of service while the client did not read: it has a part of a packet, and can be told nothing.
+    ServerCut,
     /// A `fast_forward` or replication stream ended.
     StreamEnded,
 }
@@ -75,6 +81,31 @@ impl End {
         matches!(self, Self::ClientGone | Self::ClientError(_) | Self::Protocol { .. } | Self::LoginTimeout | Self::WriteTimeout)
     }
 
+    /// Is there nothing to log of a login that ends so?
+    fn is_silent(&self, tells_unhealthy: bool) -> bool {
+        matches!(self, Self::Quit | Self::StreamEnded | Self::Shutdown) || !tells_unhealthy && self.is_unhealthy_client()
+    }
+
+    /// [`End::log`] of a login that ends so. Of many in a short time some are logged, and how many were not.
+    pub fn log_refused(&self, entry: &Entry, peer: Option<SocketAddr>, worker: &Worker) {
+        let tells_unhealthy = worker.snapshot().vars.log_unhealthy_connections;
+        if self.is_silent(tells_unhealthy) {
+            return;
+        }
+        match worker.shared.refusals.next(peer.map(|peer| peer.ip()), worker.shared.clock.now_ms()) {
+            Told::Logged => self.log(entry, peer, tells_unhealthy),
+            Told::LeftOut => {}
+            Told::FirstLeftOut => {
+                let shared = Arc::clone(&worker.shared);
+                tokio::task::spawn_local(async move {
+                    tokio::time::sleep(Duration::from_millis(WINDOW_MS)).await;
+                    let left_out = shared.refusals.left_out();
+                    tracing::warn!("{left_out} more clients that did not log in were not logged in the last {} s", WINDOW_MS / 1000);
+                });
+            }
+        }
+    }
+
     /// One line in the log; silence for what is normal, and for clients that fail unless `tells_unhealthy`
     /// (`log_unhealthy_connections`).
     pub fn log(&self, entry: &Entry, peer: Option<SocketAddr>, tells_unhealthy: bool) {
@@ -96,6 +127,9 @@ impl End {
             Self::TransactionTimeout => tracing::warn!("session {id} from {peer} closed: transaction too long or idle for too long"),
             Self::Shutdown => tracing::debug!("session {id} from {peer} closed: shutdown"),
             Self::BackendLost(why) => tracing::warn!("session {id} from {peer} closed: {why}"),
+            Self::ServerCut => {
+                tracing::warn!("session {id} from {peer} closed: the server was taken out of service, and the client was not reading");
+            }
         }
     }
 }

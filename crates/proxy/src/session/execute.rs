@@ -40,13 +40,13 @@ impl Session {
 
     /// The statement that the client means by this id: on MySQL that very one.
     pub(super) fn meant_statement(&self, id: u32) -> u32 {
-        let mysql = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql);
+        let mysql = self.worker.shared.serves_mysql();
         if mysql { id } else { self.statements.resolve(id) }
     }
 
     /// Is the command's body shorter than MySQL reads it?
     pub(super) fn is_short(&self, command: Incoming, len: usize) -> bool {
-        self.body(command).len() < len && self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql)
+        self.body(command).len() < len && self.worker.shared.serves_mysql()
     }
 
     /// Serves COM_STMT_EXECUTE.
@@ -118,7 +118,7 @@ impl Session {
         if let Some(fact) = counted
             && self.knows(fact)
         {
-            plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: true });
+            plan.patches = vec![Some(Patch::Number { value: self.facts.of(fact, self.entry.id), binary: true })];
         }
         if let Some(params) = params.filter(|p| p.new_types) {
             let types = self.payload(command).get(params.types)?;
@@ -132,7 +132,7 @@ impl Session {
 
     /// The client binds other types than before.
     fn bind_types(&mut self, id: u32, types: Vec<u8>, named: bool) {
-        let settles = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql);
+        let settles = self.worker.shared.serves_mysql();
         let Some(statement) = self.statements.get_mut(id) else { return };
         if settles && let Some(bare) = bare_types(&types, named, usize::from(statement.params)) {
             let before = statement.settled_types.as_deref().unwrap_or_default();
@@ -302,7 +302,8 @@ impl Session {
         let Some(id) = open.filter(|_| self.backend.is_some()) else {
             let known = self.named_statement(command).is_some();
             let fault = if known {
-                Fault::error(1421, b"HY000", format!("The statement ({raw_id}) has no open cursor."))
+                let stop = if self.worker.shared.serves_mysql() { "." } else { "" };
+                Fault::error(1421, b"HY000", format!("The statement ({raw_id}) has no open cursor{stop}"))
             } else {
                 self.unknown_statement(raw_id, "mysqld_stmt_fetch")
             };

@@ -25,7 +25,7 @@ impl Diagnostics {
     }
 
     /// Level, Code, Message.
-    const COLUMNS: usize = 3;
+    pub const COLUMNS: usize = 3;
 }
 
 /// The payloads of whole packets, one behind the other.
@@ -82,6 +82,8 @@ pub struct SessionFacts {
     /// The last id that a reply named since the session knew LAST_INSERT_ID() itself; 0 for none. The best word on it when the
     /// backend is lost before it was asked.
     pub replied_insert_id: u64,
+    /// The schema that the server last told of is the one that the session was in all along.
+    pub returned: bool,
     /// A server refused what the session has set; the next SET may mend it.
     pub is_refused: bool,
     /// FOUND_ROWS().
@@ -104,6 +106,8 @@ pub struct SessionFacts {
     pub warnings_read: bool,
     /// The statement that just ran leaves older warnings standing (MariaDB, no table read).
     pub keeps_warnings: bool,
+    /// The statements that just ran, of one text, leave FOUND_ROWS() as it was.
+    pub keeps_found_rows: bool,
     /// What the statement called that just ran, if it failed.
     pub failed_calls: FailedCalls,
     /// Statements left before `auto_increment_delay_multiplex` ends.

@@ -9,6 +9,7 @@ use super::Session;
 use super::effects::changes_data_at_most;
 use super::facts::FailedCalls;
 use super::guard::guarded;
+use super::query::shows_diagnostics;
 use super::settle;
 use crate::backend::{Backend, Tracking};
 use crate::pins::{PinReason, PinSet};
@@ -59,7 +60,7 @@ pub(super) fn leaves_nothing(analysis: &Analysis) -> bool {
     let loud = Facts::GET_LOCK | Facts::RELEASE_LOCK | Facts::USER_VARIABLE_ASSIGN | Facts::UNKNOWN_CODE;
     // The server's status tells of transactions, and its tracker of the schema.
     let is_told = matches!(analysis.kind, Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Use | Kind::Empty);
-    (is_told || changes_data_at_most(analysis.kind)) && !analysis.facts.intersects(loud)
+    (is_told || changes_data_at_most(analysis.kind) || shows_diagnostics(analysis.kind)) && !analysis.facts.intersects(loud)
 }
 
 impl Session {
@@ -94,7 +95,9 @@ impl Session {
 
     /// Whether the server refused the text before it ran anything: several statements, of a client that may say but one at a time.
     pub(super) fn is_refused_whole(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let is_single = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Set | Kind::Use | Kind::Begin);
+        let is_single = changes_data_at_most(analysis.kind)
+            || shows_diagnostics(analysis.kind)
+            || matches!(analysis.kind, Kind::Set | Kind::Use | Kind::Begin);
         reply.error == Some(PARSE_ERROR)
             && is_single
             && analysis.facts.contains(Facts::MULTI)
@@ -122,9 +125,9 @@ impl Session {
         }
     }
 
-    /// A backend that nothing pins goes back to its pool, to be reset first where it must.
+    /// A backend that nothing pins goes back to its pool, to be reset first where it must; one that owes an answer is ended.
     pub(super) fn lend_on(&mut self, backend: Backend) {
-        if !backend.core.must_reset {
+        if !backend.core.must_reset && !backend.is_owed() {
             return self.pool.release_to(&self.worker, &self.lane, backend);
         }
         let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));

@@ -1,10 +1,11 @@
-//! One session on servers of both families: collations that only one of them has.
+//! One session on servers of several families: collations that only one of them has.
 //!
 //! On a server that does not know it, a collation is its character set's default. The session's own comes back with a server
 //! that does, unless it chose another one meanwhile.
 
 use super::Session;
-use crate::shared::{ServerInfo, ServerTracking};
+use super::variables::type_of_null;
+use crate::shared::ServerInfo;
 use crate::state::{RESULTS_COLLATION, State, Text};
 use sql::Builtins;
 use std::sync::Arc;
@@ -30,21 +31,21 @@ fn known(info: &ServerInfo, name: &[u8]) -> Option<&'static Collation> {
 }
 
 /// What a server takes a collation for that it does not know; None for one that it knows, or whose character set it has not.
-fn instead(name: &[u8], info: &ServerInfo, tracking: Option<&ServerTracking>) -> Option<&'static Collation> {
+fn instead(name: &[u8], info: &ServerInfo) -> Option<&'static Collation> {
     if known(info, name).is_some() {
         return None;
     }
     let charset = charset::by_name(std::str::from_utf8(name).ok()?)?.charset;
     let default = charset::default_of(info.flavor, charset)?;
-    info.login_collation(default.id, tracking)
+    info.login_collation(default.id)
 }
 
 /// Puts in `state` what a server like this takes for collations that it does not know.
-pub fn adapt(state: &mut State, info: &ServerInfo, tracking: Option<&ServerTracking>) -> StandIns {
+pub fn adapt(state: &mut State, info: &ServerInfo) -> StandIns {
     let mut put = StandIns::default();
     let is_collation = |name: &str| name.starts_with("collation_") || name == RESULTS_COLLATION;
     for (name, value) in state.variables.entries().iter().filter(|(name, _)| is_collation(name)) {
-        if let Some(collation) = instead(value, info, tracking) {
+        if let Some(collation) = instead(value, info) {
             put.variables.push(StandIn { variable: Arc::clone(name), own: Arc::clone(value), instead: collation.name });
         }
     }
@@ -53,7 +54,7 @@ pub fn adapt(state: &mut State, info: &ServerInfo, tracking: Option<&ServerTrack
     }
     for (name, literal) in state.user_variables.entries() {
         if let Some(plain) = without_unknown_collation(literal, info) {
-            put.literals.push((Arc::clone(name), Arc::clone(literal), plain.into()));
+            put.literals.push((Arc::clone(name), Arc::clone(literal), plain.as_bytes().into()));
         }
     }
     for (name, _, plain) in &put.literals {
@@ -63,9 +64,12 @@ pub fn adapt(state: &mut State, info: &ServerInfo, tracking: Option<&ServerTrack
 }
 
 /// A literal without its collation, where a server like this does not know that.
-fn without_unknown_collation<'a>(literal: &'a [u8], info: &ServerInfo) -> Option<&'a [u8]> {
-    let (text, collation) = std::str::from_utf8(literal).ok()?.rsplit_once(" COLLATE ")?;
-    known(info, collation.trim_matches('`').as_bytes()).is_none().then_some(text.as_bytes())
+fn without_unknown_collation(literal: &[u8], info: &ServerInfo) -> Option<String> {
+    let literal = std::str::from_utf8(literal).ok()?;
+    let value = type_of_null(literal).unwrap_or(literal);
+    let (text, collation) = value.rsplit_once(" COLLATE ")?;
+    let is_unknown = known(info, collation.trim_matches('`').as_bytes()).is_none();
+    is_unknown.then(|| format!("{text}{}", literal.get(value.len()..).unwrap_or_default()))
 }
 
 impl StandIns {
@@ -87,14 +91,15 @@ impl StandIns {
 impl Session {
     /// The session came to a backend: one of the other family than its state was learnt on may not know all of it.
     pub(super) fn adapt_to_flavor(&mut self) {
-        let Some(backend) = self.backend.as_ref().filter(|backend| backend.core.info.flavor != self.flavor) else { return };
+        let Some(backend) = self.backend.as_ref().filter(|backend| backend.core.info.family != self.family) else { return };
+        let is_of_other_flavor = backend.core.info.flavor != self.family.flavor();
         if let Some(put) = self.stand_ins.take() {
             put.undo(&mut self.state);
         }
-        let put = adapt(&mut self.state, &backend.core.info, backend.core.server.tracking.get());
+        let put = adapt(&mut self.state, &backend.core.info);
         self.stand_ins = Some(Box::new(put)).filter(|put| !put.variables.is_empty() || !put.literals.is_empty());
-        self.flavor = backend.core.info.flavor;
-        if self.lex.builtins != Builtins::Common {
+        self.family = backend.core.info.family;
+        if is_of_other_flavor && self.lex.builtins != Builtins::Common {
             // The statement was read as one for the other family: a stored function may have gone unseen.
             self.lex.builtins = Builtins::Common;
             if let Some(backend) = self.backend.as_mut() {
@@ -107,12 +112,8 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bed::info;
     use wire::charset::Flavor;
-    use wire::flags::{Capabilities, StatusFlags};
-
-    fn info(flavor: Flavor, version: &str) -> ServerInfo {
-        ServerInfo { version: version.into(), flavor, capabilities: Capabilities::default(), collation: 45, status: StatusFlags::default() }
-    }
 
     fn collations(state: &State) -> Vec<String> {
         let names = ["collation_connection", RESULTS_COLLATION];
@@ -136,9 +137,12 @@ mod tests {
             ("utf8mb4_0900_ai_ci", &info(Flavor::MySql, "5.7.44"), "utf8mb4_0900_ai_ci"),
             ("latin1_swedish_ci", &mariadb, "latin1_swedish_ci"),
             ("gb18030_chinese_ci", &mariadb, "gb18030_chinese_ci"),
+            ("utf8mb4_uca1400_ai_ci", &mariadb, "utf8mb4_uca1400_ai_ci"),
+            ("utf8mb4_uca1400_ai_ci", &info(Flavor::MariaDb, "5.5.5-10.10.2-MariaDB"), "utf8mb4_uca1400_ai_ci"),
+            ("utf8mb4_uca1400_ai_ci", &info(Flavor::MariaDb, "5.5.5-10.5.29-MariaDB"), "utf8mb4_general_ci"),
         ] {
             let mut state = state(wanted);
-            adapt(&mut state, server, None);
+            adapt(&mut state, server);
             assert_eq!(collations(&state), [got, got], "{wanted} on {}", server.version);
         }
     }
@@ -146,7 +150,7 @@ mod tests {
     #[test]
     fn the_own_one_comes_back_unless_another_was_chosen() {
         let mut state = state("utf8mb4_0900_ai_ci");
-        let put = adapt(&mut state, &info(Flavor::MariaDb, "10.11.6"), None);
+        let put = adapt(&mut state, &info(Flavor::MariaDb, "10.11.6"));
         state.variables.set("collation_connection", Some(b"utf8mb4_bin"));
         put.undo(&mut state);
         assert_eq!(collations(&state), ["utf8mb4_bin", "utf8mb4_0900_ai_ci"]);

@@ -2,6 +2,7 @@
 
 use super::acquire::{Fault, interruption};
 use crate::entry::{Entry, Signal};
+use crate::server::ServerShared;
 use crate::worker::Worker;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,6 +23,27 @@ pub async fn guarded<T>(worker: &Worker, entry: &Entry, exchange: impl Future<Ou
         Ok(result) => result,
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} ms", limit.as_millis()))),
     }
+}
+
+/// The same for what is worth nothing on a server that must be left: it ends with the time to finish there. The session is woken
+/// then (see [`Entry::leave_by`]).
+pub async fn guarded_on<T>(
+    worker: &Worker,
+    entry: &Entry,
+    server: &ServerShared,
+    exchange: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    let mut exchange = pin!(exchange);
+    let while_used = poll_fn(|cx| match exchange.as_mut().poll(cx) {
+        Poll::Pending if server.leave_at_ms() <= worker.shared.clock.now_ms() => Poll::Ready(Err(left())),
+        polled => polled,
+    });
+    guarded(worker, entry, while_used).await
+}
+
+/// The time to finish on a server is over.
+pub fn left() -> io::Error {
+    io::Error::other("the server is not used any more")
 }
 
 /// Sending a statement: ends when the statement or the session is killed or has had its time.

@@ -3,16 +3,22 @@
 use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::end::End;
+use super::query::Plan;
 use super::relay::LOOK_AGAIN;
 use crate::backend::Backend;
 use crate::buffer::CHUNK;
 use crate::entry::Signal;
 use crate::reframe::Reframe;
 use crate::worker::Worker;
+use sql::{Facts, Kind};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
+use wire::Capabilities;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
+
+/// The first word of a statement that loads a file.
+const LOAD: &[u8] = b"LOAD";
 
 /// What ended a wait while a client's data goes to its server.
 enum Event {
@@ -67,6 +73,21 @@ impl Frames {
 }
 
 impl Session {
+    /// Whether a server may ask for a file of the client's: the client said that it has some, and its text may load one. A text of
+    /// several statements, and SET STATEMENT, may if the word is in it; stored programs cannot.
+    pub(super) fn may_send_file(&self, plan: &Plan) -> bool {
+        let analysis = &plan.analysis;
+        self.caps.contains(Capabilities::LOCAL_FILES)
+            && match analysis.kind {
+                Kind::LoadData | Kind::Execute | Kind::Compound => true,
+                kind if kind == Kind::SetStatement || analysis.facts.contains(Facts::MULTI) => {
+                    let sent = plan.rewritten.as_deref().unwrap_or(if self.joined.is_empty() { self.input.filled() } else { &self.joined });
+                    sent.windows(LOAD.len()).any(|word| word.eq_ignore_ascii_case(LOAD))
+                }
+                _ => false,
+            }
+    }
+
     /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
     /// The client's command is in the input before the file's packets.
     pub(super) async fn send_clients_file(&mut self, reframe: &mut Reframe<'_>) -> Result<(), Fault> {

@@ -2,14 +2,17 @@
 //! about.
 //!
 //! INVARIANT: the number of a connection means something on its own server only, so nothing is said about it at another address
-//! than its own (a name may stand for another server by now). A KILL QUERY goes out only while its statement runs, and the
+//! than its own (a name may stand for another server by now), nor, where the connection was lost, to a server that may have been
+//! started since (numbers begin anew with it). A KILL QUERY goes out only while its statement runs, and the
 //! session sends nothing else on that connection while one is on its way.
 
 use super::Session;
+use super::acquire::Fault;
 use super::guard::paused;
 use crate::backend::{Backend, Collected, Core};
 use crate::connect;
 use crate::counters::count;
+use crate::entry::Entry;
 use crate::lane::Lane;
 use crate::pool::HostgroupPool;
 use crate::server::ServerShared;
@@ -23,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+use wire::codec::Reader;
 
 /// How long a KILL may take, connection included.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -63,11 +67,12 @@ pub struct Kill {
     changed: Notify,
 }
 
-/// One that is on its way, as far as anybody knows.
+/// One that is on its way, as far as anybody knows: also when nobody waits for its answer any more.
 struct Out<'a>(&'a Kill);
 
-impl Drop for Out<'_> {
-    fn drop(&mut self) {
+impl Out<'_> {
+    /// The server has answered it.
+    fn answered(self) {
         self.0.out.fetch_sub(1, Ordering::AcqRel);
         self.0.changed.notify_waiters();
     }
@@ -87,6 +92,13 @@ impl Kill {
     fn withdraw(&self) -> bool {
         self.is_withdrawn.store(true, Ordering::Release);
         self.out.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits until none is on its way any more, but not for longer than `limit`. Nothing is there for other kills to end, so they do
+    /// not end it; what ends the session does.
+    async fn await_over(&self, entry: &Entry, limit: Duration) {
+        let mut over = pin!(tokio::time::timeout(limit, self.over()));
+        while let Err(Fault::Error { .. }) = paused(entry, over.as_mut()).await {}
     }
 
     /// None is on its way any more.
@@ -128,7 +140,7 @@ impl Session {
     pub(super) async fn withdraw_kill(&mut self) {
         let Some(kill) = self.backend.as_mut().and_then(|backend| backend.core.kill.take()) else { return };
         if kill.withdraw() {
-            let _ = paused(&self.entry, tokio::time::timeout(LATE_KILL_WAIT, kill.over())).await;
+            kill.await_over(&self.entry, LATE_KILL_WAIT).await;
         }
     }
 }
@@ -155,8 +167,32 @@ pub(super) async fn end_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, 
     pool.grow(&worker);
 }
 
+/// How the proxy came to be without a connection on which something runs or is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It was closed from without, or that may be. Its server may know nothing of it, and keep what is open there with its locks;
+    /// or it was started anew.
+    Closed,
+    /// The proxy gave it up.
+    GivenUp,
+}
+
+/// As [`end_connection`], for a connection that was lost. What waits for a replica goes on.
+pub(super) async fn end_lost_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend, loss: Loss) {
+    let target = Target::of(&worker, &pool, &backend.core);
+    let Backend { link, core, .. } = backend;
+    drop(link);
+    let opened_ms = if loss == Loss::Closed { core.opened_ms } else { u64::MAX };
+    match ask(&worker, &pool, &target, What::End { opened_ms }, KILL_WAIT, None).await {
+        Ok(_) => count(&worker.counters.killed_connections),
+        Err(why) => tracing::debug!("lost connection {} was not ended: {why}", target.thread_id),
+    }
+    drop(core);
+    pool.grow(&worker);
+}
+
 async fn send_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, target: &Target, sql: &str, kill: Option<&Kill>) {
-    match ask(worker, pool, target, sql, KILL_WAIT, kill).await {
+    match ask(worker, pool, target, What::Says(sql), KILL_WAIT, kill).await {
         Ok(_) => {}
         Err(Unanswered::Withdrawn) => tracing::debug!("{sql} was not sent: the statement was over"),
         Err(why) => tracing::warn!("{sql} was not done: {why}"),
@@ -173,25 +209,28 @@ pub(super) async fn ask_aside(
     sql: &str,
     within: Duration,
 ) -> Result<(Collected, u32), Unanswered> {
-    ask(worker, pool, target, sql, within, None).await
+    ask(worker, pool, target, What::Says(sql), within, None).await
 }
 
 async fn ask(
     worker: &Rc<Worker>,
     pool: &Rc<HostgroupPool>,
     target: &Target,
-    sql: &str,
+    what: What<'_>,
     within: Duration,
     kill: Option<&Kill>,
 ) -> Result<(Collected, u32), Unanswered> {
     let begin = || kill.map_or(Ok(None), |kill| kill.begin().map(Some).ok_or(Unanswered::Withdrawn));
     let asked = async {
         if let Some(mut backend) = target.lane.take_to(target.server.index, target.peer) {
-            let Ok(_out) = begin() else {
+            let Ok(out) = begin() else {
                 pool.release(worker, backend);
                 return Err(Unanswered::Withdrawn);
             };
-            if let Ok(Ok(reply)) = tokio::time::timeout(IDLE_WAIT, ask_on(worker, &mut backend, sql)).await {
+            if let Ok(Ok(reply)) = tokio::time::timeout(IDLE_WAIT, ask_on(worker, &mut backend, target, what)).await {
+                if let Some(out) = out {
+                    out.answered();
+                }
                 let id = backend.core.thread_id;
                 pool.release(worker, backend);
                 return answer(reply).map(|reply| (reply, id));
@@ -204,17 +243,72 @@ async fn ask(
         let _turn = target.server.kills.acquire().await.map_err(|e| Unanswered::Failed(e.to_string()))?;
         let opened = connect::open_at(worker, &target.server, target.peer, &target.lane.key, 0, Slot::extra()).await;
         let mut backend = opened.map_err(|e| Unanswered::Failed(format!("{e:?}")))?;
-        let _out = begin()?;
-        let reply = ask_on(worker, &mut backend, sql).await.map_err(|e| Unanswered::Failed(e.to_string()))?;
+        let out = begin()?;
+        let reply = ask_on(worker, &mut backend, target, what).await.map_err(|e| Unanswered::Failed(e.to_string()))?;
+        if let Some(out) = out {
+            out.answered();
+        }
         answer(reply).map(|reply| (reply, backend.core.thread_id))
     };
     tokio::time::timeout(within, asked).await.unwrap_or(Err(Unanswered::Late(within)))
 }
 
-async fn ask_on(worker: &Worker, backend: &mut Backend, sql: &str) -> io::Result<Collected> {
-    let reply = backend.query(sql, &worker.buffers).await?;
+/// What is said on another connection.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    /// This.
+    Says(&'a str),
+    /// KILL of a connection that was opened then (process clock, ms), if the server certainly runs since before that.
+    End { opened_ms: u64 },
+}
+
+async fn ask_on(worker: &Worker, backend: &mut Backend, target: &Target, what: What<'_>) -> io::Result<Collected> {
+    let reply = match what {
+        What::Says(sql) => backend.query(sql, &worker.buffers).await?,
+        What::End { opened_ms } => end_on(worker, backend, target.thread_id, opened_ms).await?,
+    };
     backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
     Ok(reply)
+}
+
+async fn end_on(worker: &Worker, backend: &mut Backend, id: u32, opened_ms: u64) -> io::Result<Collected> {
+    let is_older_here = backend.core.opened_ms <= opened_ms;
+    let uptime = (!is_older_here).then(|| "SHOW GLOBAL STATUS LIKE 'Uptime'".to_owned());
+    let state = format!("SELECT STATE FROM information_schema.PROCESSLIST WHERE ID={id}");
+    let questions: Vec<String> = uptime.into_iter().chain([state]).collect();
+    let replies = backend.query_all(&questions, &worker.buffers).await?;
+    backend.core.has_warnings = true;
+    let age_ms = worker.shared.clock.now_ms().saturating_sub(opened_ms);
+    let ran = || replies.first().and_then(uptime_of).is_some_and(|uptime_s| is_older(uptime_s, age_ms));
+    // A server that was started since has ended this connection, too; one that counts on gives higher numbers.
+    if !is_older_here && (backend.core.thread_id <= id || !ran()) {
+        return Err(io::Error::other("the server may have been started since"));
+    }
+    // Killed, it would commit without the replica's word.
+    if replies.last().is_some_and(|state| state.rows.iter().any(|row| contains_text(row, b"semi-sync"))) {
+        return Err(io::Error::other("it waits for a replica"));
+    }
+    backend.query(&format!("KILL {id}"), &worker.buffers).await
+}
+
+/// The number of seconds that a server says it has run.
+fn uptime_of(reply: &Collected) -> Option<u64> {
+    let mut row = Reader::new(reply.rows.first()?);
+    row.lenenc_bytes().ok()?;
+    // It may be in UTF-16 or UTF-32.
+    let digits: Vec<u8> = row.lenenc_bytes().ok()?.iter().copied().filter(|b| *b != 0).collect();
+    std::str::from_utf8(&digits).ok()?.parse().ok()
+}
+
+/// Whether a server that says so has certainly run for longer: it counts whole seconds, from a whole one on.
+fn is_older(uptime_s: u64, age_ms: u64) -> bool {
+    uptime_s.saturating_sub(1).saturating_mul(1000) >= age_ms
+}
+
+/// Whether a row has these (small) letters in it, whatever its character set.
+fn contains_text(row: &[u8], text: &[u8]) -> bool {
+    let letters: Vec<u8> = row.iter().copied().filter(|b| *b != 0).collect();
+    letters.windows(text.len()).any(|window| window.eq_ignore_ascii_case(text))
 }
 
 fn answer(reply: Collected) -> Result<Collected, Unanswered> {
@@ -227,17 +321,56 @@ fn answer(reply: Collected) -> Result<Collected, Unanswered> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::made::row;
+    use crate::entry::Signal;
+    use std::time::Instant;
+
+    #[test]
+    fn only_a_server_that_ran_before_has_the_connection() {
+        assert!(is_older(11, 10_000));
+        assert!(!is_older(11, 10_001), "it may have been started 10.01 s ago");
+        assert!(!is_older(0, 1));
+        assert_eq!(uptime_of(&row(&["Uptime", "4711"])), Some(4711));
+        assert_eq!(uptime_of(&row(&["\0U", "\x004\x007"])), Some(47), "UTF-16");
+        assert_eq!(uptime_of(&Collected::default()), None);
+        assert!(contains_text(b"\x20Waiting for semi-sync ACK from replica", b"semi-sync"));
+        assert!(!contains_text(b"\x09executing", b"semi-sync"));
+    }
 
     #[tokio::test]
     async fn what_is_withdrawn_is_not_sent_and_what_is_out_is_waited_for() {
         let kill = Kill::default();
-        assert!(kill.begin().is_some(), "it is answered at once");
+        kill.begin().unwrap().answered();
         let out = kill.begin().unwrap();
         assert!(kill.withdraw());
         assert!(kill.begin().is_none());
         assert!(tokio::time::timeout(Duration::from_millis(1), kill.over()).await.is_err());
-        drop(out);
+        out.answered();
         kill.over().await;
         assert!(!kill.withdraw());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_may_still_arrive() {
+        let kill = Kill::default();
+        assert!(kill.begin().is_some(), "its answer is not waited for");
+        assert!(kill.withdraw());
+        assert!(tokio::time::timeout(Duration::from_millis(1), kill.over()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn other_kills_do_not_end_the_wait_and_the_sessions_end_does() {
+        let (kill, entry, limit) = (Kill::default(), Entry::new(1, 0), Duration::from_millis(50));
+        let _out = kill.begin();
+        for signal in [Signal::KillQuery, Signal::QueryTimeout, Signal::GiveUp, Signal::Cut] {
+            entry.signal(signal);
+            let began = Instant::now();
+            kill.await_over(&entry, limit).await;
+            assert!(began.elapsed() >= limit, "{signal:?} ended it");
+        }
+        entry.signal(Signal::KillConnection);
+        let ended = tokio::time::timeout(Duration::from_secs(60), kill.await_over(&entry, Duration::from_secs(3600))).await;
+        assert!(ended.is_ok());
+        assert_eq!(entry.pending(), Some(Signal::KillConnection), "it is still to be dealt with");
     }
 }

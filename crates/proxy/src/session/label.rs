@@ -26,7 +26,6 @@ use model::snapshot::RoleKind;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::sync::Arc;
-use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
@@ -126,7 +125,7 @@ impl Session {
         let analysis = &plan.analysis;
         let is_alone = command.byte == Command::Query as u8 || command.byte == Command::StmtExecute as u8;
         let unfit = analysis.facts.intersects(Facts::MULTI | Facts::SYSTEM_VARIABLE) || !certainty::fails_whole(analysis);
-        if !is_alone || unfit || plan.patch.is_some() || self.directions.retries == Some(0) {
+        if !is_alone || unfit || !plan.patches.is_empty() || self.directions.retries == Some(0) {
             return None;
         }
         match analysis.kind {
@@ -145,7 +144,7 @@ impl Session {
             && self.status.contains(StatusFlags::AUTOCOMMIT)
             && !self.status.intersects(in_transaction);
         is_alone
-            && self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql)
+            && self.worker.shared.serves_mysql()
             && self.lane.may_label(self.worker.shared.clock.now_ms())
             && OWN_WAYS.iter().all(|name| self.state.variables.get(name).is_none())
             && self.has_one_writer()
@@ -271,7 +270,7 @@ impl Session {
         let done = replies.is_ok_and(|replies| replies.iter().all(|reply| reply.error.is_none()));
         match self.backend.as_mut().filter(|_| done) {
             Some(backend) => backend.core.is_labelled = false,
-            None => self.backend = None,
+            None => self.discard_backend(),
         }
         done
     }

@@ -283,7 +283,7 @@ impl Session {
         };
         let is_open = guarded(&self.worker, &self.entry, exchange).await.is_ok_and(|reply| reply.error.is_none());
         if !is_open {
-            self.backend = None;
+            self.discard_backend();
         }
     }
 

@@ -193,10 +193,6 @@ impl Session {
             true => "the server is cut off from its cluster, and did not answer within demotion_grace_ms",
             false => "the server is not used any more",
         };
-        if self.witness.is_none() {
-            // What reads is not to go on there for nobody; who waits for the cluster does not hear it.
-            self.end_what_runs();
-        }
         self.lost(&io::Error::other(why), Certainty::Unknown)
     }
 

@@ -10,6 +10,7 @@ use super::respond::Made;
 use super::tableless::words;
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Place;
+use crate::reframe::Patch;
 use crate::shared::ServerInfo;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
@@ -34,7 +35,10 @@ impl Session {
             Kind::Show | Kind::Set if self.obeys_token_order(command, start).await? => Ok(true),
             Kind::Kill => self.answer_kill(command, start).await,
             Kind::Set if self.backend.is_none() && self.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
-            Kind::ShowWarnings | Kind::ShowErrors if self.knows_diagnostics() => self.answer_warnings(command, start, analysis).await,
+            // What follows it in the text has to run: Session::substitute().
+            Kind::ShowWarnings | Kind::ShowErrors if self.knows_diagnostics() && !analysis.facts.contains(Facts::MULTI) => {
+                self.answer_warnings(command, start, analysis).await
+            }
             _ => Ok(false),
         }
     }
@@ -133,11 +137,18 @@ impl Session {
 
     async fn send_warnings(&mut self, wanted: &Wanted, binary: bool) -> Result<bool, End> {
         let Some(diagnostics) = self.facts.diagnostics.take() else { return Ok(false) };
-        let packets = choose_rows(&diagnostics, wanted, binary);
+        let packets = choose_rows(&diagnostics, wanted, Form { binary, only_rows: false });
         let caps = diagnostics.caps;
         self.facts.diagnostics = Some(diagnostics);
         self.facts.row_count = -1;
         Ok(self.send_made(packets, caps).await? == Made::Sent)
+    }
+
+    /// The rows of a SHOW WARNINGS or SHOW ERRORS with this text, where the session has them.
+    pub(super) fn known_warnings(&self, sql: &[u8], kind: Kind) -> Option<Patch> {
+        let diagnostics = self.facts.diagnostics.as_ref()?;
+        let packets = choose_rows(diagnostics, &wanted(sql, kind)?, Form { binary: false, only_rows: true });
+        Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
     }
 
     /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
@@ -191,8 +202,17 @@ fn wanted(sql: &[u8], kind: Kind) -> Option<Wanted> {
     Some(Wanted { errors_only: kind == Kind::ShowErrors, skip, count })
 }
 
+/// How rows are wanted.
+#[derive(Clone, Copy)]
+struct Form {
+    /// As the binary protocol has them.
+    binary: bool,
+    /// Without what comes before and behind them.
+    only_rows: bool,
+}
+
 /// The remembered reply with the rows that are asked for, renumbered.
-fn choose_rows(diagnostics: &Diagnostics, wanted: &Wanted, binary: bool) -> Vec<u8> {
+fn choose_rows(diagnostics: &Diagnostics, wanted: &Wanted, form: Form) -> Vec<u8> {
     let mut tracker = Tracker::new(ReplyKind::Results, diagnostics.caps & !Capabilities::SESSION_TRACK);
     let mut out = Vec::with_capacity(diagnostics.packets.len());
     let mut rest = diagnostics.packets.as_slice();
@@ -209,10 +229,12 @@ fn choose_rows(diagnostics: &Diagnostics, wanted: &Wanted, binary: bool) -> Vec<
                 continue;
             }
             kept += 1;
-            if let Some(row) = binary_row(payload).filter(|_| binary) {
+            if let Some(row) = binary_row(payload).filter(|_| form.binary) {
                 packet::put_packet(&mut out, &mut seq, &row);
                 continue;
             }
+        } else if form.only_rows {
+            continue;
         }
         packet::put_packet(&mut out, &mut seq, payload);
     }

@@ -11,22 +11,24 @@ use crate::entry::{Entry, Signal};
 use crate::lane::LaneKey;
 use crate::link::Link;
 use crate::pins::Pins;
-use crate::shared::{HostLogin, Shared};
+use crate::shared::{Family, HostLogin, Shared};
 use crate::state::State;
 use crate::worker::Worker;
-use model::snapshot::{Password, User};
+use model::refusals::shown_name;
+use model::snapshot::{Password, Snapshot, User};
+use std::collections::hash_map::RandomState;
 use std::future::poll_fn;
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::server::{Account, ServerAuth, Step, Stored, Verified};
-use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, SslRequest};
 use wire::message::ErrPacket;
@@ -160,8 +162,8 @@ impl Login {
         }
         self.turn_away_blocked()?;
         self.greet(&entry).await?;
-        let request = self.request().await?;
-        *entry.view.claimed.borrow_mut() = String::from_utf8_lossy(&request.user).into();
+        let request = self.request(&entry).await?;
+        *entry.view.claimed.borrow_mut() = shown_name(&request.user).into();
         let user = self.authenticate(&request).await?;
         self.count_user(&user).await?;
         *entry.user.borrow_mut() = Some(Arc::clone(&user));
@@ -172,7 +174,7 @@ impl Login {
         Ok(session)
     }
 
-    /// An address that failed too often is not even greeted.
+    /// An address that failed too often is not even greeted, or, where it is told by a proxy before us, heard.
     fn turn_away_blocked(&self) -> Result<(), End> {
         let vars = &self.worker.snapshot().vars;
         let limit = if vars.client_host_cache_size > 0 { vars.client_host_error_counts } else { 0 };
@@ -187,7 +189,7 @@ impl Login {
         let snapshot = self.worker.snapshot();
         let vars = &snapshot.vars;
         let info = self.worker.shared.info.get();
-        let version = match (vars.server_version.as_str(), info) {
+        let version = match (vars.server_version.as_str(), &info) {
             ("", Some(info)) => info.version.clone(),
             ("", None) => FALLBACK_VERSION.to_owned(),
             (version, _) => version.to_owned(),
@@ -201,7 +203,7 @@ impl Login {
         offered.set(Capabilities::COMPRESS, vars.have_compress);
         offered.set(Capabilities::ZSTD_COMPRESSION, vars.have_compress && !is_mariadb);
         offered.set(Capabilities::SSL, self.worker.shared.tls.load().is_some());
-        if let Some(info) = info {
+        if let Some(info) = &info {
             offered.insert(info.capabilities & IF_BACKENDS);
             offered.insert(if is_mariadb { info.capabilities & IF_MARIADB } else { Capabilities::default() });
         }
@@ -225,8 +227,8 @@ impl Login {
     }
 
     /// The client's answer, after PROXY header and TLS.
-    async fn request(&mut self) -> Result<Request, End> {
-        self.read_proxy_header().await?;
+    async fn request(&mut self, entry: &Entry) -> Result<Request, End> {
+        self.read_proxy_header(entry).await?;
         let mut payload = self.receive().await?;
         let asks_for_tls = match SslRequest::parse(&payload) {
             Ok(request) => request.is_some(),
@@ -258,7 +260,7 @@ impl Login {
     }
 
     /// A proxy before us may say who the client is: only one from a trusted network is believed.
-    async fn read_proxy_header(&mut self) -> Result<(), End> {
+    async fn read_proxy_header(&mut self, entry: &Entry) -> Result<(), End> {
         let trusted = self.peer.is_some_and(|p| self.worker.snapshot().proxy_networks.contains(p.ip()));
         if !trusted {
             return Ok(());
@@ -271,6 +273,8 @@ impl Login {
                     if let Origin::Relayed { src, dst } = origin {
                         self.peer = Some(src);
                         self.local = Some(dst);
+                        entry.view.is_between(self.peer, self.local);
+                        return self.turn_away_blocked();
                     }
                     return Ok(());
                 }
@@ -287,7 +291,7 @@ impl Login {
         let user = worker.snapshot().frontend_user(&request.user).cloned();
         let channel = self.link.stream().channel();
         let mut auth = ServerAuth::new(self.scramble, self.default_plugin(), channel);
-        let verified = self.prove(&mut auth, user.as_deref(), request.plugin.as_deref(), &request.response).await?;
+        let verified = self.prove(&mut auth, user.as_deref(), request).await?;
         let known = user.zip(verified);
         let Some((user, verified)) = known else {
             return Err(self.deny(&request.user, !request.response.is_empty()).await);
@@ -306,21 +310,15 @@ impl Login {
         Ok(user)
     }
 
-    /// Runs the exchange; None when the password is wrong. Unknown users go through the same motions as those whose password is
-    /// stored in clear.
-    async fn prove(
-        &mut self,
-        auth: &mut ServerAuth,
-        user: Option<&User>,
-        plugin: Option<&[u8]>,
-        response: &[u8],
-    ) -> Result<Option<Verified>, End> {
+    /// Runs the exchange; None when the password is wrong. Unknown users go through the same motions as others.
+    async fn prove(&mut self, auth: &mut ServerAuth, user: Option<&User>, request: &Request) -> Result<Option<Verified>, End> {
         let worker = Rc::clone(&self.worker);
+        let snapshot = worker.snapshot();
         let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
-        let decoy = scramble();
-        let account =
-            Account { stored: user.map_or(Stored::Clear(&decoy), stored), fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
-        let mut step = auth.start(&account, plugin, response).map_err(malformed)?;
+        let secret = scramble();
+        let stored = user.map_or_else(|| decoy(&snapshot, &request.user, &secret), stored);
+        let account = Account { stored, fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
+        let mut step = auth.start(&account, request.plugin.as_deref(), &request.response).map_err(malformed)?;
         loop {
             step = match step {
                 Step::Done(verified) => return Ok(Some(verified)),
@@ -401,7 +399,7 @@ impl Login {
         let worker = self.worker;
         let pool = worker.pool(user.default_hostgroup);
         let key = LaneKey { hostgroup: user.default_hostgroup, user: Arc::clone(&user), class: Class::of(self.caps) };
-        let proxy_addr = worker.memory.borrow_mut().proxy_addr(self.local);
+        let proxy_addr = worker.memory.borrow_mut().proxy_addr(self.local, &worker.snapshot().listen);
         let mut session = Session {
             lane: pool.lane(&worker, &key),
             before: None,
@@ -422,7 +420,7 @@ impl Login {
             caps: self.caps,
             collation: request.collation,
             state: State::default(),
-            flavor: Flavor::MySql,
+            family: Family::MySql,
             stand_ins: None,
             status: StatusFlags::AUTOCOMMIT,
             lex: sql::LexMode::default(),
@@ -508,6 +506,19 @@ pub(super) fn stored(user: &User) -> Stored<'_> {
     }
 }
 
+/// What a user who is not there has instead of a password, which nobody has: for one name always of the same kind, and of each
+/// kind as often as users have it who are there.
+pub(super) fn decoy<'a>(snapshot: &'a Snapshot, name: &[u8], secret: &'a [u8; SCRAMBLE]) -> Stored<'a> {
+    static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let users = snapshot.users.len().max(1) as u64;
+    let nth = usize::try_from(NAMES.hash_one(name) % users).unwrap_or_default();
+    match snapshot.users.values().nth(nth).map(|user| stored(user)) {
+        Some(Stored::NativeHash(_)) => Stored::NativeHash(*secret),
+        Some(like @ Stored::CachingSha2(_)) => like,
+        Some(Stored::Clear(_) | Stored::Empty) | None => Stored::Clear(secret),
+    }
+}
+
 /// Counts a session with its user's, within `mysql_users.max_connections`; the text for the client when there are too many.
 pub(super) fn count_session(worker: &Worker, user: &User) -> Result<(), String> {
     let max = user.max_connections;
@@ -526,7 +537,7 @@ pub(super) fn tls_is_required(user: &User, host: &str) -> String {
 /// What a client is told who has the wrong name or password.
 pub(super) fn denied(user: &[u8], host: &str, with_password: bool) -> String {
     let using = if with_password { "YES" } else { "NO" };
-    format!("Access denied for user '{}'@'{host}' (using password: {using})", String::from_utf8_lossy(user))
+    format!("Access denied for user '{}'@'{host}' (using password: {using})", shown_name(user))
 }
 
 /// Keeps what the login proved: later logins are faster, and backends can be logged in to. False when the user has another

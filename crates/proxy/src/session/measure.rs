@@ -18,6 +18,7 @@ use crate::stats::meter::{Ended, error_key};
 use crate::stats::view::Held;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use wire::command::Command;
@@ -256,7 +257,17 @@ impl Session {
         }
     }
 
+    /// An error's text as it may be written down: of a statement that carries a password, nothing is quoted.
+    fn shown_error<'a>(&self, text: &'a [u8], what: Option<(Statement<'_>, &Analysis)>) -> Cow<'a, [u8]> {
+        let is_secret = match what {
+            Some((statement, _)) => sql::carries_password(statement.text(), self.lex),
+            None => self.entry.view.carries_password(),
+        };
+        if is_secret { Cow::Owned(sql::without_quoted(text)) } else { Cow::Borrowed(text) }
+    }
+
     fn count_server_error(&self, server: &ServerShared, code: u16, text: &[u8], what: Option<(Statement<'_>, &Analysis)>) {
+        let text = &*self.shown_error(text, what);
         if self.worker.meter.rules().logs_errors {
             tracing::warn!("error on {}: {code}: {}; {}", server.key, String::from_utf8_lossy(text), self.described(what));
         }
@@ -267,7 +278,7 @@ impl Session {
 
     /// Counts an error that no server gave.
     fn count_own_error(&self, code: u16, text: &[u8], what: Option<(Statement<'_>, &Analysis)>) {
-        let hostgroup = self.hostgroup();
+        let (hostgroup, text) = (self.hostgroup(), &*self.shown_error(text, what));
         if self.worker.meter.rules().logs_errors {
             let text = String::from_utf8_lossy(text);
             tracing::warn!("error of the proxy in hostgroup {hostgroup}: {code}: {text}; {}", self.described(what));
@@ -298,7 +309,9 @@ impl Session {
         let Some(diagnostics) = self.facts.diagnostics.as_ref().filter(|_| self.facts.warnings_read) else { return };
         let digest = shown(analysis.digest);
         let server = self.server().map(|server| server.key.to_string()).unwrap_or_default();
+        let is_secret = self.entry.view.carries_password();
         for warning in diagnostics.lines() {
+            let warning = if is_secret { String::from_utf8_lossy(&sql::without_quoted(warning.as_bytes())).into_owned() } else { warning };
             tracing::warn!("warning on {server}: {warning}; session {}, user '{}', statement {digest}", self.entry.id, self.user.name);
         }
     }
@@ -338,6 +351,7 @@ impl Session {
             rows_sent: sums.rows_sent,
             digest: self.worker.meter.digest(analysis, statement.text(), self.lex).hash,
             query: statement.text().into(),
+            lex: self.lex,
             error,
         };
         log.write_query(event);
@@ -347,7 +361,6 @@ impl Session {
     pub(super) fn logged_in(&mut self) {
         self.entry.view.is_tls.set(self.front.stream().tls().is_some());
         self.entry.view.passes_through.set(self.user.fast_forward);
-        self.entry.view.client.set(self.peer);
         self.publish();
         self.worker.shared.logs.audit(AuditEvent::ConnectOk, &self.entry, None);
     }

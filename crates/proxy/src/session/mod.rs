@@ -66,6 +66,7 @@ use crate::pins::Pins;
 use crate::pool::HostgroupPool;
 use crate::reframe::TrackFilter;
 use crate::replays::Replaying;
+use crate::shared::Family;
 use crate::state::State;
 use crate::stream::{DetachedSocket, Stream};
 use crate::worker::{FIRST_SESSION_ID, Worker};
@@ -83,7 +84,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 
 /// See the module.
@@ -117,7 +117,7 @@ pub struct Session {
     /// What the session wants of a backend.
     state: State,
     /// Which servers know its collations, and what stands in for those that they do not.
-    flavor: Flavor,
+    family: Family,
     stand_ins: Option<Box<flavors::StandIns>>,
     /// Status flags as the client last saw them.
     status: StatusFlags,
@@ -145,7 +145,7 @@ pub struct Session {
     peer: Option<SocketAddr>,
     /// The client's IP address as rules see it; none on a Unix socket.
     client_addr: Option<Box<str>>,
-    /// The address that the client connected to: IP address (empty for a Unix socket) and port, as rules see it.
+    /// The address that the client connected to, as rules see it.
     proxy_addr: Rc<(Box<str>, u16)>,
     /// When the command came (process clock, us).
     began_us: u64,
@@ -198,7 +198,7 @@ pub fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<SocketAdd
             Ok(session) => session,
             Err(end) => {
                 worker.shared.logs.audit(AuditEvent::ConnectErr, &entry, end.refusal());
-                return end.log(&entry, peer, worker.snapshot().vars.log_unhealthy_connections);
+                return end.log_refused(&entry, entry.view.client.get(), &worker);
             }
         };
         session.logged_in();

@@ -1,10 +1,11 @@
 //! COM_STMT_PREPARE, and having a statement prepared on whatever backend serves its execution.
 
 use super::Session;
-use super::acquire::Fault;
+use super::acquire::{Certainty, Fault};
 use super::command::Incoming;
 use super::end::End;
-use super::guard::{guarded, paused};
+use super::guard::{paused, unless_killed};
+use super::leave::Overdue;
 use super::query::asks_now;
 use super::route::Phase;
 use super::statements::ClientStatement;
@@ -13,7 +14,7 @@ use crate::backend::{Collected, ServerError};
 use crate::counters::count;
 use crate::memory::PrepareReply;
 use crate::pins::PinReason;
-use crate::reframe::{Reframe, ReplyFacts};
+use crate::reframe::{INTERRUPTED, QUERY_TIMEOUT, Reframe, ReplyFacts, TIME_IS_OVER};
 use crate::state::Text;
 use crate::stats::prepared::Side;
 use crate::stmt_cache::StatementKey;
@@ -22,7 +23,6 @@ use sql::{Analysis, Facts, Kind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use wire::charset::Flavor;
 use wire::command::Command;
 use wire::flags::Capabilities;
 use wire::packet::HEADER;
@@ -163,18 +163,39 @@ impl Session {
         Ok(reply)
     }
 
+    /// Has the held backend prepare it. A server may wait for a lock with that, as with a statement, so it is waited for, killed
+    /// and given up as one.
     async fn send_prepare(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
-        let result = match self.backend.as_mut() {
-            Some(backend) => {
-                let exchange = async {
-                    backend.send(Command::StmtPrepare, &key.text).await?;
-                    backend.collect(ReplyKind::Prepare, true, &self.worker.buffers).await
-                };
-                guarded(&self.worker, &self.entry, exchange).await
-            }
+        let sent = match self.backend.as_mut() {
+            Some(backend) => unless_killed(&self.entry, backend.send(Command::StmtPrepare, &key.text)).await,
             None => Err(std::io::ErrorKind::NotConnected.into()),
         };
-        result.map_err(|e| self.lost_before(&e))
+        sent.map_err(|e| self.lost_before(&e))?;
+        let mut reply = self.hear_prepared().await?;
+        self.statement_is_over().await;
+        if self.entry.is_timed_out()
+            && let Some(error) = reply.error.as_mut().filter(|error| error.code == INTERRUPTED)
+        {
+            *error = ServerError { code: QUERY_TIMEOUT, sqlstate: *b"70100", message: TIME_IS_OVER.to_vec() };
+        }
+        Ok(reply)
+    }
+
+    async fn hear_prepared(&mut self) -> Result<Collected, Fault> {
+        let overdue = if self.is_movable() { Overdue::Moves } else { Overdue::MayNeverEnd };
+        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+        let mut reply = backend.begin_collecting(ReplyKind::Prepare, true);
+        loop {
+            let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+            match backend.collect_more(&mut reply) {
+                Ok(None) => {
+                    backend.input.release(&self.worker.buffers);
+                    return Ok(reply.reply);
+                }
+                Ok(Some(wanted)) => self.read_backend(wanted, overdue).await?,
+                Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
+            }
+        }
     }
 
     fn keep_prepared(&mut self, key: &Arc<StatementKey>, ok: &PrepareOk, reply: &Collected, ddl_epoch: u64) {
@@ -317,7 +338,11 @@ impl Session {
         };
         // Prepared before the state is in force, it would be another statement.
         self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await?;
-        let reply = self.prepare_as_then(&key, ahead).await?;
+        let reply = self.prepare_as_then(&key, ahead).await.map_err(|fault| self.lost_unexecuted(fault))?;
+        if let Some(by) = self.entry.killed_by().filter(|_| reply.error.is_none()) {
+            // The KILL QUERY came too late for this, and is not sent again.
+            return Err(Fault::interrupted(by));
+        }
         match (reply.error.clone(), prepare_ok(&reply)) {
             (Some(e), _) => {
                 if let Some(backend) = self.backend.as_mut() {
@@ -327,6 +352,17 @@ impl Session {
             }
             (None, Some(ok)) => Ok(ok.stmt_id),
             (None, None) => Err(self.unknown_statement(id, "mysqld_stmt_execute")),
+        }
+    }
+
+    /// Preparing a statement has no effect: what was lost with that may be executed elsewhere.
+    fn lost_unexecuted(&mut self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Lost { certainty: Certainty::Unknown, text, pins } => {
+                self.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
+                Fault::Lost { certainty: Certainty::NeverSent, text, pins }
+            }
+            other => other,
         }
     }
 
@@ -350,7 +386,7 @@ impl Session {
 
     /// Error 1243, as the servers put it. MariaDB names its function for the command, MySQL (since 8.0) one for all.
     pub(super) fn unknown_statement(&self, id: u32, function: &str) -> Fault {
-        let mysql = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql);
+        let mysql = self.worker.shared.serves_mysql();
         let function = if mysql { "mysql_stmt_precheck" } else { function };
         Fault::error(1243, b"HY000", format!("Unknown prepared statement handler ({id}) given to {function}"))
     }

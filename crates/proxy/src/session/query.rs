@@ -3,6 +3,7 @@
 use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::command::Incoming;
+use super::effects::contains;
 use super::end::End;
 use super::relay::Outgoing;
 use super::route::{Phase, packets_of};
@@ -26,8 +27,8 @@ pub struct Plan {
     pub analysis: Analysis,
     /// The shape of its reply.
     pub reply: ReplyKind,
-    /// A number that the session knows better than the backend.
-    pub patch: Option<Patch>,
+    /// For each result, what the session knows better than the backend.
+    pub patches: Vec<Option<Patch>>,
     /// The command's bytes when they are not the client's.
     pub rewritten: Option<Vec<u8>>,
     /// The client's prepared statement that it names.
@@ -37,7 +38,7 @@ pub struct Plan {
 impl Plan {
     /// A plan that sends the client's own bytes.
     pub fn new(analysis: Analysis) -> Self {
-        Self { analysis, reply: ReplyKind::Results, patch: None, rewritten: None, statement: None }
+        Self { analysis, reply: ReplyKind::Results, patches: Vec::new(), rewritten: None, statement: None }
     }
 
     /// The body of the command that is sent in place of the client's; None too when it takes several packets.
@@ -106,7 +107,11 @@ impl Session {
                 self.remember_set(&sql, &analysis, &reply, &untold);
             }
         }
-        if self.facts.has_diagnostics() {
+        if analysis.facts.contains(Facts::MULTI) {
+            let (warnings, found_rows) = self.several_keep(self.sql_text(command, start));
+            self.facts.keeps_warnings = warnings;
+            self.facts.keeps_found_rows = found_rows || self.is_refused_whole(&analysis, &reply);
+        } else if self.facts.has_diagnostics() {
             self.facts.keeps_warnings = self.leaves_warnings(&analysis, self.sql_text(command, start));
         }
         self.settle(&analysis, &reply, |session, id| {
@@ -231,26 +236,20 @@ impl Session {
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
     fn substitute(&self, command: Incoming, start: usize, plan: &mut Plan) {
         let own = Facts::CONNECTION_ID | Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
-        if !plan.analysis.facts.intersects(own) && !matches!(plan.analysis.kind, Kind::ShowCountWarnings | Kind::ShowCountErrors) {
-            return;
-        }
-        let counted = match plan.analysis.kind {
-            Kind::ShowCountWarnings => Some(sql::Fact::WarningCount),
-            Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
-            _ => None,
-        };
-        if let Some(fact) = counted.filter(|fact| self.knows(*fact)) {
-            plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: false });
+        let several = plan.analysis.facts.contains(Facts::MULTI);
+        if !plan.analysis.facts.intersects(own) && !shows_diagnostics(plan.analysis.kind) {
             return;
         }
         let sql = self.sql_text(command, start);
-        if let Some(fact) = sql::single_fact_select(sql, self.lex) {
-            if self.knows(fact) {
-                plan.patch = Some(Patch { value: self.facts.of(fact, self.entry.id), binary: false });
+        if several {
+            plan.patches = self.patches(sql, &plan.analysis);
+            if !plan.analysis.facts.intersects(own) {
+                return;
             }
+        } else if let Some(patch) = self.patch(sql, plan.analysis.kind) {
+            plan.patches = vec![Some(patch)];
             return;
-        }
-        if !asks_now(plan.analysis.kind) {
+        } else if sql::single_fact_select(sql, self.lex).is_some() || !asks_now(plan.analysis.kind) {
             return;
         }
         let text = self.substituted(sql, &plan.analysis);
@@ -260,13 +259,71 @@ impl Session {
         plan.rewritten = Some(out);
     }
 
-    /// The text with the calls replaced by numbers. Of several statements only the first would ask for what was before.
+    /// The rows of a statement that asks for nothing but what the session knows; None for one that it need not know of.
+    fn patch(&self, sql: &[u8], kind: Kind) -> Option<Patch> {
+        let fact = match kind {
+            Kind::ShowCountWarnings => sql::Fact::WarningCount,
+            Kind::ShowCountErrors => sql::Fact::ErrorCount,
+            Kind::ShowWarnings | Kind::ShowErrors => return self.known_warnings(sql, kind),
+            _ => sql::single_fact_select(sql, self.lex)?,
+        };
+        self.knows(fact).then(|| Patch::Number { value: self.facts.of(fact, self.entry.id), binary: false })
+    }
+
+    /// The same for the first statements of a text, of which each has one result: as long as they leave the diagnostics of the
+    /// statement before.
+    fn patches(&self, sql: &[u8], analysis: &Analysis) -> Vec<Option<Patch>> {
+        if analysis.facts.intersects(Facts::VERSIONED | Facts::TORN) {
+            // The server may read other statements there.
+            return Vec::new();
+        }
+        let statements = sql::split(sql, self.lex).map(|one| (one, sql::analyze(one, self.lex)));
+        let showing = statements.take_while(|(one, each)| self.leaves_diagnostics(each, one));
+        showing.map(|(one, each)| self.patch(one, each.kind).filter(|_| shows_diagnostics(each.kind))).collect()
+    }
+
+    /// The text with the calls replaced by numbers. Of several statements those behind the first are told only what those before
+    /// them leave as it was.
     pub(super) fn substituted(&self, sql: &[u8], analysis: &Analysis) -> Vec<u8> {
-        let several = analysis.facts.contains(Facts::MULTI);
-        sql::substitute_facts(sql, self.lex, |fact| {
-            let known = (!several || fact == sql::Fact::ConnectionId) && self.knows(fact);
-            known.then(|| self.facts.of(fact, self.entry.id))
-        })
+        let value = |fact| self.knows(fact).then(|| self.facts.of(fact, self.entry.id));
+        if !analysis.facts.contains(Facts::MULTI) {
+            return sql::substitute_facts(sql, self.lex, value);
+        }
+        let (mut out, mut copied) = (Vec::with_capacity(sql.len() + 64), 0);
+        let (mut row_count, mut diagnostics, mut found_rows) = (true, true, true);
+        for place in sql::split_places(sql, self.lex) {
+            let one = sql.get(place.clone()).unwrap_or_default();
+            let each = sql::analyze(one, self.lex);
+            if asks_now(each.kind) {
+                out.extend_from_slice(sql.get(copied..place.start).unwrap_or_default());
+                out.extend(sql::substitute_facts(one, self.lex, |fact| {
+                    let stands = match fact {
+                        sql::Fact::ConnectionId => true,
+                        sql::Fact::FoundRows => found_rows,
+                        sql::Fact::WarningCount | sql::Fact::ErrorCount => diagnostics,
+                        sql::Fact::RowCount | sql::Fact::PseudoThreadId => row_count,
+                    };
+                    value(fact).filter(|_| stands)
+                }));
+                copied = place.end;
+            }
+            row_count &= each.kind == Kind::GetDiagnostics;
+            diagnostics = diagnostics && self.leaves_diagnostics(&each, one);
+            found_rows &= leaves_found_rows(&each, one);
+        }
+        out.extend_from_slice(sql.get(copied..).unwrap_or_default());
+        out
+    }
+
+    /// Do all statements of this text leave the warnings, and FOUND_ROWS(), of the statement before?
+    fn several_keep(&self, sql: &[u8]) -> (bool, bool) {
+        let (mut warnings, mut found_rows) = (self.facts.has_diagnostics(), true);
+        for one in sql::split(sql, self.lex) {
+            let each = sql::analyze(one, self.lex);
+            warnings = warnings && (self.leaves_diagnostics(&each, one) || self.leaves_warnings(&each, one));
+            found_rows &= leaves_found_rows(&each, one);
+        }
+        (warnings, found_rows)
     }
 
     /// Does the session know this better than its backend?
@@ -293,5 +350,32 @@ pub fn asks_now(kind: Kind) -> bool {
             | Kind::Explain
             | Kind::Kill
             | Kind::LoadData
+            // CREATE TABLE ... SELECT.
+            | Kind::Ddl
+            | Kind::CreateTemporaryTable
     )
+}
+
+/// Are its rows the diagnostics of the statement before, or their number?
+pub fn shows_diagnostics(kind: Kind) -> bool {
+    matches!(kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors)
+}
+
+/// Does a statement among others leave FOUND_ROWS() as it was? Alone it is judged by its reply.
+fn leaves_found_rows(analysis: &Analysis, sql: &[u8]) -> bool {
+    let leaves = matches!(
+        analysis.kind,
+        Kind::ShowWarnings
+            | Kind::ShowErrors
+            | Kind::Insert
+            | Kind::Replace
+            | Kind::Update
+            | Kind::Delete
+            | Kind::Set
+            | Kind::Use
+            | Kind::Begin
+            | Kind::Commit
+            | Kind::Rollback
+    );
+    leaves && !analysis.facts.intersects(Facts::UNKNOWN_CODE) && !contains(sql, b"select")
 }

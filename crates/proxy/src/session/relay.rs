@@ -90,8 +90,9 @@ impl Session {
     }
 
     pub(super) fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
-        if certainty == Certainty::Unknown && self.witness.is_some() {
-            self.end_what_runs();
+        if certainty == Certainty::Unknown {
+            self.tell_of_loss();
+            self.end_what_runs(e);
         }
         match self.pinned_backend_lost(&e.to_string()) {
             Fault::Lost { text, pins, .. } => Fault::Lost { certainty, text, pins },
@@ -132,8 +133,9 @@ impl Session {
             None => return Err(self.pinned_backend_lost("no backend")),
         };
         let mut reframe = Reframe::new(plan.reply, from, self.caps, filter, self.current_status())
-            .with_patch(plan.patch)
+            .with_patches(&plan.patches)
             .with_whole_packets(self.front.frame_seq().is_some())
+            .with_file(self.may_send_file(plan))
             .hiding_transaction(self.is_held())
             .hiding_gtids(!self.tells_gtids(filter));
         reframe.set_next_seq(self.answer_seq());
@@ -178,7 +180,8 @@ impl Session {
         Ok(())
     }
 
-    async fn statement_is_over(&mut self) {
+    /// No KILL QUERY is to end what comes next.
+    pub(super) async fn statement_is_over(&mut self) {
         if self.backend.as_ref().is_some_and(|backend| backend.core.kill.is_some()) {
             // Rare, and perhaps long.
             Box::pin(self.withdraw_kill()).await;

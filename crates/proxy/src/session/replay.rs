@@ -12,8 +12,8 @@ use super::command::Incoming;
 use super::doubt::numbers;
 use super::end::End;
 use super::facts::InsertId;
-use super::guard::guarded;
-use super::kill;
+use super::guard::{guarded, guarded_on, left};
+use super::kill::Loss;
 use super::leave::{Kept, TRANSACTION, WISHES};
 use super::query::Plan;
 use super::relay::Outgoing;
@@ -25,17 +25,12 @@ use crate::pins::{PinReason, PinSet};
 use crate::reframe::{ReplyError, ReplyFacts};
 use crate::replays::{Replaying, Stake};
 use crate::safety::Safety;
-use crate::server::ServerShared;
 use crate::stmt_cache::StatementKey;
 use crate::witness::{Rows, Testimony, Witness};
-use crate::worker::Worker;
 use sql::{Analysis, Facts, Kind};
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
@@ -45,6 +40,16 @@ use wire::reply::ReplyKind;
 
 /// Pins of a transaction that was only opened.
 const OPENING: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::NextTransaction]);
+
+/// How a connection fails that was closed from without.
+const CLOSED: [io::ErrorKind; 6] = [
+    io::ErrorKind::UnexpectedEof,
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::ConnectionAborted,
+    io::ErrorKind::BrokenPipe,
+    io::ErrorKind::NotConnected,
+    io::ErrorKind::WriteZero,
+];
 
 /// Longest that a replay takes, or is waited for, at a time, where nothing limits it.
 pub(super) const NO_LIMIT: Duration = Duration::from_secs(3600);
@@ -61,7 +66,7 @@ impl Session {
         if !is_on || !self.listens() && plan.analysis.kind != Kind::Begin || self.has_gap() && plan.analysis.kind != Kind::Begin {
             return None;
         }
-        let rows = if plan.patch.is_some() { Rows::Replaced } else { Rows::Heard };
+        let rows = if plan.patches.is_empty() { Rows::Heard } else { Rows::Replaced };
         Some(Box::new(Witness::new(plan.reply, from, rows)))
     }
 
@@ -346,12 +351,10 @@ impl Session {
         tokio::task::spawn_local(settle::abandon(worker, pool, backend, pins, false));
     }
 
-    /// The server may live and not have noticed: while the statement runs there, its transaction keeps its locks, and what is
-    /// said again would wait for them.
-    pub(super) fn end_what_runs(&mut self) {
-        if let Some(backend) = self.backend.as_mut().filter(|b| !b.core.server.is_cut()) {
-            kill::kill_statement(&self.worker, &self.pool, backend);
-        }
+    /// The connection of what runs failed, or is given up: while the statement runs on the server, its transaction keeps its locks,
+    /// and what is said again would wait for them.
+    pub(super) fn end_what_runs(&mut self, e: &io::Error) {
+        self.end_lost(if was_closed(e) { Loss::Closed } else { Loss::GivenUp });
     }
 
     /// The transaction is over without the client's having ended it.
@@ -505,16 +508,16 @@ impl Session {
                 Ok(())
             }
             (Err(Fault::Lost { text, .. }), _) => {
-                self.backend = None;
+                self.discard_backend();
                 Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.pins.set() })
             }
             (Err(Fault::End(End::BackendLost(text))), _) => {
                 count(&counters.replays_failed);
-                self.backend = None;
+                self.discard_backend();
                 Err(Fault::End(End::BackendLost(text)))
             }
             (Err(other), _) => {
-                self.backend = None;
+                self.discard_backend();
                 Err(other)
             }
         }
@@ -597,10 +600,10 @@ impl Session {
 
     async fn say_one(&mut self, said: &Said, packets: &[u8]) -> Result<(), Fault> {
         let rows = said.testimony.map_or(Rows::Heard, |t| t.rows);
-        let server = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.server));
-        let exchange = exchange(self.backend.as_mut(), packets, rows, &self.worker.buffers);
-        let exchange = while_used(&self.worker, server, exchange);
-        let (told, error) = match guarded(&self.worker, &self.entry, exchange).await {
+        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+        let server = Arc::clone(&backend.core.server);
+        let exchange = exchange(backend, packets, rows, &self.worker.buffers);
+        let (told, error) = match guarded_on(&self.worker, &self.entry, &server, exchange).await {
             Ok(answer) => answer,
             Err(e) => return Err(self.lost_before(&e)),
         };
@@ -623,9 +626,9 @@ impl Session {
         let ask = wants.open.map(|_| "SELECT @@session.insert_id".to_owned());
         let set = (id != 0).then(|| format!("SET @@session.insert_id={id}"));
         let questions: Vec<String> = ask.into_iter().chain(set).collect();
-        let server = Some(Arc::clone(&backend.core.server));
-        let exchange = while_used(&self.worker, server, backend.query_all(&questions, &self.worker.buffers));
-        let replies = match guarded(&self.worker, &self.entry, exchange).await {
+        let server = Arc::clone(&backend.core.server);
+        let exchange = backend.query_all(&questions, &self.worker.buffers);
+        let replies = match guarded_on(&self.worker, &self.entry, &server, exchange).await {
             Ok(replies) => replies,
             Err(e) => return Err(self.lost_before(&e)),
         };
@@ -646,6 +649,8 @@ impl Session {
             // Its locks are gone before another connection asks for them; one that does not answer is closed all the same.
             let rollback = backend.query("ROLLBACK", &self.worker.buffers);
             let _ = guarded(&self.worker, &self.entry, rollback).await;
+            self.backend = Some(backend);
+            self.discard_backend();
         }
     }
 
@@ -662,6 +667,10 @@ impl Session {
             backend.core.must_reset = true;
         }
         let reply = self.prepare_with_values(key).await?;
+        if let Some(by) = self.entry.killed_by() {
+            // It was meant for the statement that waits for the replay.
+            return Err(Fault::interrupted(by));
+        }
         if let Some(error) = reply.error {
             return Err(refused_again(error));
         }
@@ -690,30 +699,13 @@ struct Wants {
     is_spoilt: bool,
 }
 
-fn left() -> io::Error {
-    io::Error::other("the server is not used any more")
-}
-
-/// What is worth nothing on a server that must be left ends with the time to finish there. The session is woken then (see
-/// [`crate::entry::Entry::leave_by`]), if the exchange is guarded.
-async fn while_used<T>(worker: &Worker, server: Option<Arc<ServerShared>>, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let must_leave = || server.as_ref().is_some_and(|server| server.leave_at_ms() <= worker.shared.clock.now_ms());
-    let mut exchange = pin!(exchange);
-    poll_fn(|cx| match exchange.as_mut().poll(cx) {
-        Poll::Pending if must_leave() => Poll::Ready(Err(left())),
-        polled => polled,
-    })
-    .await
-}
-
 /// Sends a command, and listens to all of its answer: what it said, and its error.
 async fn exchange(
-    backend: Option<&mut crate::backend::Backend>,
+    backend: &mut crate::backend::Backend,
     command: &[u8],
     rows: Rows,
     pool: &crate::buffer::BufferPool,
 ) -> io::Result<(Option<Testimony>, Option<ServerError>)> {
-    let backend = backend.ok_or(io::ErrorKind::NotConnected)?;
     backend.start_exchange()?;
     backend.link.write_all(command).await?;
     let mut witness = Witness::new(ReplyKind::Results, backend.core.caps, rows);
@@ -747,6 +739,11 @@ fn ids_of(analysis: &Analysis, testimony: Option<Testimony>) -> Ids {
         _ => 0,
     };
     Ids { generated, may_insert: !certainty::is_plain_read(analysis) }
+}
+
+/// Whether a connection failed so because it was closed from without.
+pub(super) fn was_closed(e: &io::Error) -> bool {
+    e.raw_os_error().is_some() || CLOSED.contains(&e.kind())
 }
 
 /// What a client is told whose connection ends with its backend's.

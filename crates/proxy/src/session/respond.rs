@@ -4,7 +4,7 @@ use super::Session;
 use super::end::End;
 use crate::counters::count;
 use crate::entry::Signal;
-use crate::reframe::{Reframe, ReplyFacts};
+use crate::reframe::{LASTING, Reframe, ReplyFacts};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
@@ -105,9 +105,10 @@ impl Session {
         }
     }
 
-    /// Writes to the client; a kill or a client that does not read for long ends the wait.
+    /// Writes to the client; a kill, a client that does not read for long, or the end of the server at hand ends the wait.
     pub(super) async fn write_at_once(&mut self, bytes: &[u8]) -> Result<(), End> {
-        let entry = &self.entry;
+        let (entry, backend) = (&self.entry, &self.backend);
+        let is_cut = || backend.as_ref().is_some_and(|backend| backend.core.server.is_cut());
         let mut write = pin!(self.front.write_all(bytes));
         // Most writes finish at once; only one that has to wait arms a timer.
         let first = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await;
@@ -122,6 +123,7 @@ impl Session {
                         Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
                         Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
                         Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
+                        Some(Signal::Cut) if is_cut() => Poll::Ready(Err(End::ServerCut)),
                         // Seen when the server is read again.
                         Some(Signal::Cut | Signal::KillQuery | Signal::QueryTimeout) => Poll::Pending,
                         Some(_) => {
@@ -142,11 +144,6 @@ impl Session {
 
     /// Status flags for answers of our own: as the server's last ones, less what belonged to that reply.
     pub(super) fn current_status(&self) -> StatusFlags {
-        let lasting = StatusFlags::IN_TRANS
-            | StatusFlags::AUTOCOMMIT
-            | StatusFlags::IN_TRANS_READONLY
-            | StatusFlags::NO_BACKSLASH_ESCAPES
-            | StatusFlags::ANSI_QUOTES;
-        self.status & lasting
+        self.status & LASTING
     }
 }

@@ -49,6 +49,8 @@ pub struct Directions {
 /// What was decided.
 pub struct Decision {
     hostgroup: HostgroupId,
+    /// User variables to bring there: their names, where they can be read.
+    brings: Option<Option<Vec<String>>>,
     directions: Directions,
     route: Option<Box<Route>>,
 }
@@ -96,11 +98,7 @@ impl Session {
         phase: Phase,
     ) -> Result<Option<(Incoming, Analysis)>, End> {
         let in_force = self.worker.in_force();
-        let mut decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis, phase);
-        if self.needs_variables(analysis, decision.hostgroup) {
-            let names = sql::user_variables(self.sql_text(command, start), self.lex);
-            decision.hostgroup = Box::pin(self.bring_variables(names, decision.hostgroup)).await;
-        }
+        let decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis, phase);
         match self.follow(&in_force, decision, phase).await? {
             Directed::Answered => Ok(None),
             Directed::Run(None) => Ok(Some((command, *analysis))),
@@ -114,21 +112,18 @@ impl Session {
     /// The same for an execution; false when it was answered.
     pub(super) async fn direct_execution(&mut self, text: &[u8], analysis: &Analysis, phase: Phase) -> Result<bool, End> {
         let in_force = self.worker.in_force();
-        let mut decision = self.decide_timed(&in_force, text, analysis, phase);
-        if self.needs_variables(analysis, decision.hostgroup) {
-            decision.hostgroup = Box::pin(self.bring_variables(sql::user_variables(text, self.lex), decision.hostgroup)).await;
-        }
+        let decision = self.decide_timed(&in_force, text, analysis, phase);
         Ok(matches!(self.follow(&in_force, decision, phase).await?, Directed::Run(_)))
     }
 
-    /// [`Session::decide`], measured if that is wanted.
+    /// [`Session::decide`], measured if that is wanted, with what is to be brought along.
     fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, phase: Phase) -> Decision {
-        if !self.worker.meter.rules().times_rules {
-            return self.decide(in_force, text, analysis, phase);
+        let began_ns = self.worker.meter.rules().times_rules.then(|| self.worker.shared.clock.now_ns());
+        let mut decision = self.decide(in_force, text, analysis, phase);
+        if let Some(began_ns) = began_ns {
+            add(&self.worker.counters.rules_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
-        let began_ns = self.worker.shared.clock.now_ns();
-        let decision = self.decide(in_force, text, analysis, phase);
-        add(&self.worker.counters.rules_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
+        decision.brings = self.needs_variables(analysis, decision.hostgroup).then(|| sql::user_variables(text, self.lex));
         decision
     }
 
@@ -136,7 +131,7 @@ impl Session {
     fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, phase: Phase) -> Decision {
         let default = self.user.default_hostgroup;
         if in_force.is_plain() {
-            return Decision { hostgroup: default, directions: Directions::default(), route: None };
+            return Decision { hostgroup: default, brings: None, directions: Directions::default(), route: None };
         }
         let digest = self.worker.digest(text, self.lex, analysis);
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
@@ -148,7 +143,7 @@ impl Session {
             request.schema = entered.as_deref().unwrap_or(request.schema);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
             let hostgroup = self.destination(in_force, text, analysis, &route, phase);
-            return Decision { hostgroup, directions: Directions::default(), route: None };
+            return Decision { hostgroup, brings: None, directions: Directions::default(), route: None };
         }
         let obeys = self.user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
         let comment = if obeys { sql::first_comment(text, self.lex) } else { None };
@@ -174,7 +169,7 @@ impl Session {
             || route.min_gtid.is_some()
             || route.timeout_ms.is_some()
             || route.next_query_flag_in.is_some();
-        Decision { hostgroup, directions, route: is_rare.then(|| Box::new(route)) }
+        Decision { hostgroup, brings: None, directions, route: is_rare.then(|| Box::new(route)) }
     }
 
     fn destination(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route, phase: Phase) -> HostgroupId {
@@ -299,14 +294,15 @@ impl Session {
             let analysis = sql::analyze_with(&text, self.lex, self.worker.meter.grouping());
             hostgroup = self.decide(&in_force, &text, &analysis, Phase::Query).hostgroup;
         }
-        self.directions = Directions::default();
-        self.min_gtid = None;
-        self.entry.set_statement_limit(0);
+        self.forget_directions();
         self.travel(hostgroup).await;
     }
 
     /// Does what was decided, up to running the statement.
-    async fn follow(&mut self, in_force: &InForce, decision: Decision, phase: Phase) -> Result<Directed, End> {
+    async fn follow(&mut self, in_force: &InForce, mut decision: Decision, phase: Phase) -> Result<Directed, End> {
+        if let Some(names) = decision.brings.take() {
+            decision.hostgroup = Box::pin(self.bring_variables(names, decision.hostgroup)).await;
+        }
         self.directions = decision.directions;
         self.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
         self.travel(decision.hostgroup).await;
@@ -387,10 +383,15 @@ impl Session {
 
     /// A command that carries no statement goes where the user's statements go that no rule sends elsewhere.
     pub(super) fn direct_home(&mut self) {
+        self.forget_directions();
+        self.go_to(self.user.default_hostgroup);
+    }
+
+    /// The next statement is run as the settings say.
+    fn forget_directions(&mut self) {
         self.directions = Directions::default();
         self.min_gtid = None;
         self.entry.set_statement_limit(0);
-        self.go_to(self.user.default_hostgroup);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::state::RESULTS_COLLATION;
 use sql::{Analysis, Assignment, Facts, Kind, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
+use wire::session_state::is_variable_name;
 
 impl Session {
     /// SET: user variables, and what the tracker does not tell.
@@ -53,7 +54,13 @@ impl Session {
 
     fn set_user_variable(&mut self, name: String, literal: &str, analysis: &Analysis) {
         // NULL is kept too: a variable that was assigned is not one that never was.
-        let portable = charsets::portable(literal, self.lex, &self.state);
+        let portable = match literal.eq_ignore_ascii_case("NULL") {
+            true => match self.null_for(&name) {
+                Some(null) => Some(null),
+                None => return self.pin_variables(Some(vec![name]), analysis),
+            },
+            false => charsets::portable(literal, self.lex, &self.state),
+        };
         if !self.carry_user_variable(&name, portable.as_deref().unwrap_or(literal)) {
             self.pin_variables(None, analysis);
         }
@@ -102,7 +109,7 @@ impl Session {
     pub(super) async fn learn_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Option<Vec<Change>> {
         let mut untold = self.untold(sql, analysis, reply);
         let mut forgets = !untold.is_empty() && self.is_on(Flavor::MySql);
-        if lost_schema(reply) {
+        if lost_schema(reply) && !self.facts.returned {
             // It has become the session's collation_server, which servers do not tell.
             untold.push("collation_database".to_owned());
             forgets = true;
@@ -157,7 +164,7 @@ impl Session {
             _ => None,
         });
         let told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
-        names.filter(|name| !told(name) && (clients || !name.starts_with("session_track_")) && is_plain_name(name)).collect()
+        names.filter(|name| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes())).collect()
     }
 
     /// Asks the held backend for session variables.
@@ -226,10 +233,6 @@ impl Session {
         }
         Some(SetEffect { told, changes })
     }
-}
-
-fn is_plain_name(name: &str) -> bool {
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
 }
 
 /// Has the session no schema any more? It was dropped.

@@ -7,7 +7,8 @@ use super::end::End;
 use super::facts::{Diagnostics, InsertId};
 use super::failed::may_have_left;
 use super::guard::guarded;
-use super::kill::end_connection;
+use super::kill::{Loss, end_connection, end_lost_connection};
+use super::leave::WISHES;
 use super::sync::is_about_diagnostics;
 use super::tableless;
 use crate::backend::{Backend, Tracking, put_query};
@@ -223,15 +224,16 @@ impl Session {
     fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> Unread {
         let mut unread = Unread::default();
         let failed = reply.error.is_some();
-        let kept = std::mem::take(&mut self.facts.keeps_warnings) && !failed && reply.warnings == 0;
+        let kept = std::mem::take(&mut self.facts.keeps_warnings) && !failed && !reply.warned;
         let read = std::mem::take(&mut self.facts.warnings_read);
-        if !self.keeps_diagnostics(analysis) && !kept {
+        if !Self::keeps_diagnostics(analysis) && !kept {
             self.facts.warnings = if failed { 1 } else { reply.warnings };
             self.facts.errors = u16::from(failed);
             self.facts.own_error = None;
             if !read {
                 self.facts.diagnostics = None;
-                unread.warnings = failed || reply.warnings > 0;
+                // Those of an earlier statement of the text may still stand.
+                unread.warnings = failed || reply.warned;
             }
             if let Some(backend) = self.backend.as_mut() {
                 // MariaDB forgets old warnings only when a statement reads a table.
@@ -247,21 +249,27 @@ impl Session {
         unread
     }
 
-    /// Is the statement one that leaves the diagnostics as they were? MySQL clears them for a SELECT that shows their numbers.
-    fn keeps_diagnostics(&self, analysis: &Analysis) -> bool {
-        let mysql = self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql);
-        is_about_diagnostics(analysis) && !(mysql && analysis.kind == Kind::Select)
+    /// Is the statement, being one, such that it leaves the diagnostics as they were, whatever it says?
+    fn keeps_diagnostics(analysis: &Analysis) -> bool {
+        let is_about = is_about_diagnostics(&Analysis { facts: Facts::NONE, ..*analysis });
+        is_about && !analysis.facts.contains(Facts::MULTI)
+    }
+
+    /// Does one of several statements leave the diagnostics as they were?
+    pub(super) fn leaves_diagnostics(&self, analysis: &Analysis, sql: &[u8]) -> bool {
+        // MySQL clears them for a SELECT that shows their numbers.
+        Self::keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(analysis, sql)
     }
 
     /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
     pub(super) fn leaves_warnings(&self, analysis: &Analysis, sql: &[u8]) -> bool {
-        let mariadb = self.worker.shared.info.get().is_some_and(|i| i.flavor == Flavor::MariaDb);
+        let mariadb = self.worker.shared.serves_mariadb();
         mariadb && self.facts.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
     }
 
     /// A command that is no statement: MariaDB keeps warnings over it.
     pub(super) fn leave_warnings(&mut self) {
-        let mariadb = self.worker.shared.info.get().is_some_and(|i| i.flavor == Flavor::MariaDb);
+        let mariadb = self.worker.shared.serves_mariadb();
         self.facts.keeps_warnings = mariadb && self.facts.has_diagnostics();
     }
 
@@ -271,9 +279,13 @@ impl Session {
             matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute) || analysis.facts.intersects(Facts::MULTI | Facts::TORN);
         self.facts.row_count_with_backend = unclear && reply.error.is_none();
         self.facts.row_count = match (reply.error, reply.rows) {
+            (None, None) if analysis.kind == Kind::GetDiagnostics && !unclear => self.facts.row_count,
             (None, None) => i64::try_from(reply.affected_rows).unwrap_or(i64::MAX),
             _ => -1,
         };
+        if std::mem::take(&mut self.facts.keeps_found_rows) {
+            return;
+        }
         if unclear || analysis.facts.contains(Facts::CALC_FOUND_ROWS) {
             self.facts.found_rows_with_backend = true;
         } else if counts_found_rows(analysis, reply) {
@@ -281,7 +293,7 @@ impl Session {
         }
         if let Some(rows) = reply.rows.filter(|_| counts_found_rows(analysis, reply)) {
             self.facts.found_rows = rows;
-        } else if analysis.kind == Kind::Select && reply.error.is_none() && reply.rows.is_none() {
+        } else if analysis.kind == Kind::Select && reply.error.is_none() && !reply.had_rows {
             // SELECT ... INTO: its rows are told as changed ones.
             self.facts.found_rows = reply.affected_rows;
         }
@@ -465,10 +477,19 @@ pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: B
     if running && worker.snapshot().vars.kill_backend_connection_when_disconnect {
         return end_connection(worker, pool, backend).await;
     }
+    if !running && backend.is_owed() && !backend.core.server.is_cut() {
+        return end_lost_connection(worker, pool, backend, Loss::Closed).await;
+    }
     if running || outlives_reset(pins) || backend.core.is_labelled {
         return drop(backend);
     }
-    if Safety::ResetOnRelease.is_off() || reset(&worker, &mut backend, false).await.is_ok() {
-        pool.release(&worker, backend);
+    let reset = if Safety::ResetOnRelease.is_off() { Ok(()) } else { reset(&worker, &mut backend, false).await };
+    match reset {
+        Ok(()) => pool.release(&worker, backend),
+        // It was closed from without, perhaps, and its server keeps what is open there.
+        Err(ResetError::Failed) if !pins.without(WISHES).is_empty() && !backend.core.server.is_cut() => {
+            end_lost_connection(worker, pool, backend, Loss::Closed).await;
+        }
+        Err(_) => {}
     }
 }

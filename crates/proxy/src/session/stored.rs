@@ -66,6 +66,8 @@ impl Session {
         }
         // Of several statements a later one may have dropped what ran. In which schema each ran is not known when one may be USE.
         let defines = several && sql::split(sql, self.lex).any(|one| sql::analyze(one, self.lex).kind == Kind::Ddl);
+        // The schema is as it was: what went on in another one says no more than that.
+        let moved = reply.state_change && reply.schema.is_some();
         let may_have_moved = several && (reply.schema.is_some() || self.tracks_nothing());
         let Some(routines) = sql::routines(sql, self.lex).filter(|all| all.len() <= MOST && !defines) else {
             return self.pin(PinReason::SessionState, analysis);
@@ -89,7 +91,7 @@ impl Session {
             let may_be_missing = !several && (may_be_loadable || not_there);
             let is_lost = may_have_moved && routine.schema.is_none() || !is_plain(&routine);
             match located(routine, schema.map(|schema| &**schema)).filter(|routine| !is_lost && is_plain(routine)) {
-                Some(routine) => calls.push(StoredCall { routine, may_be_missing, has_failed }),
+                Some(routine) => calls.push(StoredCall { routine, may_be_missing, has_failed, is_bare: moved }),
                 None if may_be_missing && !is_lost && schema.is_none() => {}
                 None => return self.pin(PinReason::SessionState, analysis),
             }
@@ -131,7 +133,7 @@ impl Session {
         let mariadb = info.flavor == Flavor::MariaDb;
         let mut all = calls.to_vec();
         let (mut at, mut leaves, mut role) = (0, false, false);
-        while let Some(StoredCall { routine, may_be_missing, has_failed }) = all.get(at).cloned() {
+        while let Some(StoredCall { routine, may_be_missing, has_failed, is_bare }) = all.get(at).cloned() {
             at += 1;
             let just_read = fresh.iter().find(|(read, _)| *read == routine).map(|(_, body)| body);
             let Some(body) = just_read.or_else(|| memory.body(&place, &routine, epoch, now_ms, max_age_ms)) else {
@@ -140,13 +142,13 @@ impl Session {
             match body {
                 Body::Missing => leaves |= !may_be_missing,
                 Body::Unreadable => leaves = true,
-                Body::Read { leaves: some, role: sets_role, calls } => {
-                    leaves |= *some || has_failed;
+                Body::Read { leaves: some, role: sets_role, has_more, calls } => {
+                    leaves |= *some || has_failed || is_bare && *has_more;
                     role |= sets_role;
                     for called in calls.iter() {
                         // What its definer may run, its caller need not be allowed to see.
                         let may_be_missing = !called.is_procedure && sql::is_native(&called.name, mariadb);
-                        let call = StoredCall { routine: called.clone(), may_be_missing, has_failed: false };
+                        let call = StoredCall { routine: called.clone(), may_be_missing, has_failed: false, is_bare };
                         let is_safe =
                             [called.schema.as_deref(), None].into_iter().any(|schema| self.is_declared_safe(schema, &called.name));
                         if !is_safe && !all.contains(&call) {
@@ -275,5 +277,5 @@ fn body_in(reply: &Collected, flavor: Flavor, routine: &Routine) -> Option<Body>
     let schema = routine.schema.as_ref().map(String::as_bytes);
     let calls: Vec<Routine> = code.calls.into_iter().filter_map(|called| located(called, schema)).collect();
     let leaves = code.variables || code.state || !calls.iter().all(is_plain);
-    Some(Body::Read { leaves, role: code.role, calls: calls.into() })
+    Some(Body::Read { leaves, role: code.role, has_more: code.tables || code.reads, calls: calls.into() })
 }

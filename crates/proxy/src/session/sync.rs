@@ -8,8 +8,9 @@ use super::effects::{TRACK_GTIDS, changes_data_at_most};
 use super::facts::InsertId;
 use super::guard::guarded;
 use super::leave::WISHES;
+use super::replay::was_closed;
 use super::settle::{self, ResetError};
-use crate::backend::{Tracking, put_query};
+use crate::backend::{Backend, Tracking, put_query};
 use crate::counters::count;
 use crate::memory::Place;
 use crate::safety::Safety;
@@ -18,6 +19,10 @@ use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::session_state::is_variable_name;
+
+/// ER_UNKNOWN_SYSTEM_VARIABLE, ER_INCORRECT_GLOBAL_LOCAL_VAR: of a variable that no session can set.
+const UNKNOWN: [u16; 2] = [1193, 1238];
 
 /// What is to be sent ahead of the statement in the same write.
 #[derive(Default)]
@@ -140,7 +145,12 @@ impl Session {
                     match self.sync_set(&set, sure, ahead).await {
                         // It may be the way back that the server refuses; another connection need not go it.
                         Err(Fault::Error { .. }) if !last && !pinned => self.obtain().await?,
-                        result => return result,
+                        result => {
+                            if let Err(Fault::Error { code, text, .. }) = &result {
+                                self.forget_unknown(*code, text);
+                            }
+                            return result;
+                        }
                     }
                 }
             }
@@ -218,6 +228,18 @@ impl Session {
         }
     }
 
+    /// No server has the variable that an error names, or none lets it be set, though one did: its servers were replaced by others.
+    /// The client is told so by this error; without it each statement would fail.
+    fn forget_unknown(&mut self, code: u16, message: &[u8]) {
+        if !UNKNOWN.contains(&code) || !self.worker.shared.is_of_one_version() {
+            return;
+        }
+        let name = message.split(|byte| *byte == b'\'').nth(1).and_then(|name| std::str::from_utf8(name).ok());
+        if let Some(name) = name.map(str::to_ascii_lowercase) {
+            self.state.variables.set(&name, None);
+        }
+    }
+
     async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
         let now = self.now_ms();
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
@@ -284,14 +306,15 @@ impl Session {
 
     /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
     fn clients_tracking(&self, gtids: bool) -> String {
-        let defaults = self.backend.as_ref().and_then(|b| b.core.server.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
+        let defaults = self.backend.as_ref().and_then(|b| b.core.info.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
         let (names, schema, state_change) = match self.tracking_wish.as_deref() {
             Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
             None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
         };
         let on = |b: bool| if b { "ON" } else { "OFF" };
         let names = names.replace(['\\', '\''], "");
-        let own = self.state.variables.get(TRACK_GTIDS).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
+        let own = self.state.variables.get(TRACK_GTIDS).filter(|value| is_variable_name(value));
+        let own = own.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
         let gtids = if gtids { format!(",session_track_gtids={own}") } else { String::new() };
         format!(
             "SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema={},session_track_state_change={}{gtids}",
@@ -302,6 +325,11 @@ impl Session {
 
     /// The connection failed before the statement was sent.
     pub(super) fn lost_before(&mut self, e: &std::io::Error) -> Fault {
+        if self.backend.as_ref().is_some_and(Backend::is_owed) && !was_closed(e) {
+            // What went before may run on.
+            self.tell_of_loss();
+            self.end_what_runs(e);
+        }
         match self.pinned_backend_lost(&e.to_string()) {
             Fault::Lost { text, pins, .. } => Fault::Lost { certainty: Certainty::NeverSent, text, pins },
             other => other,

@@ -6,13 +6,13 @@
 use super::Session;
 use super::acquire::Fault;
 use super::guard::guarded;
-use crate::backend::Collected;
+use super::variables::{is_bare_null, type_of_null};
+use crate::backend::{Backend, Collected};
 use crate::state::{CHARSETS, RESULTS_COLLATION, Text, Variables};
 use crate::stmt_cache::{StatementKey, UserVariables};
 use sql::{Analysis, Facts};
 use std::io;
 use std::sync::Arc;
-use wire::charset::Flavor;
 use wire::codec::{Reader, put_lenenc_bytes};
 use wire::flags::Capabilities;
 
@@ -38,7 +38,7 @@ const LATER: &[&str] = &[
 /// The same, for whole families.
 const LATER_ALL: &[&str] = &["binlog_", "gtid_", "innodb_", "net_", "pseudo_", "rand_seed", "session_track_", "transaction_", "tx_"];
 
-/// What is said of a user variable that was never set.
+/// What is said of a user variable that was never set, or to NULL alone.
 const UNSET: &[u8] = b"NULL";
 
 impl Session {
@@ -50,7 +50,7 @@ impl Session {
     }
 
     fn settles_at_prepare(&self) -> bool {
-        self.worker.shared.info.get().is_some_and(|info| info.flavor == Flavor::MySql)
+        self.worker.shared.serves_mysql()
     }
 
     /// The user variables that the statement names, where they decide at PREPARE.
@@ -72,7 +72,7 @@ impl Session {
     }
 
     fn user_variable(&self, name: &str) -> &[u8] {
-        self.state.user_variables.get(name).filter(|literal| !literal.eq_ignore_ascii_case(UNSET)).map_or(UNSET, |literal| literal)
+        self.state.user_variables.get(name).filter(|literal| !is_bare_null(literal)).map_or(UNSET, |literal| literal)
     }
 
     /// The session's variables, but for those that decided at the PREPARE: these as they were.
@@ -91,9 +91,11 @@ impl Session {
         for (at, (name, literal)) in changed.iter().enumerate() {
             let saved = format!("@`tidegate then {at}`");
             let of_session = format!("@`{}`", name.replace('`', "``"));
-            let is_unset = self.knows_variable(name) && self.user_variable(name) == UNSET;
-            if is_unset {
+            let now = String::from_utf8_lossy(self.user_variable(name));
+            if self.knows_variable(name) && now.as_bytes() == UNSET {
                 back.unset(&of_session);
+            } else if self.knows_variable(name) && type_of_null(&now).is_some() {
+                back.then.push((of_session.clone(), now.into_owned()));
             } else {
                 there.first.push((saved.clone(), of_session.clone()));
                 back.then.push((of_session.clone(), saved));
@@ -105,7 +107,7 @@ impl Session {
         }
         self.assign(&there).await?;
         let reply = self.prepare_in_schema(key).await;
-        if self.backend.is_some()
+        if self.backend.as_ref().is_some_and(Backend::is_even)
             && let Err(fault) = self.assign(&back).await
         {
             // Nobody may meet what it has now.

@@ -16,8 +16,9 @@ use super::settle::Unread;
 use crate::backend::Collected;
 use crate::counters::count;
 use crate::pins::{MOST_VARIABLES, PinReason};
-use crate::state::is_wide;
+use crate::state::{is_charset_name, is_wide};
 use sql::Analysis;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use wire::codec::Reader;
 use wire::reply::ReplyKind;
@@ -37,6 +38,39 @@ const COLUMNS: usize = 5;
 const LONGEST_LITERAL: usize = 64 << 10;
 /// UNSIGNED_FLAG of a column definition.
 const UNSIGNED: u16 = 32;
+/// Longest literal that is kept for its type alone, bytes.
+const LONGEST_TYPE: usize = 128;
+/// What gives a variable the type that it has when it was never anything but NULL: text without a character set.
+const NO_TYPE: &str = "_binary''";
+
+/// The literal of a NULL. NULL itself leaves a variable the type that it has, so one of the right type is assigned before it.
+fn null_of(name: &str, of_type: &str) -> String {
+    format!("{of_type},@`{}`=NULL", name.replace('`', "``"))
+}
+
+/// For the literal of a NULL, that of its type.
+pub fn type_of_null(literal: &str) -> Option<&str> {
+    // No other literal ends so.
+    literal.strip_suffix("`=NULL")?.rsplit_once(",@`").map(|(of_type, _)| of_type)
+}
+
+/// Is it the literal of a variable that was never anything but NULL?
+pub fn is_bare_null(literal: &[u8]) -> bool {
+    std::str::from_utf8(literal).is_ok_and(|literal| type_of_null(literal) == Some(NO_TYPE))
+}
+
+/// A short literal of the same type, character set and collation; None when that is not certain.
+fn of_type(literal: &str) -> Option<Cow<'_, str>> {
+    let literal = type_of_null(literal).unwrap_or(literal);
+    if literal.len() <= LONGEST_TYPE {
+        return Some(literal.into());
+    }
+    // `_latin1 x'6162' COLLATE ...`: the digits go.
+    let (before, rest) = literal.split_once('\'')?;
+    let (digits, after) = rest.split_once('\'')?;
+    let is_hex = before.ends_with(['x', 'X']) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| format!("{before}''{after}").into())
+}
 
 impl Session {
     /// Carries a user variable, as far as limits allow.
@@ -53,33 +87,51 @@ impl Session {
         fits
     }
 
+    /// The literal of a NULL that is assigned to this variable now; None when the type that it has is not known.
+    pub(super) fn null_for(&self, name: &str) -> Option<String> {
+        if self.pins.set().contains(PinReason::UserVariable) && self.pins.hides(name) && !self.pins.is_told(name) {
+            return None;
+        }
+        let before = match self.state.user_variables.get(name) {
+            Some(literal) => of_type(std::str::from_utf8(literal).ok()?)?,
+            None => NO_TYPE.into(),
+        };
+        Some(null_of(name, &before))
+    }
+
     /// Asks for these values, to carry them, though something else keeps the backend; whether all could be had.
     pub(super) async fn learn_variables(&mut self, names: &[String]) -> bool {
+        let Some(max) = self.longest_asked_for(names) else { return false };
+        let Ok(is_known) = self.fetch_user_variables(names, max).await else {
+            self.found_broken();
+            return true;
+        };
+        if is_known {
+            names.iter().for_each(|name| self.pins.variable_known(name));
+        }
+        is_known
+    }
+
+    /// How long the values of these variables may be to be asked for; None where they are not asked for at all.
+    fn longest_asked_for(&self, names: &[String]) -> Option<u64> {
         let max = self.worker.snapshot().vars.carry_user_variables_max_length;
-        if max == 0 || names.len() > MOST_VARIABLES || names.iter().any(|name| !name.is_ascii()) {
-            return false;
-        }
-        match self.ask_for_user_variables(names, max).await {
-            Ok(Some(literals)) if names.iter().zip(&literals).all(|(name, literal)| self.carry_user_variable(name, literal)) => {
-                names.iter().for_each(|name| self.pins.variable_known(name));
-                true
-            }
-            Ok(_) => false,
-            Err(_) => {
-                self.found_broken();
-                true
-            }
-        }
+        let may_ask = max > 0 && names.len() <= MOST_VARIABLES && names.iter().all(|name| name.is_ascii());
+        may_ask.then_some(max)
+    }
+
+    /// Carries what the held backend tells of these variables; false when that is not all of them.
+    async fn fetch_user_variables(&mut self, names: &[String], max: u64) -> std::io::Result<bool> {
+        let literals = self.ask_for_user_variables(names, max).await?;
+        Ok(literals.is_some_and(|all| names.iter().zip(&all).all(|(name, literal)| self.carry_user_variable(name, literal))))
     }
 
     /// Asks for the values that keep the backend, and lets it go when it told them all.
     pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
         let Some(names) = self.pins.only_variables().map(<[String]>::to_vec) else { return Ok(()) };
-        let max = self.worker.snapshot().vars.carry_user_variables_max_length;
-        if max == 0 || names.len() > MOST_VARIABLES || names.iter().any(|name| !name.is_ascii()) {
+        let Some(max) = self.longest_asked_for(&names) else {
             self.pin_variables(None, analysis);
             return Ok(());
-        }
+        };
         // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.
         self.facts.row_count_with_backend = false;
         let last_insert_id = self.facts.insert_id != InsertId::Session;
@@ -93,11 +145,9 @@ impl Session {
             // A transaction is open, as was seen now.
             return Ok(());
         }
-        match self.ask_for_user_variables(&names, max).await {
-            Ok(Some(literals)) if names.iter().zip(&literals).all(|(name, literal)| self.carry_user_variable(name, literal)) => {
-                self.pins.end(PinReason::UserVariable);
-            }
-            Ok(_) => self.pin_variables(None, analysis),
+        match self.fetch_user_variables(&names, max).await {
+            Ok(true) => self.pins.end(PinReason::UserVariable),
+            Ok(false) => self.pin_variables(None, analysis),
             Err(_) => self.found_broken(),
         }
         self.let_go_unpinned(Unread::default()).await
@@ -129,12 +179,12 @@ impl Session {
             backend.collect(ReplyKind::Results, true, &self.worker.buffers).await
         };
         let reply = guarded(&self.worker, &self.entry, exchange).await?;
-        Ok(literals(&reply))
+        Ok(literals(&reply, names))
     }
 }
 
 /// What the answer says, one literal for each variable.
-fn literals(reply: &Collected) -> Option<Vec<String>> {
+fn literals(reply: &Collected, names: &[String]) -> Option<Vec<String>> {
     let mut row = Reader::new(reply.rows.first()?);
     let mut column = || -> Option<Option<Vec<u8>>> {
         match row.peek()? {
@@ -143,7 +193,7 @@ fn literals(reply: &Collected) -> Option<Vec<String>> {
         }
     };
     let mut literals = Vec::new();
-    for definition in definition::all(&reply.raw).step_by(COLUMNS) {
+    for (definition, name) in definition::all(&reply.raw).step_by(COLUMNS).zip(names) {
         let value = Value {
             definition,
             text: column()?,
@@ -152,7 +202,7 @@ fn literals(reply: &Collected) -> Option<Vec<String>> {
             collation: String::from_utf8(column()??).ok()?,
             digits: column()?.and_then(|digits| String::from_utf8(digits).ok()),
         };
-        literals.push(value.literal()?);
+        literals.push(value.literal(name)?);
     }
     Some(literals)
 }
@@ -170,21 +220,22 @@ struct Value {
 }
 
 impl Value {
-    fn literal(&self) -> Option<String> {
+    fn literal(&self, name: &str) -> Option<String> {
         let is_unsigned = self.definition.flags & UNSIGNED != 0;
         let sign = if is_unsigned { "UNSIGNED" } else { "SIGNED" };
         let kind = self.definition.kind;
         if self.is_null {
             // A NULL has a type too, and a character set.
-            return Some(match kind {
+            let of_type = match kind {
                 kind if STRINGS.contains(&kind) && self.charset != "binary" => {
-                    self.is_named().then(|| format!("CONVERT(NULL USING {}) COLLATE {}", self.charset, self.collation))?
+                    self.is_named().then(|| format!("_{} x'' COLLATE {}", self.charset, self.collation))?
                 }
-                kind if INTEGERS.contains(&kind) => format!("CAST(NULL AS {sign})"),
-                kind if DOUBLES.contains(&kind) => "NULL+0e0".to_owned(),
-                kind if DECIMAL.contains(&kind) => "NULL+0.0".to_owned(),
-                _ => "NULL".to_owned(),
-            });
+                kind if INTEGERS.contains(&kind) => format!("CAST(0 AS {sign})"),
+                kind if DOUBLES.contains(&kind) => "0e0".to_owned(),
+                kind if DECIMAL.contains(&kind) => "0.0".to_owned(),
+                _ => NO_TYPE.to_owned(),
+            };
+            return Some(null_of(name, &of_type));
         }
         if STRINGS.contains(&kind) {
             return self.string();
@@ -206,8 +257,7 @@ impl Value {
 
     /// Character set and collation can stand in a statement.
     fn is_named(&self) -> bool {
-        let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        is_name(&self.charset) && is_name(&self.collation)
+        is_charset_name(&self.charset) && is_charset_name(&self.collation)
     }
 
     fn string(&self) -> Option<String> {
@@ -252,7 +302,7 @@ mod tests {
             collation: "utf8mb4_bin".to_owned(),
             digits: text.map(|text| text.bytes().map(|byte| format!("{byte:02X}")).collect()),
         };
-        value.literal()
+        value.literal("v`")
     }
 
     #[test]
@@ -261,21 +311,48 @@ mod tests {
             (8, 0, Some("-5"), "-5"),
             (8, UNSIGNED, Some("5"), "CAST('5' AS UNSIGNED)"),
             (8, 0, Some("-9223372036854775808"), "CAST('-9223372036854775808' AS SIGNED)"),
-            (8, UNSIGNED, None, "CAST(NULL AS UNSIGNED)"),
+            (8, UNSIGNED, None, "CAST(0 AS UNSIGNED),@`v```=NULL"),
             (5, 0, Some("0.1"), "0.1e0"),
             (5, 0, Some("-1e100"), "-1e100"),
             (246, 0, Some("1.50"), "1.50"),
             (246, 0, Some("6"), "CAST('6' AS DECIMAL(65))"),
             (253, 0, Some("a'"), "_utf8mb4 X'6127' COLLATE utf8mb4_bin"),
             (253, 0, Some(""), "_utf8mb4 X'' COLLATE utf8mb4_bin"),
-            (253, 0, None, "CONVERT(NULL USING utf8mb4) COLLATE utf8mb4_bin"),
-            (5, 0, None, "NULL+0e0"),
+            (253, 0, None, "_utf8mb4 x'' COLLATE utf8mb4_bin,@`v```=NULL"),
+            (5, 0, None, "0e0,@`v```=NULL"),
+            (246, 0, None, "0.0,@`v```=NULL"),
+            (6, 0, None, "_binary'',@`v```=NULL"),
         ];
         for (kind, flags, text, expected) in cases {
             assert_eq!(literal(kind, flags, text).as_deref(), Some(expected), "{kind} {text:?}");
         }
         assert_eq!(literal(8, 0, Some("1;DROP")), None);
         assert_eq!(literal(255, 0, Some("1")), None, "no user variable is a geometry");
+    }
+
+    #[test]
+    fn a_null_keeps_its_type() {
+        let long = "61".repeat(100);
+        let cases = [
+            ("5", Some("5")),
+            ("'a'", Some("'a'")),
+            ("_binary'',@`v`=NULL", Some("_binary''")),
+            (&*format!("_latin1 x'{long}' COLLATE `latin1_bin`"), Some("_latin1 x'' COLLATE `latin1_bin`")),
+            (
+                &*format!("CONVERT(_utf8mb4 x'{long}' USING latin1) COLLATE `latin1_bin`"),
+                Some("CONVERT(_utf8mb4 x'' USING latin1) COLLATE `latin1_bin`"),
+            ),
+            (&*format!("_binary X'{long}'"), Some("_binary X''")),
+            (&*format!("'{long} x'"), None),
+            (&*format!("_utf8mb4'{long} x'"), None),
+            (&*format!("0x{long}"), None),
+        ];
+        for (literal, expected) in cases {
+            assert_eq!(of_type(literal).as_deref(), expected, "{literal}");
+        }
+        assert_eq!(type_of_null(&null_of("a`b", "0.0")), Some("0.0"));
+        assert_eq!(type_of_null("'0.0,@`a`=NULL'"), None);
+        assert!(is_bare_null(b"_binary'',@`v`=NULL") && !is_bare_null(b"0e0,@`v`=NULL"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use super::servers::ServerId;
 use crate::backend::Backend;
 use crate::state::Text;
+use sql::LexMode;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 
@@ -63,9 +64,14 @@ pub struct View {
 impl View {
     /// The client came, over this connection.
     pub fn came(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
+        self.is_between(client, proxy);
+        self.connected_at_ms.set(crate::logs::unix_us() / 1000);
+    }
+
+    /// Whom it connects, as a proxy before us says.
+    pub fn is_between(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
         self.client.set(client);
         self.proxy.set(proxy);
-        self.connected_at_ms.set(crate::logs::unix_us() / 1000);
     }
 
     /// A command begins.
@@ -76,9 +82,14 @@ impl View {
         info.extend_from_slice(text.get(..MAX_INFO).unwrap_or(text));
     }
 
-    /// The start of the statement that runs, or ran last.
+    /// The start of the statement that runs, or ran last; without its values if it carries a password.
     pub fn info(&self) -> String {
-        String::from_utf8_lossy(&self.info.borrow()).into_owned()
+        String::from_utf8_lossy(&sql::shown(&self.info.borrow(), LexMode::default())).into_owned()
+    }
+
+    /// Does the statement that runs, or ran last, carry a password?
+    pub fn carries_password(&self) -> bool {
+        sql::carries_password(&self.info.borrow(), LexMode::default())
     }
 
     /// The session's schema, told after each command.

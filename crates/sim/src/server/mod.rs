@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// A committed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,8 @@ pub struct Handle {
 pub struct State {
     /// The process runs.
     pub is_up: bool,
+    /// When it was started last.
+    pub started: Instant,
     /// Writes are refused.
     pub read_only: bool,
     /// What probes are told of `read_only`, where that is a lie.
@@ -120,6 +123,7 @@ impl Server {
     ) -> Rc<Self> {
         let state = State {
             is_up: false,
+            started: Instant::now(),
             read_only: true,
             claims_read_only: None,
             slow_ms: 3,
@@ -158,6 +162,7 @@ impl Server {
                 return;
             }
             state.is_up = true;
+            state.started = Instant::now();
             state.read_only = true;
             state.life += 1;
         }

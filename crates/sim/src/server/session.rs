@@ -164,6 +164,11 @@ impl Session<'_> {
                 let found = self.server.is_busy(u32::try_from(id).unwrap_or(0));
                 rows(&["COMMAND", "CONNECTION_ID()"], found.map(row).into_iter().collect())
             }
+            Statement::Uptime => {
+                let seconds = self.server.state().started.elapsed().as_secs();
+                rows(&["Variable_name", "Value"], vec![vec![Some("Uptime".to_owned()), Some(seconds.to_string())]])
+            }
+            Statement::State => rows(&["STATE"], Vec::new()),
             Statement::Kill { is_query, id } => match self.server.kill(u32::try_from(id).unwrap_or(0), is_query) {
                 true => Answer::default(),
                 false => Answer::error(1094, b"HY000", format!("Unknown thread id: {id}")),

@@ -104,6 +104,10 @@ pub enum Statement {
     Do,
     /// `SELECT COMMAND,CONNECTION_ID() FROM information_schema.PROCESSLIST WHERE ID=n`.
     Processlist(i64),
+    /// `SHOW GLOBAL STATUS LIKE 'Uptime'`.
+    Uptime,
+    /// `SELECT STATE FROM information_schema.PROCESSLIST WHERE ID=n`: nobody waits for what the model shows.
+    State,
     /// KILL.
     Kill {
         /// Only what runs.
@@ -118,6 +122,12 @@ pub fn parse(text: &str) -> Result<Statement, String> {
     let asked = text.strip_prefix("SELECT COMMAND,CONNECTION_ID() FROM information_schema.PROCESSLIST WHERE ID=");
     if let Some(id) = asked.and_then(|id| id.parse().ok()) {
         return Ok(Statement::Processlist(id));
+    }
+    if text == "SHOW GLOBAL STATUS LIKE 'Uptime'" {
+        return Ok(Statement::Uptime);
+    }
+    if text.starts_with("SELECT STATE FROM information_schema.PROCESSLIST WHERE ID=") {
+        return Ok(Statement::State);
     }
     let mut parser = Parser { tokens: tokens(text)?, at: 0 };
     parser.statement().ok_or_else(|| format!("You have an error in your SQL syntax; the model does not know: {text}"))

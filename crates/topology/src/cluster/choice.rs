@@ -26,6 +26,8 @@ pub(crate) struct Choice {
     pub is_first: bool,
     /// Writers stay by now, unless the policy says otherwise.
     pub is_settled: bool,
+    /// Who wrote when the proxy was last up.
+    pub awaited: Option<ServerAddr>,
     /// What an operator ordered just now.
     pub order: Order,
     /// When the preferred writer comes back.
@@ -88,6 +90,7 @@ impl Choice {
         match self.comeback.policy {
             _ if own.claim == Claim::Ordered => "an operator prefers it".to_owned(),
             _ if self.order == Order::Failback => format!("FAILBACK: {better}"),
+            _ if !self.is_settled && self.awaited.as_ref() == Some(&own.rank.addr) => "it wrote when this proxy was last up".to_owned(),
             _ if !self.is_settled || !self.before.contains(&rival.addr) => better,
             Failback::Delayed => format!("fail-back after {} of health: {better}", in_words(self.comeback.delay_ms)),
             Failback::Immediate => format!("fail-back at once: {better}"),

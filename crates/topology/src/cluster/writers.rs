@@ -17,6 +17,7 @@ impl Cluster {
     /// Chooses the writers among the servers that may write.
     pub(super) fn choose(&mut self, world: World<'_>, judgements: &Judgements, memory: &mut Memory, order: Order) -> BTreeSet<ServerAddr> {
         let segment = self.preferred_segment(world.facts, &memory.writers);
+        let wanted = self.awaited.as_ref().filter(|_| !self.before.is_settled).or(self.preferred.as_ref());
         let mut candidates = Vec::new();
         for (addr, member) in &self.members {
             let tier = self.tier(world, addr, member, judgements.get(addr));
@@ -29,7 +30,7 @@ impl Cluster {
             let Some(tier) = tier else { continue };
             let claim = self.claim(world, addr, memory, order);
             let is_near = segment.is_some() && segment == segment_of(world.facts.get(addr));
-            let (is_preferred, is_explicit) = (self.preferred.as_ref() == Some(addr), member.is_explicit_writer);
+            let (is_preferred, is_explicit) = (wanted == Some(addr), member.is_explicit_writer);
             let rank = Rank { is_preferred, is_explicit, is_near, weight: member.weight, addr: addr.clone() };
             candidates.push(Candidate { tier, claim, rank });
         }
@@ -40,7 +41,8 @@ impl Cluster {
         self.await_comeback(world, &candidates, &chosen, memory);
         let (before, is_settled) = (memory.writers.clone(), memory.is_settled);
         let (is_free, comeback, is_first) = (self.chooses(), self.comeback, !memory.has_written);
-        self.choice = Some(Choice { is_free, candidates, before, chosen: chosen.clone(), is_first, is_settled, order, comeback });
+        let awaited = self.awaited.clone();
+        self.choice = Some(Choice { is_free, candidates, before, chosen: chosen.clone(), is_first, is_settled, awaited, order, comeback });
         chosen
     }
 
@@ -57,10 +59,11 @@ impl Cluster {
             return None;
         }
         let Some(judgement) = judgement else { return member.is_explicit_writer.then_some(Tier::Unseen) };
+        let is_expected = member.is_explicit_writer || self.awaited.as_ref() == Some(addr);
         let tier = match judgement.fitness {
             Fitness::Writer => Tier::Fit,
-            // Where the proxy chooses, it waits for the one that the operator wrote.
-            Fitness::Unseen if member.is_explicit_writer && self.group.kind == RoleKind::Galera => Tier::Fit,
+            // Where the proxy chooses, it waits for the one that the operator wrote, or that wrote before the proxy ended.
+            Fitness::Unseen if is_expected && self.group.kind == RoleKind::Galera => Tier::Fit,
             Fitness::Unseen if member.is_explicit_writer => Tier::Unseen,
             Fitness::Hesitant => Tier::Hesitant,
             Fitness::Leaving { may_write: true } => Tier::Leaving,
@@ -75,7 +78,7 @@ impl Cluster {
     }
 
     /// Whether the proxy chooses among several that may write.
-    fn chooses(&self) -> bool {
+    pub(super) fn chooses(&self) -> bool {
         matches!(self.group.kind, RoleKind::Galera | RoleKind::GroupReplication)
     }
 

@@ -46,6 +46,14 @@ impl Fleet {
         Self { topology, now_ms: 0 }
     }
 
+    /// The proxy was started again, with what it had kept.
+    pub fn restarted(&self, text: &str) -> Self {
+        let mut topology = Topology::new();
+        topology.recall(self.topology.standings());
+        topology.configure(&snapshot(text), 0);
+        Self { topology, now_ms: 0 }
+    }
+
     pub fn configure(&mut self, text: &str) {
         self.topology.configure(&snapshot(text), self.now_ms);
     }

@@ -49,4 +49,5 @@ pub(super) const BLOCKS: &[(u64, Writer)] = &[
     (3, prepared::text),
     (3, prepared::calls),
     (4, prepared::several),
+    (4, prepared::several_that_ask),
 ];

@@ -178,3 +178,43 @@ pub(super) fn several(maker: &mut Maker) {
     }
     maker.sql("SELECT 1");
 }
+
+/// Several statements, of which the first asks for what was before them.
+pub(super) fn several_that_ask(maker: &mut Maker) {
+    let before: &[&str] = &[
+        "SELECT 1 + 'w', 2 + 'v'",
+        "SELECT * FROM nowhere",
+        "UPDATE t SET n = n + 1 WHERE id < 3",
+        "INSERT INTO t(s) VALUES('before'), ('it')",
+        "SELECT id FROM t ORDER BY id LIMIT 2",
+    ];
+    let first: &[&str] = &[
+        "SHOW WARNINGS",
+        "show /* c */ warnings limit 1",
+        "SHOW ERRORS",
+        "SHOW COUNT(*) WARNINGS",
+        "SHOW COUNT(*) ERRORS",
+        "SHOW WARNINGS; SHOW COUNT(*) WARNINGS; SHOW ERRORS",
+        "SELECT @@warning_count, @@error_count",
+        "SELECT ROW_COUNT()",
+        "SELECT 'r', x.`ROW_COUNT()` FROM (SELECT ROW_COUNT()) x",
+        "INSERT INTO t(s) VALUES(CONCAT('rows: ', ROW_COUNT()))",
+        "UPDATE t SET n = ROW_COUNT() WHERE id = 2",
+        "SELECT LAST_INSERT_ID() - LAST_INSERT_ID(), ROW_COUNT() AS r",
+    ];
+    let then: &[&str] = &[
+        "SELECT id, s FROM t ORDER BY id",
+        "INSERT INTO t(s) VALUES('after')",
+        "UPDATE t SET n = n + 1; SELECT ROW_COUNT()",
+        "SELECT 'x', 'y'; SELECT n FROM t WHERE id = 2",
+        "SELECT * FROM nowhere; SELECT 3",
+        "INSERT IGNORE INTO t(id) VALUES(1); SHOW WARNINGS",
+    ];
+    let mut rng = maker.rng.clone();
+    let (before, first, then) = (*rng.pick(before), *rng.pick(first), *rng.pick(then));
+    let asks_for_rows = before.starts_with("SELECT id") && rng.one_in(2);
+    maker.rng = rng;
+    maker.sql(before);
+    maker.sql(format!("{}; {then}", if asks_for_rows { "SELECT FOUND_ROWS() AS f" } else { first }));
+    maker.one_of(&["SHOW WARNINGS", "SELECT id, n, s FROM t ORDER BY id", "SELECT ROW_COUNT()", "SELECT @@warning_count"]);
+}

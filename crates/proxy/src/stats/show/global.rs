@@ -5,6 +5,7 @@
 
 use super::totals::Totals;
 use super::{Rows, Table};
+use crate::buffer::grown_bytes;
 use crate::stats::ProxyStats;
 use model::stats::MetricKind::{self, Counter, Gauge};
 use model::stats::{Reading, StatsSchema, StatsTable, stat};
@@ -140,9 +141,9 @@ pub const GLOBAL: &[Number] = &[
     both("mysql_backend_buffers_bytes", ("proxysql_mysql_backend_buffers_bytes", Gauge, NOT_COUNTED), None, NONE),
     both(
         "mysql_frontend_buffers_bytes",
-        ("proxysql_mysql_frontend_buffers_bytes", Gauge, "Bytes of buffers that wait for use"),
+        ("proxysql_mysql_frontend_buffers_bytes", Gauge, "Bytes of buffers that wait for use or have grown"),
         None,
-        |t| t.census.buffer_bytes,
+        |t| t.census.buffer_bytes + grown_bytes() as u64,
     ),
     both("mysql_session_internal_bytes", ("proxysql_mysql_session_internal_bytes", Gauge, NOT_COUNTED), None, NONE),
     both("Com_autocommit", ("proxysql_com_autocommit_total", Counter, "SET autocommit from clients"), None, counted!(set_autocommits)),

@@ -173,6 +173,7 @@ fn prepared(stats: &ProxyStats, _: Reading) -> Rows {
     let longest = usize::try_from(longest).unwrap_or(usize::MAX);
     let rows = listed.iter().map(|statement| {
         let (columns, params) = statement.shape;
+        let query = sql::shown(&statement.key.text, sql::LexMode::default());
         vec![
             statement.id.into(),
             text(statement.key.schema.as_deref().unwrap_or_default()),
@@ -182,7 +183,7 @@ fn prepared(stats: &ProxyStats, _: Reading) -> Rows {
             statement.holders(Side::Server).into(),
             columns.into(),
             params.into(),
-            text(statement.key.text.get(..longest).unwrap_or(&statement.key.text)),
+            text(query.get(..longest).unwrap_or(&query)),
         ]
     });
     rows.collect()

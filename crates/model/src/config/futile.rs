@@ -1,0 +1,156 @@
+//! Rows that can be loaded and never do what they say.
+
+use std::net::IpAddr;
+
+use super::{Config, Row};
+use crate::listen::Listen;
+use crate::remark::{About, Remark, RowName, row_name};
+use crate::snapshot::{AddressPattern, Password, QueryRule, Snapshot};
+
+/// Remarks on all of them.
+pub(super) fn rows(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
+    let active = |table: &str| config.rows(table).iter().filter(|row| row.flag("active"));
+    let mut found: Vec<Remark> = active("mysql_firewall_whitelist_users").filter_map(of_whitelist).collect();
+    found.extend(config.rows("mysql_servers").iter().filter_map(of_server));
+    found.extend(active("mysql_users").flat_map(of_user));
+    found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot)));
+    found
+}
+
+fn remark(row: &Row, column: &'static str, text: String) -> Remark {
+    Remark { table: row.table.name, row: row_name(row), column, about: About::Dead, text }
+}
+
+fn of_whitelist(row: &Row) -> Option<Remark> {
+    let address = row.text("client_address")?;
+    let text =
+        || format!("'{address}' is compared as it stands: the row never counts; only mysql_query_rules.client_addr knows a '%' at the end");
+    address.contains(['%', '_', '/']).then(|| remark(row, "client_address", text()))
+}
+
+fn of_server(row: &Row) -> Option<Remark> {
+    let (host, port) = (row.text("hostname")?, row.integer("port")?);
+    let text = match (host.starts_with('/'), port) {
+        (true, 0) => return None,
+        (true, _) => {
+            format!("'{host}' is the path of a Unix socket and taken for a name, since the port is {port}: nobody is reached; set port=0")
+        }
+        (false, 0) => format!("port 0 makes '{host}' the path of a Unix socket: nobody is reached; give the server's port"),
+        (false, _) => return None,
+    };
+    Some(remark(row, "port", text))
+}
+
+fn of_user(row: &Row) -> Vec<Remark> {
+    let mut found = Vec::new();
+    if !row.flag("frontend") && !row.flag("backend") {
+        found.push(remark(row, "frontend", "frontend and backend are 0: the row is for nobody; most want 1 in both".to_owned()));
+    }
+    if let Some(secret) = row.secret("password") {
+        let like = match secret.expose() {
+            [b'*', ..] => "mysql_native_password's ('*' and 40 hex digits)",
+            password if password.starts_with(b"$A$") => "caching_sha2_password's ('$A$', 70 bytes)",
+            _ => return found,
+        };
+        if matches!(Password::read(secret), Password::Clear(_)) {
+            let text = format!("it begins as a hash of {like} and is none: clients have to send this text as their password");
+            found.push(remark(row, "password", text));
+        }
+    }
+    found
+}
+
+fn of_rule(rule: &QueryRule, snapshot: &Snapshot) -> Vec<Remark> {
+    let dead = |column, text| Remark {
+        table: "mysql_query_rules",
+        row: RowName::numbered("rule_id", rule.rule_id),
+        column,
+        about: About::Dead,
+        text,
+    };
+    let mut found = Vec::new();
+    if let Some(AddressPattern::Exact(address) | AddressPattern::Prefix(address)) = &rule.client_addr
+        && address.contains('/')
+    {
+        let text = format!("'{address}' is no address that a client has: the rule never matches; a prefix ends with '%', such as 10.%");
+        found.push(dead("client_addr", text));
+    }
+    // Whoever sends a PROXY protocol header says where its client came to.
+    if snapshot.vars.proxy_protocol_networks.is_empty() {
+        let text = |what: String| format!("{what}: the rule never matches; mysql-interfaces has the listeners");
+        found.extend(unreached_address(rule, snapshot).map(|what| dead("proxy_addr", text(what))));
+        found.extend(unreached_port(rule, snapshot).map(|what| dead("proxy_port", text(what))));
+    }
+    found
+}
+
+fn unreached_address(rule: &QueryRule, snapshot: &Snapshot) -> Option<String> {
+    let wanted = rule.proxy_addr.as_deref()?;
+    let ips = || snapshot.listen.iter().filter_map(|listen| if let Listen::Tcp(address) = listen { Some(address.ip()) } else { None });
+    match wanted.parse::<IpAddr>() {
+        Ok(ip) if ip.is_unspecified() => Some(format!("no client comes to '{wanted}', but to an address of this machine")),
+        Ok(ip) if ips().any(|one| one == ip || one.is_unspecified()) => None,
+        Ok(_) => Some(format!("nobody listens on '{wanted}'")),
+        Err(_) if Listen::only_path(&snapshot.listen).is_some_and(|path| path.as_os_str() == wanted) => None,
+        Err(_) => Some(format!("'{wanted}' is no IP address, and not the path of the only Unix socket")),
+    }
+}
+
+fn unreached_port(rule: &QueryRule, snapshot: &Snapshot) -> Option<String> {
+    let wanted = rule.proxy_port?;
+    let mut ports = snapshot.listen.iter().map(|listen| match listen {
+        Listen::Tcp(address) => Some(address.port()).filter(|port| *port != 0),
+        Listen::Unix(_) => Some(0),
+    });
+    // One that the system chooses may be this one.
+    (!ports.any(|port| port.is_none_or(|port| port == wanted))).then(|| format!("nobody listens on port {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `column` of each remark, and its text.
+    fn told(text: &str) -> Vec<(&'static str, String)> {
+        let config = crate::config::parse(text, "proxysql.cnf").unwrap_or_else(|errors| panic!("{text}: {errors:?}")).0;
+        let snapshot = Snapshot::compile(&config).unwrap();
+        rows(&config, &snapshot).into_iter().map(|remark| (remark.column, remark.text)).collect()
+    }
+
+    #[test]
+    fn what_never_works() {
+        let rule = |columns: &str| format!("mysql_query_rules = ({{ rule_id=7, active=1, {columns} }})");
+        let server = |columns: &str| format!("mysql_servers = ({{ hostgroup=1, {columns} }})");
+        let user = |columns: &str| format!("mysql_users = ({{ username=\"u\", {columns} }})");
+        let native = format!("*{}", "0aF9".repeat(10));
+        let listen = "mysql_variables = { interfaces=\"127.0.0.1:6033;/run/p.sock\" }";
+        let cases: Vec<(String, &[&str])> = vec![
+            (server("address=\"a\", port=0"), &["port"]),
+            (server("address=\"/run/a.sock\", port=0"), &[]),
+            (server("address=\"/run/a.sock\", port=3306"), &["port"]),
+            (server("address=\"a\""), &[]),
+            (user("password=\"*abc\""), &["password"]),
+            (user(&format!("password=\"{native}\"")), &[]),
+            (user("password=\"$A$005$short\""), &["password"]),
+            (user("password=\"clear\""), &[]),
+            (user("frontend=0, backend=0"), &["frontend"]),
+            (user("frontend=0, backend=0, active=0"), &[]),
+            (user("frontend=0"), &[]),
+            (rule("client_addr=\"10.0.0.0/8\""), &["client_addr"]),
+            (rule("client_addr=\"10.%\""), &[]),
+            (rule("proxy_addr=\"10.1.2.3\", proxy_port=6033"), &[]),
+            (rule("proxy_addr=\"0.0.0.0\""), &["proxy_addr"]),
+            (rule("proxy_port=7000"), &["proxy_port"]),
+            (format!("{listen} {}", rule("proxy_addr=\"10.1.2.3\"")), &["proxy_addr"]),
+            (format!("{listen} {}", rule("proxy_addr=\"127.0.0.1\", proxy_port=6033")), &[]),
+            (format!("{listen} {}", rule("proxy_addr=\"/run/p.sock\"")), &[]),
+            (format!("{listen} {}", rule("proxy_addr=\"/run/q.sock\"")), &["proxy_addr"]),
+            (format!("mysql_variables = {{ proxy_protocol_networks=\"*\" }} {}", rule("proxy_addr=\"10.1.2.3\", proxy_port=1")), &[]),
+        ];
+        for (text, columns) in cases {
+            let found = told(&text);
+            assert_eq!(found.iter().map(|(column, _)| *column).collect::<Vec<_>>(), columns, "{text}: {found:?}");
+            assert!(found.iter().all(|(_, text)| !text.contains("005$short") && !text.contains("*abc")), "{found:?}");
+        }
+    }
+}

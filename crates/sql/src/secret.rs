@@ -1,0 +1,139 @@
+//! Statements that carry passwords, for those who write statements down.
+//!
+//! A guess on the safe side: a column whose name ends with `password` that is compared or assigned counts as well.
+
+use crate::digest::{DigestOptions, digest_text};
+use crate::token::{LexMode, Lexer, TokenKind};
+use std::borrow::Cow;
+
+/// What a token asks of the next one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Nothing,
+    /// `IDENTIFIED`: BY, WITH or VIA.
+    Way,
+    /// `PASSWORD`, `MASTER_PASSWORD`, ...: a value, or whose it is.
+    Value,
+}
+
+/// Strings of strings are looked into so deep: `PREPARE s FROM "SET PASSWORD = '...'"`.
+const DEPTH: u8 = 2;
+
+/// Does a text say `IDENTIFIED BY`, `SET PASSWORD`, `PASSWORD(...)`, `MASTER_PASSWORD = ...` or the like?
+pub fn carries_password(sql: &[u8], mode: LexMode) -> bool {
+    carries(sql, mode, DEPTH)
+}
+
+fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
+    let mut lexer = Lexer::new(sql, mode);
+    let (mut asks, mut is_first, mut has_statements) = (Asks::Nothing, true, false);
+    loop {
+        let token = lexer.token();
+        let text = sql.get(token.start..token.end).unwrap_or_default();
+        let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
+        match (asks, token.kind) {
+            (_, TokenKind::End) => return false,
+            (Asks::Way, TokenKind::Word) if is(&["BY", "WITH", "VIA"]) => return true,
+            (Asks::Value, TokenKind::Word) if is(&["FOR"]) => return true,
+            (Asks::Value, TokenKind::String | TokenKind::Assign | TokenKind::Punct(b'=' | b'(')) => return true,
+            (_, TokenKind::String) if has_statements && depth > 0 => {
+                let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
+                if carries(inner, mode, depth - 1) {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+        asks = match token.kind {
+            TokenKind::Word if is(&["IDENTIFIED"]) => Asks::Way,
+            TokenKind::Word | TokenKind::QuotedName | TokenKind::SystemVariable | TokenKind::UserVariable if names_password(text) => {
+                Asks::Value
+            }
+            _ => Asks::Nothing,
+        };
+        if is_first {
+            has_statements = is(&["PREPARE", "EXECUTE", "SET"]);
+            is_first = false;
+        }
+    }
+}
+
+fn names_password(name: &[u8]) -> bool {
+    const WORD: &[u8] = b"password";
+    let name = name.strip_suffix(b"`").or_else(|| name.strip_suffix(b"\"")).unwrap_or(name);
+    name.len().checked_sub(WORD.len()).and_then(|at| name.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(WORD))
+}
+
+/// A statement as it may be written down: by its digest text if it carries a password.
+pub fn shown(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
+    if !carries_password(sql, mode) {
+        return Cow::Borrowed(sql);
+    }
+    let options = DigestOptions { max_query_length: 1 << 20, lex: mode, ..DigestOptions::default() };
+    let mut text = Vec::new();
+    digest_text(sql, &options, &mut text);
+    Cow::Owned(text)
+}
+
+/// What a server says of such a statement, up to what it quotes first. Where that was in the text is kept.
+pub fn without_quoted(text: &[u8]) -> Vec<u8> {
+    const PLACE: &[u8] = b" at line ";
+    let Some(from) = text.iter().position(|byte| matches!(byte, b'\'' | b'"' | b'`')) else { return text.to_vec() };
+    let digits = text.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let place = text.len().saturating_sub(digits + PLACE.len()).max(from);
+    let place = text.get(place..).filter(|place| digits > 0 && place.starts_with(PLACE)).unwrap_or_default();
+    [text.get(..from).unwrap_or_default(), b"'...'", place].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for sql in [
+            "CREATE USER u1 IDENTIFIED BY 'S3cret'",
+            "create user if not exists u2 identified via mysql_native_password using password('S3cret')",
+            "ALTER USER u IDENTIFIED WITH caching_sha2_password AS '$A$005$S3cret'",
+            "SET PASSWORD FOR u1 = PASSWORD('S3cret')",
+            "set password='S3cret",
+            "CHANGE MASTER TO master_host='x', MASTER_PASSWORD='S3cret'",
+            "CHANGE REPLICATION SOURCE TO SOURCE_PASSWORD = 'S3cret'",
+            "GRANT USAGE ON *.* TO u1 IDENTIFIED BY 'S3cret'",
+            "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (USER 'x', PASSWORD 'S3cret', HOST 'h')",
+            "/* c S3cret */ create user /*!50000 u4 */ identified by 'S3cret'",
+            "PREPARE s FROM \"CREATE USER u9 IDENTIFIED BY 'S3cret'\"",
+            "EXECUTE IMMEDIATE 'CREATE USER u10 IDENTIFIED BY \\'S3cret\\''",
+            "SET @s = 'PREPARE s FROM \"SET PASSWORD = ''S3cret''\"'",
+            "start slave user='x' password='S3cret'",
+            "START GROUP_REPLICATION USER='x', PASSWORD='S3cret'",
+            "select 1; create user u11 identified by 'S3cret'",
+            "UPDATE users SET `password` = 'S3cret' WHERE id = 3",
+        ] {
+            let text = String::from_utf8(shown(sql.as_bytes(), LexMode::default()).into_owned()).unwrap();
+            assert!(text.contains('?') && !text.contains("S3cret"), "{sql}: {text}");
+        }
+        for sql in [
+            "SELECT password FROM users WHERE id = 3",
+            "SELECT identified, 'by' FROM t",
+            "SELECT 'IDENTIFIED BY \"x\"'",
+            "ALTER USER u PASSWORD EXPIRE",
+            "",
+        ] {
+            assert_eq!(shown(sql.as_bytes(), LexMode::default()), sql.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_servers_words_without_what_they_quote() {
+        for (said, shown) in [
+            ("syntax error near 'user='x' password='S3cret'' at line 1", "syntax error near '...' at line 1"),
+            ("near '''S3cret' x' at line 12", "near '...' at line 12"),
+            ("failed for 'u'@'%', near 'S3cret", "failed for '...'"),
+            ("near 'S3cret", "near '...'"),
+            ("no quotes", "no quotes"),
+        ] {
+            assert_eq!(String::from_utf8(without_quoted(said.as_bytes())).unwrap(), shown);
+        }
+    }
+}
