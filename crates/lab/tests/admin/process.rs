@@ -75,6 +75,12 @@ fn the_process_ends_in_good_order() {
     }
 }
 
+/// Waits until so many starts are over: the ports are open before.
+fn wait_starts(proxy: &Tidegate, starts: usize) {
+    let are_over = || (proxy.log().matches("is ready").count() == starts).then_some(());
+    wait::until("the new process to be ready", LIMIT, are_over).unwrap_or_else(|e| panic!("{e}: {}", proxy.log()));
+}
+
 #[test]
 fn a_restart_reads_what_was_saved() {
     let proxy = before_a().start().unwrap();
@@ -82,7 +88,7 @@ fn a_restart_reads_what_was_saved() {
     operator.all(&["SET mysql-threads=3", "LOAD MYSQL VARIABLES TO RUNTIME", "SAVE MYSQL VARIABLES TO DISK"]);
     let pid = proxy.pid();
     operator.ok("PROXYSQL RESTART");
-    wait::until("the new process to be ready", LIMIT, || (proxy.log().matches("is ready").count() == 2).then_some(())).unwrap();
+    wait_starts(&proxy, 2);
     assert_eq!(proxy.pid(), pid);
     assert!(proxy.exit_status().is_none(), "the same process");
     let mut operator = Operator::of(&proxy);
@@ -95,7 +101,9 @@ fn a_restart_reads_what_was_saved() {
 fn a_restart_forgets_what_held_for_one_start() {
     for args in [&["--initial"][..], &["--reload"], &["--no-start"], &["--initial", "-n"]] {
         let mut proxy = before_a().start().unwrap();
+        wait_starts(&proxy, 1);
         proxy.start_again(args).unwrap();
+        wait_starts(&proxy, 2);
         let mut operator = Operator::of(&proxy);
         operator.all(&[
             "DELETE FROM mysql_users",
@@ -104,7 +112,7 @@ fn a_restart_forgets_what_held_for_one_start() {
             "SAVE MYSQL USERS TO DISK",
         ]);
         operator.ok("PROXYSQL RESTART");
-        wait::until("the new process to be ready", LIMIT, || (proxy.log().matches("is ready").count() >= 3).then_some(())).unwrap();
+        wait_starts(&proxy, 3);
         let mut operator = Operator::of(&proxy);
         assert_eq!(operator.rows("SELECT DISTINCT username FROM runtime_mysql_users"), ["saved"], "{args:?}");
         wait::until("clients to be let in", LIMIT, || Client::connect(&proxy.options("saved", "p")).ok()).unwrap();
@@ -124,7 +132,7 @@ fn a_restart_after_the_program_was_replaced() {
     assert!(said.contains("tidegate-replaced") && said.contains("is not there any more"), "{said}");
     std::fs::hard_link(&built, &program).unwrap();
     operator.ok("PROXYSQL RESTART");
-    wait::until("the new process to be ready", LIMIT, || (proxy.log().matches("is ready").count() == 2).then_some(())).unwrap();
+    wait_starts(&proxy, 2);
     std::fs::remove_file(&program).unwrap();
     assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "a");
 }
@@ -198,7 +206,7 @@ fn a_restart_that_would_fail_is_refused() {
     client.run("COMMIT").unwrap();
     drop(client);
     operator.ok("PROXYSQL RESTART");
-    wait::until("the new process to be ready", LIMIT, || (proxy.log().matches("is ready").count() == 2).then_some(())).unwrap();
+    wait_starts(&proxy, 2);
 }
 
 #[test]
