@@ -30,7 +30,7 @@ e2e: ## integration and end-to-end tests (real servers, the real proxy)
 	$(CARGO) build -p tidegate
 	$(CARGO) test --workspace --exclude sim --test '*' --no-fail-fast
 
-release: ## the proxy as it is to be shipped: guided by a profile of itself under load; about fifteen minutes
+release: ## the proxy as it is to be shipped: guided by a profile of itself under load (scripts/release --train makes a new one)
 	scripts/release
 
 check: ## formatting, lints, documentation, scripts
