@@ -26,6 +26,7 @@ each_flavor!(
     isolation_level,
     next_transaction_only,
     user_variables,
+    user_variables_set_with_settings,
     computed_user_variables,
     computed_user_variables_keep_their_types,
     nulls_keep_their_types,
@@ -362,6 +363,67 @@ fn user_variables(world: &World) {
     each_keeps(&mut a, &mut b, "SELECT @n", "3", "NULL");
     a.exec("SET @`odd name` = x'4142'");
     each_keeps(&mut a, &mut b, "SELECT @`odd name`", "AB", "NULL");
+}
+
+/// Text that is assigned where settings change by which it is read: as on a connection of its own.
+fn user_variables_set_with_settings(world: &World) {
+    let scripts: [&[&str]; 14] = [
+        &["SET NAMES latin1, @s = 'ab'", "SET @n = 5"],
+        &["SET @s = 'ab', NAMES latin1", "SET NAMES utf8mb4"],
+        &["SET CHARACTER SET latin1, @s = 'ab'"],
+        &["SET character_set_connection = latin1, @s = 'ab'"],
+        &["SET character_set_client = latin1, @s = '\u{e9}'"],
+        &["SET @@character_set_client = latin1, @s = '\u{e9}'"],
+        &["SET collation_connection = latin1_bin, @s = 'ab'"],
+        &["SET collation_connection = utf8mb4_bin, @s = 'ab'"],
+        &["SET character_set_connection = latin1; SET @s = 'ab'"],
+        &["SET NAMES utf8mb4 COLLATE utf8mb4_bin; SET @s = 'ab'; SELECT 1"],
+        &["SET sql_mode = 'NO_BACKSLASH_ESCAPES', @s = 'a\\\\b'"],
+        &["SET @@sql_mode = 'NO_BACKSLASH_ESCAPES', @s = 'a\\nb'"],
+        &["SET sql_mode = 'NO_BACKSLASH_ESCAPES'", "SET sql_mode = '', @s = 'c:\\\\new'"],
+        &["SET sql_mode = 'NO_BACKSLASH_ESCAPES'", "SET sql_mode = '', @s = '\\', @t = ', @u = '"],
+    ];
+    let prepared = [
+        ("SET NAMES latin1", "SET @s = '\u{e9}'", "SET NAMES utf8mb4"),
+        ("DO 1", "SET @s = 'a\\\\b'", "SET sql_mode = 'NO_BACKSLASH_ESCAPES'"),
+        ("SET sql_mode = 'NO_BACKSLASH_ESCAPES'", "SET @s = 'a\\\\b'", "SET sql_mode = ''"),
+    ];
+    let seen = |world: &World| {
+        // Connections are lent to those with the same flags.
+        let options = world.options().with(Capabilities::MULTI_STATEMENTS);
+        let shown = |act: &dyn Fn(&mut Peer, &mut Peer)| {
+            let (mut a, mut b) = (world.connect_with(&options), world.connect_with(&options));
+            act(&mut a, &mut b);
+            b.exec("SET NAMES latin2, @s = 1");
+            a.row("SELECT HEX(@s), CHARSET(@s), COLLATION(@s), @s = 'AB', HEX(@t), @n")
+        };
+        let run = |a: &mut Peer, sql: &str| match sql.contains("; ") {
+            true => assert!(a.query(sql).unwrap().err().is_none(), "{sql}"),
+            false => drop(a.exec(sql)),
+        };
+        let in_text = scripts.iter().map(|script| {
+            let act = |a: &mut Peer, b: &mut Peer| {
+                script.iter().for_each(|sql| {
+                    run(a, sql);
+                    b.exec("SET NAMES latin2, @s = 1");
+                });
+            };
+            (format!("{script:?}"), shown(&act))
+        });
+        let later = prepared.iter().map(|(before, sql, after)| {
+            let act = |a: &mut Peer, _: &mut Peer| {
+                a.exec(before);
+                let statement = a.prepare(sql).unwrap();
+                a.exec(after);
+                a.execute(&statement, &[]).unwrap().ok().unwrap();
+            };
+            (format!("{before}, {sql}, {after}"), shown(&act))
+        });
+        in_text.chain(later).collect::<Vec<_>>()
+    };
+    let mut own = World::direct(world.flavor());
+    own.encoding = world.encoding;
+    assert_eq!(seen(world), seen(&own));
 }
 
 /// Character sets in which ASCII is not itself: what the proxy says and asks for itself is still understood.

@@ -5,6 +5,7 @@ use super::charsets;
 use super::command::Incoming;
 use super::facts::InsertId;
 use super::failed::leaves_nothing;
+use super::setting::assignments;
 use super::settle::counts_found_rows;
 use crate::backend::Tracking;
 use crate::pins::{PinReason, Trace};
@@ -12,7 +13,7 @@ use crate::reframe::{ReplyFacts, TrackFilter};
 use crate::safety::Safety;
 use crate::state::{RESULTS_COLLATION, Text};
 use model::snapshot::RuleMultiplex;
-use sql::{Analysis, Facts, Kind, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
+use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
@@ -55,12 +56,14 @@ pub(super) const UNCARRIED: &[&str] = &[
 impl Session {
     /// Notes what a COM_QUERY did.
     pub(super) fn note_effects(&mut self, command: Incoming, start: usize, analysis: &Analysis, reply: &ReplyFacts) {
+        let read_by = self.lex;
         self.note_status(analysis, reply);
         if !self.needs_notes(analysis, reply) {
             return;
         }
         // The text is needed beside `self`; statements that get here are few.
         let sql = self.sql_text(command, start).to_vec();
+        self.facts.read_by = self.changes_its_text(&sql, analysis, reply, read_by).then_some(read_by);
         self.note_all(&sql, analysis, reply);
         let schema = self.state.schema.clone();
         self.note_stored_code(&sql, schema.as_ref(), analysis, reply);
@@ -108,6 +111,20 @@ impl Session {
             self.note_unexplained(sql, analysis, reply);
         }
         self.note_counted_pins(analysis, reply);
+    }
+
+    /// Does what assigns user variables change how text is read, or in which character set and collation it is?
+    pub(super) fn changes_its_text(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: LexMode) -> bool {
+        let decides = |name: &str| name == "sql_mode" || charsets::is_one(name);
+        let changes = |assignment: sql::Assignment| match assignment.target {
+            Target::Session(name) => decides(&name),
+            Target::Names { .. } | Target::CharacterSet(_) => true,
+            _ => false,
+        };
+        let is_told = || reply.variables.iter().any(|(name, _)| decides(name));
+        // MariaDB does not tell of a SET that is written with @@.
+        let is_said = || assignments(sql, analysis, read_by).into_iter().any(changes);
+        analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && (self.lex != read_by || is_told() || is_said())
     }
 
     /// Did one of several statements change how text is read? The session has the state from before them.

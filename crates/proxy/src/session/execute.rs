@@ -10,7 +10,7 @@ use super::sync::Ahead;
 use crate::entry::Activity;
 use crate::pins::PinReason;
 use crate::reframe::{Patch, ReplyFacts};
-use sql::{Analysis, Facts, Kind};
+use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::codec::Reader;
@@ -185,8 +185,9 @@ impl Session {
 
     /// After an execution: effects, cursor, settling.
     async fn executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
+        let read_by = self.lex;
         self.note_status(&plan.analysis, reply);
-        self.note_execution(id, reply);
+        self.note_execution(id, reply, read_by);
         self.note_executed(command, id, plan, reply);
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;
@@ -221,11 +222,15 @@ impl Session {
         self.settle(&plan.analysis, reply, |session, insert_id| session.execution_is_certain(command, id, insert_id)).await
     }
 
-    fn note_execution(&mut self, id: u32, reply: &ReplyFacts) {
+    fn note_execution(&mut self, id: u32, reply: &ReplyFacts, read_by: LexMode) {
         let Some(statement) = self.statements.get(id) else { return };
         let analysis = statement.analysis;
         if self.needs_notes(&analysis, reply) {
             let key = Arc::clone(&statement.key);
+            // What counts for its text is what was in force at the PREPARE.
+            let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.mode()
+                || self.changes_its_text(&key.text, &analysis, reply, read_by);
+            self.facts.read_by = is_anew.then_some(read_by);
             self.note_all(&key.text, &analysis, reply);
             self.note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
         }

@@ -10,7 +10,7 @@ use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
 use crate::state::RESULTS_COLLATION;
-use sql::{Analysis, Assignment, Facts, Kind, Target, Value};
+use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::session_state::is_variable_name;
@@ -19,7 +19,8 @@ impl Session {
     /// SET: user variables, and what the tracker does not tell.
     pub(super) fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         let tracked = !self.tracks_nothing();
-        let Some(assignments) = sql::parse_set(sql, self.lex) else {
+        let lex = self.facts.read_by.unwrap_or(self.lex);
+        let Some(assignments) = sql::parse_set(sql, lex) else {
             if !tracked || reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
                 self.pin(PinReason::SessionState, analysis);
             }
@@ -28,12 +29,15 @@ impl Session {
         let computes = assignments.iter().any(|a| !matches!(a.value, Value::Literal(_) | Value::Word(_) | Value::Default));
         if computes && analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) {
             // Values may assign too: `SET @a = (@b := 1) + 1`.
-            self.pin_variables(sql::user_variables(sql, self.lex), analysis);
+            self.pin_variables(sql::user_variables(sql, lex), analysis);
         }
         for a in assignments {
             match (a.target, a.value) {
                 // It may not have run.
                 (Target::User(name), Value::Literal(_)) if analysis.facts.contains(Facts::VERSIONED) => {
+                    self.pin_variables(Some(vec![name]), analysis);
+                }
+                (Target::User(name), Value::Literal(literal)) if self.facts.read_by.is_some() && literal.ends_with(['\'', '"']) => {
                     self.pin_variables(Some(vec![name]), analysis);
                 }
                 (Target::User(name), Value::Literal(literal)) => self.set_user_variable(name, &literal, analysis),
@@ -154,12 +158,7 @@ impl Session {
         if !may_be_silent || reply.error.is_some() && !analysis.facts.contains(Facts::MULTI) {
             return Vec::new();
         }
-        let statements = match analysis.facts.contains(Facts::MULTI) {
-            true => sql::split(sql, self.lex).collect(),
-            false => vec![sql],
-        };
-        let assignments = statements.into_iter().filter_map(|one| sql::parse_set(one, self.lex)).flatten();
-        let names = assignments.filter_map(|assignment| match assignment.target {
+        let names = assignments(sql, analysis, self.lex).into_iter().filter_map(|assignment| match assignment.target {
             Target::Session(name) => Some(name),
             _ => None,
         });
@@ -233,6 +232,15 @@ impl Session {
         }
         Some(SetEffect { told, changes })
     }
+}
+
+/// What all the SETs of a text assign that are understood.
+pub(super) fn assignments(sql: &[u8], analysis: &Analysis, lex: LexMode) -> Vec<Assignment> {
+    let statements = match analysis.facts.contains(Facts::MULTI) {
+        true => sql::split(sql, lex).collect(),
+        false => vec![sql],
+    };
+    statements.into_iter().filter_map(|one| sql::parse_set(one, lex)).flatten().collect()
 }
 
 /// Has the session no schema any more? It was dropped.
