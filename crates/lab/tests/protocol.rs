@@ -337,7 +337,10 @@ fn session_tracking(world: &World) {
     asks.exec("SET session_track_system_variables = '*'");
     let all = asks.exec("SET group_concat_max_len = 98");
     assert_eq!(all.ok().unwrap().variable("group_concat_max_len").as_deref(), Some("98"));
-    asks.disturb();
+    // What is told then is not all the session's.
+    asks.exec("SET session_track_state_change = 1");
+    world.connect().exec("SET time_zone = '+03:00'");
+    assert_eq!(asks.row("SELECT @@group_concat_max_len, @@session_track_state_change"), "98 1");
 }
 
 /// MariaDB and MySQL say at login which schema is current, and which character set.

@@ -613,7 +613,7 @@ pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Re
 
 /// Variables that no session changes, or (`statement_id`) that change with each statement: told of them, MySQL would add
 /// to every single reply.
-fn is_of_no_session(name: &str) -> bool {
+pub fn is_of_no_session(name: &str) -> bool {
     const PREFIXES: [&str; 12] = [
         "performance_schema_",
         "replica_",

@@ -8,6 +8,7 @@ use super::failed::leaves_nothing;
 use super::setting::assignments;
 use super::settle::counts_found_rows;
 use crate::backend::Tracking;
+use crate::connect::is_of_no_session;
 use crate::pins::{PinReason, Trace};
 use crate::reframe::{ReplyFacts, TrackFilter};
 use crate::safety::Safety;
@@ -241,7 +242,7 @@ impl Session {
             }
             "gtid_next" if value.eq_ignore_ascii_case(b"AUTOMATIC") => {}
             "profiling" if value.eq_ignore_ascii_case(b"OFF") => {}
-            name if OBSERVED.contains(&name) => {}
+            name if is_observed(name) => {}
             name if UNCARRIED.contains(&name) => self.pin(PinReason::SessionState, analysis),
             "timestamp" if sets_default(sql, self.lex) => self.set_variable(name, None),
             "autocommit" => {
@@ -578,7 +579,6 @@ impl Session {
     /// Does that explain the change? No trigger and no view may have run; what a routine did is judged by its body.
     fn only_moved(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
         let is_known = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Do | Kind::Call);
-        let is_observed = |name: &str| OBSERVED.contains(&name);
         is_known
             && !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN | Facts::USER_VARIABLE)
             && !reply.is_garbled
@@ -664,6 +664,11 @@ impl Session {
         (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (0, 0);
         self.pins.end(PinReason::AutoIncrementDelay);
     }
+}
+
+/// Is it no variable that a session sets? (A client that has all told is told of `statement_id` with each statement.)
+fn is_observed(name: &str) -> bool {
+    OBSERVED.contains(&name) || is_of_no_session(name)
 }
 
 /// Whether a text, which is one statement, has a hint that sets variables for it alone: `/*+ SET_VAR(x=1) */`.
