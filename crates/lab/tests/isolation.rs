@@ -27,6 +27,7 @@ each_flavor!(
     next_transaction_only,
     user_variables,
     user_variables_set_with_settings,
+    several_statements_from_another_character_set,
     computed_user_variables,
     computed_user_variables_keep_their_types,
     nulls_keep_their_types,
@@ -424,6 +425,18 @@ fn user_variables_set_with_settings(world: &World) {
     let mut own = World::direct(world.flavor());
     own.encoding = world.encoding;
     assert_eq!(seen(world), seen(&own));
+}
+
+/// Where all character sets read a text alike, it does not count that one of its statements changes them.
+fn several_statements_from_another_character_set(world: &World) {
+    let latin = world.options().with(Capabilities::MULTI_STATEMENTS).charset(8);
+    for text in ["SET NAMES utf8mb4; SELECT 1", "SET @@character_set_client = utf8mb4; SELECT 1"] {
+        let (mut a, mut b) = (world.connect_with(&latin), world.connect_with(&latin));
+        assert!(a.query(text).unwrap().err().is_none(), "{text}");
+        b.disturb();
+        assert_eq!(a.row("SELECT @@character_set_client"), "utf8mb4", "{text}");
+        b.disturb();
+    }
 }
 
 /// Character sets in which ASCII is not itself: what the proxy says and asks for itself is still understood.

@@ -84,7 +84,7 @@ impl Session {
         if self.is_refused_whole(analysis, reply) {
             return;
         }
-        if analysis.facts.contains(Facts::MULTI) && (self.is_read_anew(reply) || self.is_read_anew_untold(sql)) {
+        if analysis.facts.contains(Facts::MULTI) && (self.is_read_anew(sql, reply) || self.is_read_anew_untold(sql)) {
             // What followed was read in another way by the server than here.
             self.pin(PinReason::SessionState, analysis);
         }
@@ -129,12 +129,12 @@ impl Session {
     }
 
     /// Did one of several statements change how text is read? The session has the state from before them.
-    fn is_read_anew(&self, reply: &ReplyFacts) -> bool {
+    fn is_read_anew(&self, sql: &[u8], reply: &ReplyFacts) -> bool {
         reply.variables.iter().any(|(name, value)| {
             let before = self.state.variables.get(name).map_or(&b""[..], |value| value);
             match &**name {
                 "sql_mode" => [before, value].into_iter().any(|mode| READS_TEXT.iter().any(|word| contains_word(mode, word))),
-                "character_set_client" => MultiByte::of(before) != MultiByte::of(value),
+                "character_set_client" => differ_on(sql, MultiByte::of(before), MultiByte::of(value)),
                 _ => false,
             }
         })
@@ -154,7 +154,7 @@ impl Session {
                 [before, mode.as_bytes()].into_iter().any(|mode| READS_TEXT.iter().any(|word| contains(mode, word)))
             }),
             (Target::Session(name), value) if name == "character_set_client" => {
-                value.is_none_or(|charset| MultiByte::of(charset.as_bytes()) != self.lex.multi_byte)
+                value.is_none_or(|charset| differ_on(sql, self.lex.multi_byte, MultiByte::of(charset.as_bytes())))
             }
             _ => false,
         };
@@ -674,6 +674,11 @@ fn is_observed(name: &str) -> bool {
 /// Whether a text, which is one statement, has a hint that sets variables for it alone: `/*+ SET_VAR(x=1) */`.
 fn has_set_var(sql: &[u8], analysis: &Analysis) -> bool {
     analysis.facts.contains(Facts::COMMENT) && !analysis.facts.contains(Facts::MULTI) && contains(sql, b"set_var")
+}
+
+/// Is this text perhaps another one in the other of these character sets?
+fn differ_on(sql: &[u8], before: MultiByte, after: MultiByte) -> bool {
+    before != after && !(before.reads_alike(sql) && after.reads_alike(sql))
 }
 
 /// Whether a text may say SET ROLE.
