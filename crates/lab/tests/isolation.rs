@@ -45,6 +45,7 @@ each_flavor!(
     transactions,
     transaction_of_a_lost_client,
     transaction_that_a_conflict_ends,
+    reads_that_do_not_wait_for_locks,
     locks_of_a_lost_client,
     prepared_statements,
     text_prepared_statements,
@@ -809,6 +810,31 @@ fn transaction_that_a_conflict_ends(world: &World) {
     assert_eq!(a.fails("UPDATE t SET n = n + 1 WHERE i = 1"), 1020);
     assert_eq!(b.get("SELECT n FROM t"), "5");
     assert_eq!(a.get("SELECT @@in_transaction"), "0");
+}
+
+/// MariaDB has other timeouts for such a statement alone, and tells of them: they keep no backend, and nobody else has them.
+fn reads_that_do_not_wait_for_locks(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&["CREATE TABLE t(i INT PRIMARY KEY)", "INSERT INTO t VALUES(1), (2)", "SET lock_wait_timeout = 7"]);
+    let timeouts = "SELECT @@lock_wait_timeout, @@innodb_lock_wait_timeout";
+    let theirs = b.row(timeouts);
+    let own = format!("7 {}", theirs.split_once(' ').unwrap().1);
+    let ends: &[&str] = match world.is_mysql() {
+        true => &["FOR UPDATE NOWAIT", "FOR SHARE NOWAIT", "FOR UPDATE SKIP LOCKED"],
+        false => &["FOR UPDATE NOWAIT", "FOR UPDATE WAIT 3", "LOCK IN SHARE MODE NOWAIT", "LOCK IN SHARE MODE WAIT 3 /* x */;"],
+    };
+    for end in ends {
+        for _ in 0..2 {
+            a.exec(&format!("SELECT i FROM t WHERE i = 1 {end}"));
+            each_keeps(&mut a, &mut b, timeouts, &own, &theirs);
+        }
+        a.exec_all(&["BEGIN", &format!("SELECT i FROM t WHERE i = 1 {end}"), "COMMIT"]);
+        each_keeps(&mut a, &mut b, timeouts, &own, &theirs);
+    }
+    if !world.is_mysql() {
+        a.exec("ALTER TABLE t NOWAIT COMMENT 'changed'");
+        each_keeps(&mut a, &mut b, timeouts, &own, &theirs);
+    }
 }
 
 fn locks_of_a_lost_client(world: &World) {

@@ -29,6 +29,9 @@ pub const TRACK_GTIDS: &str = "session_track_gtids";
 /// Variables that servers tell of and nobody can set: what happened, not what the session wants.
 const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
 
+/// What MariaDB changes for a statement that says how long it waits for locks, and for it alone.
+const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
+
 /// What in sql_mode decides how text is read.
 const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE", b"IGNORE_SPACE"];
 
@@ -194,7 +197,9 @@ impl Session {
         let passing = analysis.kind == Kind::SetStatement;
         // So does a hint: of the values that the variables have again.
         let hints = has_set_var(sql, analysis);
-        for (name, value) in reply.variables.iter().filter(|(name, _)| !(passing || hints && contains(sql, name.as_bytes()))) {
+        let waits = self.has_own_lock_timeouts(sql, analysis, reply);
+        let is_over = |name: &str| passing || hints && contains(sql, name.as_bytes()) || waits && LOCK_TIMEOUTS.contains(&name);
+        for (name, value) in reply.variables.iter().filter(|(name, _)| !is_over(name)) {
             self.note_variable(name, value, sql, analysis);
         }
         if charsets::changed_by(reply) && !self.text_variables().is_empty() {
@@ -602,8 +607,10 @@ impl Session {
             true => sql::split(sql, self.lex).all(|one| is_quiet(one, sql::analyze(one, self.lex).kind)),
             false => is_quiet(sql, analysis.kind),
         };
-        if changes_nothing_itself && !stored_code && has_set_var(sql, analysis) {
-            // The hint does it, and undoes it. Perhaps a trigger did more, which others must not meet.
+        let waits =
+            || reply.variables.iter().all(|(name, _)| LOCK_TIMEOUTS.contains(&&**name)) && self.has_own_lock_timeouts(sql, analysis, reply);
+        if changes_nothing_itself && !stored_code && (has_set_var(sql, analysis) || waits()) {
+            // The hint (or NOWAIT) does it, and undoes it. Perhaps a trigger did more, which others must not meet.
             if let Some(backend) = self.backend.as_mut() {
                 backend.core.must_reset = true;
             }
@@ -615,6 +622,16 @@ impl Session {
         if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
             backend.core.server.has_loud_triggers.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Does MariaDB tell of lock timeouts that a statement, being one, had for itself?
+    fn has_own_lock_timeouts(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let may_set = matches!(analysis.kind, Kind::Set | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do);
+        !may_set
+            && !analysis.facts.contains(Facts::MULTI)
+            && reply.variables.iter().any(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
+            && self.is_on(Flavor::MariaDb)
+            && limits_waiting(sql, self.lex)
     }
 
     /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
@@ -679,6 +696,21 @@ fn has_set_var(sql: &[u8], analysis: &Analysis) -> bool {
 /// Is this text perhaps another one in the other of these character sets?
 fn differ_on(sql: &[u8], before: MultiByte, after: MultiByte) -> bool {
     before != after && !(before.reads_alike(sql) && after.reads_alike(sql))
+}
+
+/// Does the text say how long it waits for locks: `NOWAIT`, `WAIT 5`?
+fn limits_waiting(sql: &[u8], lex: sql::LexMode) -> bool {
+    let mut lexer = Lexer::new(sql, lex);
+    let mut waits = false;
+    let tokens = std::iter::from_fn(|| Some(lexer.token()).filter(|token| token.kind != TokenKind::End));
+    for token in tokens {
+        let is = |word: &[u8]| token.kind == TokenKind::Word && token.text(sql).eq_ignore_ascii_case(word);
+        if is(b"nowait") || waits && token.kind == TokenKind::Number {
+            return true;
+        }
+        waits = is(b"wait");
+    }
+    false
 }
 
 /// Whether a text may say SET ROLE.
@@ -756,6 +788,17 @@ fn handler_verb(sql: &[u8], lex: sql::LexMode) -> HandlerVerb {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_are_limited_by_words_of_the_text() {
+        let limits = |sql: &str| limits_waiting(sql.as_bytes(), sql::LexMode::default());
+        for sql in ["SELECT 1 FROM t FOR UPDATE nowait", "(SELECT 1 FROM t LOCK IN SHARE MODE WAIT /* s */ 5);"] {
+            assert!(limits(sql), "{sql}");
+        }
+        for sql in ["SELECT wait, 5 FROM `nowait`", "SELECT 'NOWAIT' FROM t FOR UPDATE -- WAIT 5", "SELECT 1 FROM t WAIT"] {
+            assert!(!limits(sql), "{sql}");
+        }
+    }
 
     #[test]
     fn verbs_stand_where_they_belong() {
