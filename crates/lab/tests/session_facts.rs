@@ -82,9 +82,10 @@ fn played(world: &World, script: &[&str]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// SQL_CALC_FOUND_ROWS keeps its backend until the next result: the other session needs one of its own then.
+/// SQL_CALC_FOUND_ROWS keeps its backend until the next result, and texts that change how the next is read keep it for good: the
+/// other session needs one of its own then.
 fn backends_for(script: &[&str]) -> i64 {
-    if script.iter().any(|sql| sql.contains("SQL_CALC_FOUND_ROWS")) { 2 } else { 1 }
+    if script.iter().any(|sql| sql.contains("SQL_CALC_FOUND_ROWS") || sql.contains("SET NAMES")) { 2 } else { 1 }
 }
 
 fn same_as_private(flavor: Flavor, script: &[&str]) {
@@ -523,6 +524,30 @@ mod several {
             "SELECT id FROM t WHERE id < 4; SET @x = 3",
             "SELECT FOUND_ROWS()",
             "SELECT SQL_CALC_FOUND_ROWS id FROM t ORDER BY id LIMIT 1; SELECT FOUND_ROWS()",
+        ];
+        settings_leave_counts = &[
+            "INSERT INTO t(s) VALUES('a'), ('b'), ('c'), ('d')",
+            "CREATE PROCEDURE three() UPDATE t SET s = CONCAT(s, 'z') WHERE id < 4",
+            "SELECT id FROM t WHERE id < 3",
+            "SET NAMES latin1; UPDATE t SET s = 'x' WHERE id < 4",
+            "SELECT ROW_COUNT()",
+            "SELECT id FROM t WHERE id < 3",
+            "SET NAMES utf8mb4; INSERT INTO t(s) VALUES('e'), ('f')",
+            "SELECT FOUND_ROWS()",
+            "SET NAMES latin1; CALL three()",
+            "SELECT ROW_COUNT()",
+            "SET NAMES utf8mb4; SELECT 1 UNION SELECT 2",
+            "SELECT FOUND_ROWS()",
+            "SET NAMES latin1; SELECT 1 + 'a' UNION SELECT 2",
+            "SHOW WARNINGS",
+            "SELECT FOUND_ROWS()",
+            "BEGIN",
+            "SELECT 1 UNION SELECT 2 UNION SELECT 3; SET @a = UUID()",
+            "SET NAMES utf8mb4",
+            "SELECT FOUND_ROWS()",
+            "COMMIT",
+            "SET @@sql_mode = 'ANSI_QUOTES'; UPDATE t SET s = 'y' WHERE id < 4",
+            "SELECT ROW_COUNT()",
         ];
         connection_ids = &[
             "SELECT CONNECTION_ID() INTO @c",

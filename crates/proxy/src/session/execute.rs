@@ -189,6 +189,7 @@ impl Session {
         self.note_status(&plan.analysis, reply);
         self.note_execution(id, reply, read_by);
         self.note_executed(command, id, plan, reply);
+        self.note_counts(&plan.analysis, reply);
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;
         }

@@ -105,6 +105,8 @@ pub struct SessionFacts {
     pub own_error: Option<Box<OwnError>>,
     /// The warnings of the statement that just ran were read before it is settled.
     pub warnings_read: bool,
+    /// ROW_COUNT() and FOUND_ROWS() of the statement that just ran were noted before it is settled.
+    pub counts_noted: bool,
     /// The statement that just ran leaves older warnings standing (MariaDB, no table read).
     pub keeps_warnings: bool,
     /// The statements that just ran, of one text, leave FOUND_ROWS() as it was.

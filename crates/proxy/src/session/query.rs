@@ -98,6 +98,14 @@ impl Session {
         };
         self.note_effects(command, start, &analysis, &reply);
         self.note_said(command, &plan, &reply);
+        if analysis.facts.contains(Facts::MULTI) {
+            let (warnings, found_rows) = self.several_keep(self.sql_text(command, start));
+            self.facts.keeps_warnings = warnings;
+            self.facts.keeps_found_rows = found_rows || self.is_refused_whole(&analysis, &reply);
+        } else if self.facts.has_diagnostics() {
+            self.facts.keeps_warnings = self.leaves_warnings(&analysis, self.sql_text(command, start));
+        }
+        self.note_counts(&analysis, &reply);
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;
         }
@@ -106,13 +114,6 @@ impl Session {
             if let Some(untold) = Box::pin(self.learn_set(&sql, &analysis, &reply)).await {
                 self.remember_set(&sql, &analysis, &reply, &untold);
             }
-        }
-        if analysis.facts.contains(Facts::MULTI) {
-            let (warnings, found_rows) = self.several_keep(self.sql_text(command, start));
-            self.facts.keeps_warnings = warnings;
-            self.facts.keeps_found_rows = found_rows || self.is_refused_whole(&analysis, &reply);
-        } else if self.facts.has_diagnostics() {
-            self.facts.keeps_warnings = self.leaves_warnings(&analysis, self.sql_text(command, start));
         }
         self.settle(&analysis, &reply, |session, id| {
             let body = session.body(command);

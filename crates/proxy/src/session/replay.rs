@@ -224,6 +224,7 @@ impl Session {
     /// else the transaction could never be said again.
     pub(super) async fn learn_first_insert_id(&mut self) {
         let Some(backend) = self.backend.as_mut() else { return };
+        self.facts.row_count_with_backend = false;
         let asked = backend.query("SELECT LAST_INSERT_ID()", &self.worker.buffers);
         // The next statement finds it closed.
         let Ok(reply) = guarded(&self.worker, &self.entry, asked).await else { return self.found_broken() };

@@ -5,6 +5,7 @@ use super::charsets;
 use super::command::Incoming;
 use super::effects::UNCARRIED;
 use super::guard::guarded;
+use super::settle::Unread;
 use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;
@@ -118,7 +119,9 @@ impl Session {
             untold.push("collation_database".to_owned());
             forgets = true;
         }
-        if forgets && reply.warnings > 0 && !self.keep_warnings().await {
+        let charsets_changed = charsets::changed_by(reply) || untold.iter().any(|name| charsets::is_one(name));
+        let asks = charsets_changed || !untold.is_empty();
+        if forgets && reply.warnings > 0 && !self.keep_warnings().await || asks && !self.keep_counts(reply).await {
             self.pin(PinReason::SessionState, analysis);
             return None;
         }
@@ -130,7 +133,6 @@ impl Session {
         for (name, value) in &untold {
             self.note_variable(name, value, sql, analysis);
         }
-        let charsets_changed = charsets::changed_by(reply) || untold.iter().any(|(name, _)| charsets::is_one(name));
         if charsets_changed && !self.learn_charsets(reply).await {
             self.pin(PinReason::SessionState, analysis);
             return None;
@@ -200,6 +202,13 @@ impl Session {
             self.facts.warnings_read = self.read_warnings().await.is_ok();
         }
         self.facts.warnings_read
+    }
+
+    /// The same of FOUND_ROWS() and ROW_COUNT(), where only the backend knows them.
+    async fn keep_counts(&mut self, reply: &ReplyFacts) -> bool {
+        self.facts.row_count_with_backend = false;
+        let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..Unread::default() };
+        !unread.any() || (reply.warnings == 0 || self.keep_warnings().await) && self.read_unread(unread).await.is_ok()
     }
 
     /// What the statement would do in any session, if that depends on nothing else.

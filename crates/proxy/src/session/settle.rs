@@ -244,7 +244,9 @@ impl Session {
             // Left standing on the backend that the session may give back now.
             unread.warnings = self.facts.is_unread();
         }
-        self.remember_counts(analysis, reply);
+        if !std::mem::take(&mut self.facts.counts_noted) {
+            self.remember_counts(analysis, reply);
+        }
         unread.last_insert_id = self.remember_insert_id(analysis, reply, certain);
         unread
     }
@@ -271,6 +273,12 @@ impl Session {
     pub(super) fn leave_warnings(&mut self) {
         let mariadb = self.worker.shared.serves_mariadb();
         self.facts.keeps_warnings = mariadb && self.facts.has_diagnostics();
+    }
+
+    /// Notes FOUND_ROWS() and ROW_COUNT() before the proxy asks anything, which counts there too.
+    pub(super) fn note_counts(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        self.remember_counts(analysis, reply);
+        self.facts.counts_noted = true;
     }
 
     /// Notes FOUND_ROWS() and ROW_COUNT().
@@ -339,6 +347,8 @@ impl Session {
     /// Reads warnings, LAST_INSERT_ID() and FOUND_ROWS() in one round trip; the client has its answer already.
     pub(super) async fn read_unread(&mut self, unread: Unread) -> io::Result<()> {
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        // The questions have counts of their own.
+        self.facts.row_count_with_backend = false;
         let pool = &self.worker.buffers;
         let mut out = Vec::with_capacity(64);
         if unread.warnings {
