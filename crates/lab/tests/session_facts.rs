@@ -20,6 +20,7 @@ each_flavor!(
     kill_connection,
     other_sessions_warnings,
     other_sessions_warnings_in_a_pin,
+    diagnostics_before_several,
     failed_texts_leave_nothing,
     returning,
 );
@@ -689,6 +690,19 @@ fn other_sessions_warnings_in_a_pin(world: &World) {
             [[Some("0".into()), Some("0".into())]],
             "{act}"
         );
+    }
+}
+
+/// A text whose statements may change LAST_INSERT_ID() is told the session's own ahead, but shows what stands on its backend.
+fn diagnostics_before_several(world: &World) {
+    let options = world.options().with(Capabilities::MULTI_STATEMENTS);
+    let mut b = world.connect_with(&options);
+    for (text, expected) in [("SHOW WARNINGS; SELECT 1", "Warning"), ("SELECT @@warning_count, LAST_INSERT_ID(); SELECT 1", "1")] {
+        let mut a = world.connect_with(&options);
+        b.exec("DO LAST_INSERT_ID(5)");
+        a.exec_all(&["BEGIN", "SELECT CAST('1a' AS SIGNED)"]);
+        assert_eq!(a.query(text).unwrap().scalar().unwrap().as_deref(), Some(expected), "{text}");
+        a.exec("COMMIT");
     }
 }
 

@@ -84,6 +84,9 @@ impl Session {
             self.query_ended(command, start, &analysis, None);
             return Ok(());
         }
+        if !self.pins.set().is_empty() && asks_for_facts(&analysis) {
+            Box::pin(self.read_before(&analysis)).await;
+        }
         let mut plan = Plan::new(analysis);
         self.substitute(command, start, &mut plan);
         if command.rewritten && plan.rewritten.is_none() {
@@ -236,15 +239,14 @@ impl Session {
 
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
     fn substitute(&self, command: Incoming, start: usize, plan: &mut Plan) {
-        let own = Facts::CONNECTION_ID | Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
         let several = plan.analysis.facts.contains(Facts::MULTI);
-        if !plan.analysis.facts.intersects(own) && !shows_diagnostics(plan.analysis.kind) {
+        if !asks_for_facts(&plan.analysis) {
             return;
         }
         let sql = self.sql_text(command, start);
         if several {
             plan.patches = self.patches(sql, &plan.analysis);
-            if !plan.analysis.facts.intersects(own) {
+            if !plan.analysis.facts.intersects(OWN) {
                 return;
             }
         } else if let Some(patch) = self.patch(sql, plan.analysis.kind) {
@@ -332,6 +334,14 @@ impl Session {
         let may_be_set = fact == sql::Fact::PseudoThreadId && self.pins.set().contains(PinReason::SessionState);
         self.pins.set().is_empty() || !may_be_set && !self.facts.is_with_backend(fact)
     }
+}
+
+/// What the session knows better than its backend, where a statement asks for it by name.
+const OWN: Facts = Facts::CONNECTION_ID.union(Facts::FOUND_ROWS).union(Facts::ROW_COUNT).union(Facts::DIAGNOSTICS);
+
+/// Does the statement ask for what the session may know better than its backend?
+fn asks_for_facts(analysis: &Analysis) -> bool {
+    analysis.facts.intersects(OWN) || shows_diagnostics(analysis.kind)
 }
 
 /// Does a statement of this kind ask for facts as it runs? Stored code asks later, of whatever session calls it.

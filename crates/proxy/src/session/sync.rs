@@ -9,7 +9,7 @@ use super::facts::InsertId;
 use super::guard::guarded;
 use super::leave::WISHES;
 use super::replay::was_closed;
-use super::settle::{self, ResetError};
+use super::settle::{self, ResetError, Unread};
 use crate::backend::{Backend, Tracking, put_query};
 use crate::counters::count;
 use crate::memory::Place;
@@ -23,6 +23,9 @@ use wire::session_state::is_variable_name;
 
 /// ER_UNKNOWN_SYSTEM_VARIABLE, ER_INCORRECT_GLOBAL_LOCAL_VAR: of a variable that no session can set.
 const UNKNOWN: [u16; 2] = [1193, 1238];
+
+/// Facts of a statement that may show how session tracking is set.
+const SHOWS_TRACKING: Facts = Facts::SESSION_TRACK.union(Facts::VARIABLES);
 
 /// What is to be sent ahead of the statement in the same write.
 #[derive(Default)]
@@ -116,6 +119,22 @@ impl Session {
         match guarded(&self.worker, &self.entry, backend.query(&signal, &self.worker.buffers)).await {
             Ok(_) => Ok(()),
             Err(e) => Err(self.lost_before(&e)),
+        }
+    }
+
+    /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
+    /// this one asks for it, so it is read first.
+    pub(super) async fn read_before(&mut self, analysis: &Analysis) {
+        let tells_id = self.needs_last_insert_id(analysis);
+        if !tells_id && !analysis.facts.intersects(SHOWS_TRACKING) {
+            return;
+        }
+        self.facts.row_count_with_backend = false;
+        let counted = tells_id && self.facts.insert_id == InsertId::Either;
+        let found_rows = counted && self.facts.found_rows_with_backend;
+        let unread = Unread { warnings: self.facts.is_unread() || found_rows, last_insert_id: found_rows, found_rows };
+        if unread.any() && self.read_unread(unread).await.is_err() {
+            self.found_broken();
         }
     }
 
@@ -275,7 +294,7 @@ impl Session {
 
     /// Session tracking is the proxy's own, but for a statement that may show its settings.
     async fn sync_tracking(&mut self, analysis: &Analysis) -> Result<(), Fault> {
-        let shows = analysis.facts.intersects(Facts::SESSION_TRACK | Facts::VARIABLES);
+        let shows = analysis.facts.intersects(SHOWS_TRACKING);
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         let wanted = match backend.core.tracking {
             Tracking::Ours if shows => Tracking::Clients,
