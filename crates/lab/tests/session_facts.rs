@@ -21,6 +21,7 @@ each_flavor!(
     other_sessions_warnings,
     other_sessions_warnings_in_a_pin,
     diagnostics_before_several,
+    numbers_in_wide_results,
     failed_texts_leave_nothing,
     returning,
 );
@@ -703,6 +704,28 @@ fn diagnostics_before_several(world: &World) {
         a.exec_all(&["BEGIN", "SELECT CAST('1a' AS SIGNED)"]);
         assert_eq!(a.query(text).unwrap().scalar().unwrap().as_deref(), Some(expected), "{text}");
         a.exec("COMMIT");
+    }
+}
+
+/// MariaDB writes numbers too in the character set of the results.
+fn numbers_in_wide_results(world: &World) {
+    let (mut a, mut b) = world.pair();
+    a.encoding = Encoding::Text;
+    for wide in ["utf16", "utf32", "ucs2", "utf16le"] {
+        a.exec(&format!("SET character_set_results = {wide}"));
+        for (sql, number) in [
+            ("SELECT FOUND_ROWS()", "2"),
+            ("SELECT ROW_COUNT()", "-1"),
+            ("SELECT @@warning_count", "0"),
+            ("SELECT @@error_count AS e", "0"),
+            ("SHOW COUNT(*) WARNINGS", "0"),
+            ("SHOW COUNT(*) ERRORS", "0"),
+        ] {
+            a.exec("SELECT 1 UNION SELECT 2");
+            b.exec("SELECT 1 + 'a'");
+            let told = a.get(sql);
+            assert_eq!(told, a.get(&format!("SELECT {number}")), "{wide}: {sql}");
+        }
     }
 }
 

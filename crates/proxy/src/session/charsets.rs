@@ -103,6 +103,16 @@ pub fn narrow(digits: &[u8]) -> Option<String> {
     String::from_utf8(digits.iter().copied().filter(|byte| *byte != 0).collect()).ok()
 }
 
+/// ASCII in a character set in which it is not itself.
+pub fn widened(text: &str, charset: &[u8]) -> Vec<u8> {
+    let units = text.bytes();
+    match charset {
+        b"utf32" => units.flat_map(|byte| [0, 0, 0, byte]).collect(),
+        b"utf16le" => units.flat_map(|byte| [byte, 0]).collect(),
+        _ => units.flat_map(|byte| [0, byte]).collect(),
+    }
+}
+
 /// Character sets in which a byte below 0x80 may be the second half of a character.
 const AMBIGUOUS: &[&str] = &["big5", "gbk", "gb2312", "gb18030", "sjis", "cp932", "euckr", "ujis", "eucjpms"];
 

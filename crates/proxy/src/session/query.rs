@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
+use super::charsets;
 use super::command::Incoming;
 use super::effects::contains;
 use super::end::End;
@@ -14,10 +15,12 @@ use crate::counters::count;
 use crate::pins::PinReason;
 use crate::reframe::{Patch, ReplyFacts};
 use crate::safety::Safety;
+use crate::state::is_wide;
 use sql::{Analysis, Facts, Kind};
+use wire::codec::put_lenenc_bytes;
 use wire::command::Command;
 use wire::flags::Capabilities;
-use wire::packet::{HEADER, MAX_PAYLOAD};
+use wire::packet::{HEADER, MAX_PAYLOAD, put_packet};
 use wire::query::split_query;
 use wire::reply::ReplyKind;
 
@@ -270,7 +273,12 @@ impl Session {
             Kind::ShowWarnings | Kind::ShowErrors => return self.known_warnings(sql, kind),
             _ => sql::single_fact_select(sql, self.lex)?,
         };
-        self.knows(fact).then(|| Patch::Number { value: self.facts.of(fact, self.entry.id), binary: false })
+        let value = self.knows(fact).then(|| self.facts.of(fact, self.entry.id))?;
+        let wide = self.state.variables.get("character_set_results").filter(|charset| is_wide(charset));
+        Some(match wide.filter(|_| self.worker.shared.serves_mariadb()) {
+            Some(charset) => wide_row(value, charset),
+            None => Patch::Number { value, binary: false },
+        })
     }
 
     /// The same for the first statements of a text, of which each has one result: as long as they leave the diagnostics of the
@@ -334,6 +342,15 @@ impl Session {
         let may_be_set = fact == sql::Fact::PseudoThreadId && self.pins.set().contains(PinReason::SessionState);
         self.pins.set().is_empty() || !may_be_set && !self.facts.is_with_backend(fact)
     }
+}
+
+/// The row of a number as MariaDB writes it in a character set in which ASCII is not itself.
+fn wide_row(value: i64, charset: &[u8]) -> Patch {
+    let digits = charsets::widened(&value.to_string(), charset);
+    let (mut row, mut packets) = (Vec::with_capacity(digits.len() + 1), Vec::new());
+    put_lenenc_bytes(&mut row, &digits);
+    put_packet(&mut packets, &mut 0, &row);
+    Patch::Rows { columns: 1, packets }
 }
 
 /// What the session knows better than its backend, where a statement asks for it by name.
