@@ -255,7 +255,9 @@ impl Monitor {
         let result = change(&mut core.topology, now_ms);
         let events = core.topology.take_events();
         let layout = core.unpublished();
-        self.keep(&mut core, &events);
+        if !events.is_empty() {
+            self.keep(&mut core);
+        }
         drop(core);
         self.note(events);
         if let (Some(layout), Some(running)) = (layout, self.running.get()) {
@@ -392,11 +394,8 @@ impl Monitor {
         }
     }
 
-    /// Has what must outlast the process written down, if it may have changed.
-    fn keep(&self, core: &mut Core, events: &[Event]) {
-        if events.is_empty() {
-            return;
-        }
+    /// Has what must outlast the process written down, if it has changed.
+    fn keep(&self, core: &mut Core) {
         let standings = core.topology.standings();
         if standings != core.standings {
             core.standings = standings;
@@ -434,7 +433,7 @@ impl RoleKeeper for Monitor {
         let known = servers(&layout);
         core.forget_strangers(&known);
         let events = core.topology.take_events();
-        self.keep(&mut core, &events);
+        self.keep(&mut core);
         drop(core);
         lock(&self.log).forget_strangers(|addr| known.contains(addr));
         self.note(events);

@@ -31,7 +31,7 @@ pub struct Topology {
     /// Hostgroups in no cluster.
     plain: BTreeSet<HostgroupId>,
     layout: Layout,
-    /// What was kept of clusters that are not there yet.
+    /// What was kept of clusters that are not watched yet.
     kept: Vec<Standing>,
     events: Vec<Event>,
     /// The present, ms.
@@ -77,8 +77,7 @@ impl Topology {
 
     /// What has to be kept for when the proxy is up again.
     pub fn standings(&self) -> Vec<Standing> {
-        let waiting = self.kept.iter().filter(|standing| self.known.snapshot.roles.iter().any(|group| group.writer == standing.writer));
-        self.clusters.iter().flat_map(Cluster::standings).chain(waiting.cloned()).collect()
+        self.clusters.iter().flat_map(Cluster::standings).chain(self.kept.iter().cloned()).collect()
     }
 
     /// Takes over a configuration. What was seen of servers that stay is kept. One that switches the monitor off freezes what is
@@ -89,6 +88,7 @@ impl Topology {
         let is_watching = self.is_watching();
         let mut old: BTreeMap<_, _> = std::mem::take(&mut self.clusters).into_iter().map(|cluster| (key(&cluster), cluster)).collect();
         let mut lasting = Vec::new();
+        self.kept.retain(|standing| snapshot.roles.iter().any(|group| group.writer == standing.writer));
         for group in &snapshot.roles {
             let known = old.remove(&group_key(group));
             if known.is_some() {

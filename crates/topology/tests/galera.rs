@@ -904,3 +904,20 @@ fn what_was_kept_waits_for_the_monitor() {
     }
     assert_eq!(fleet.hostgroup(100), "233");
 }
+
+/// A cluster that is configured no more is forgotten, while the proxy is up and when it is started again.
+#[test]
+fn what_was_kept_of_a_cluster_goes_with_its_row() {
+    let without = issue(0).split_once("mysql_galera_hostgroups").unwrap().0.to_owned();
+    let mut before = with("failback=\"delayed\"");
+    order(&mut before, &Order::Prefer { writer: HostgroupId(100), server: Some(addr("23")) }).unwrap();
+    for mut fleet in [before.clone(), before.restarted(&without)] {
+        fleet.configure(&without);
+        assert_eq!(fleet.topology.standings(), []);
+        fleet.configure(&issue(0));
+        for node in ["22", "23", "233"] {
+            fleet.see(node, galera(|_| {}));
+        }
+        assert_eq!(fleet.pass(60_000).hostgroup(100), "22");
+    }
+}
