@@ -235,9 +235,9 @@ impl Cluster {
         self.next_ms = None;
         let mut memory = self.before.clone();
         let judgements = self.judge(world, &mut memory);
+        let writers = self.choose(world, &judgements, &mut memory, order);
         let mut checked = self.members.iter().filter(|(_, member)| member.is_checked());
         memory.is_settled |= checked.all(|(addr, _)| world.facts.get(addr).is_some_and(|facts| self.is_asked(facts)));
-        let writers = self.choose(world, &judgements, &mut memory, order);
         let seats = self.seats(world, &judgements, &writers, &mut memory);
         self.lags = lags(seats.values().flatten());
         let layout: BTreeMap<_, _> = seats.into_iter().map(|(id, seats)| (id, place(seats, world.policy(id)))).collect();

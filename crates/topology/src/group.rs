@@ -193,6 +193,12 @@ fn elect(scene: Scene<'_>, judgements: &Judgements, claims: &[ServerAddr]) -> Op
 }
 
 fn words(view: &GroupView, troubles: Troubles) -> String {
+/// A member that can commit says that the group has elected.
+pub(crate) fn has_primary(scene: Scene<'_>) -> bool {
+    let elected = |facts: &Facts| facts.group.last.as_ref().is_some_and(|view| view.viable && view.primary.is_some());
+    scene.known().any(|(_, _, facts)| elected(facts))
+}
+
     let primary = view.primary.as_ref().map_or("-".to_owned(), ToString::to_string);
     let text = format!(
         "viable={} read_only={} transactions_behind={} primary={primary} members={} view_id={} {}",

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Fleet, addr, group, group_replication, unreachable};
+use model::HostgroupId;
 use topology::{GroupView, Order, ProbeError, Seen};
 
 fn settled_with(text: &str) -> Fleet {
@@ -291,4 +292,56 @@ fn views_that_change_put_nobody_out() {
     assert_eq!(fleet.interval_ms("a", "Group"), 20);
     fleet.pass(20).see("a", primary_sees(&all, "7")).see("b", sees(&all, "7"));
     assert_eq!(fleet.layout(), well);
+}
+
+fn writable() -> Seen {
+    group(|view| (view.read_only, view.primary) = (false, None))
+}
+
+/// In multi-primary mode, in whatever order the members are seen.
+#[test]
+fn a_restart_of_the_proxy_moves_no_writer_of_a_group() {
+    for (policy, is_preferred) in [("never", true), ("command", true), ("delayed", true), ("immediate", true), ("never", false)] {
+        let text = format!("mysql_variables = {{ failback=\"{policy}\" }}\n{}", group_replication(1, 0));
+        let mut before = Fleet::new(&text);
+        before.see("a", writable()).see("b", writable()).see("c", writable()).pass(1_000);
+        let orders = match is_preferred {
+            true => vec![Order::Prefer { writer: HostgroupId(1), server: Some(addr("c")) }],
+            false => [true, false].map(|is_drained| Order::Drain { server: addr("a"), is_drained }).to_vec(),
+        };
+        orders.iter().for_each(|order| before.topology.order(1_000, order).unwrap());
+        assert_eq!(before.hostgroup(1), "c");
+        for order in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
+            let mut fleet = before.restarted(&text);
+            for node in order {
+                let writer = fleet.pass(20).hostgroup(1);
+                assert!(["", "c"].contains(&&*writer), "{policy}, before {node} was seen: {writer}");
+                fleet.see(node, writable());
+            }
+            assert_eq!(fleet.pass(60_000).hostgroup(1), "c", "{policy}");
+            assert_eq!(fleet.topology.standings(), before.topology.standings(), "{policy}: for the next time");
+        }
+        // It is lost, it refuses the monitor, or the group elects by now: nobody waits for it.
+        let mut fleet = before.restarted(&text);
+        fleet.see("a", writable()).see("b", writable());
+        let mut refused = fleet.clone();
+        fleet.see("c", Seen::Group(Err(unreachable()))).pass(20).see("c", Seen::Group(Err(unreachable())));
+        assert_eq!(fleet.hostgroup(1), "a", "{policy}");
+        refused.see("c", Seen::Group(Err(ProbeError::Denied("1045".to_owned()))));
+        assert_eq!(refused.hostgroup(1), "a", "{policy}");
+        let mut fleet = before.restarted(&text);
+        fleet.see("b", primary_is("b", false));
+        assert_eq!(fleet.hostgroup(1), "b", "{policy}");
+    }
+}
+
+/// The heaviest writes, also where it is the last one that is seen.
+#[test]
+fn the_first_choice_is_by_weight() {
+    let text = group_replication(1, 0).replace("hostgroup=1, address=\"a\"", "hostgroup=3, weight=9, address=\"a\"");
+    let mut fleet = Fleet::new(&text);
+    fleet.see("b", writable()).see("c", writable()).pass(20).see("a", writable());
+    assert_eq!(fleet.hostgroup(1), "a");
+    fleet.pass(20).see("a", writable());
+    assert_eq!(fleet.pass(60_000).hostgroup(1), "a");
 }

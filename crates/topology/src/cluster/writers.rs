@@ -10,6 +10,7 @@ use model::snapshot::{RoleKind, ServerStatus};
 use super::{Choice, Cluster, Memory, Order, World, is_warming};
 use crate::converge::{Candidate, Claim, Rank, Tier, choose};
 use crate::facts::Facts;
+use crate::group;
 use crate::judgement::{Fitness, Judgement, Judgements, Outage};
 use crate::member::Member;
 
@@ -59,11 +60,9 @@ impl Cluster {
             return None;
         }
         let Some(judgement) = judgement else { return member.is_explicit_writer.then_some(Tier::Unseen) };
-        let is_expected = member.is_explicit_writer || self.awaited.as_ref() == Some(addr);
         let tier = match judgement.fitness {
             Fitness::Writer => Tier::Fit,
-            // Where the proxy chooses, it waits for the one that the operator wrote, or that wrote before the proxy ended.
-            Fitness::Unseen if is_expected && self.group.kind == RoleKind::Galera => Tier::Fit,
+            Fitness::Unseen if self.is_waited_for(world, addr, member) => Tier::Fit,
             Fitness::Unseen if member.is_explicit_writer => Tier::Unseen,
             Fitness::Hesitant => Tier::Hesitant,
             Fitness::Leaving { may_write: true } => Tier::Leaving,
@@ -75,6 +74,17 @@ impl Cluster {
         }
         let is_warming = self.chooses() && world.policy(self.group.writer).waits_for_buffer_pool && is_warming(world.facts.get(addr));
         Some(if is_warming { tier.max(Tier::Hesitant) } else { tier })
+    }
+
+    /// Where the proxy chooses, it waits for the one that wrote before the proxy ended, unless that one lets nobody ask; and in Galera
+    /// for the one that the operator wrote.
+    fn is_waited_for(&self, world: World<'_>, addr: &ServerAddr, member: &Member) -> bool {
+        let is_awaited = || self.awaited.as_ref() == Some(addr) && world.facts.get(addr).is_none_or(|facts| !facts.is_denied());
+        match self.group.kind {
+            RoleKind::Galera => member.is_explicit_writer || is_awaited(),
+            RoleKind::GroupReplication => is_awaited() && !group::has_primary(self.scene(world, &self.memory.writers)),
+            RoleKind::Replication(_) | RoleKind::Aurora(_) => false,
+        }
     }
 
     /// Whether the proxy chooses among several that may write.
