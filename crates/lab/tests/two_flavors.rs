@@ -20,7 +20,7 @@ fn other(flavor: Flavor) -> Flavor {
     if flavor == Flavor::Mariadb { Flavor::Mysql } else { Flavor::Mariadb }
 }
 
-/// Hostgroup 0 is `first`, hostgroup 1 the other; `other` in a statement leads there.
+/// Hostgroup 0 is `first`, hostgroup 1 the other; `other` in a statement leads there, and so does the schema `shard`, which is none.
 fn proxy(first: Flavor) -> Tidegate {
     let rule = [
         ("rule_id", 1.into()),
@@ -29,8 +29,17 @@ fn proxy(first: Flavor) -> Tidegate {
         ("destination_hostgroup", 1.into()),
         ("apply", 1.into()),
     ];
+    let shard = [
+        ("rule_id", 2.into()),
+        ("active", 1.into()),
+        ("match_pattern", r"shard\.".into()),
+        ("replace_pattern", "".into()),
+        ("destination_hostgroup", 1.into()),
+        ("apply", 1.into()),
+    ];
     let builder = Tidegate::builder().backend(0, server(first)).backend(1, server(other(first)));
-    builder.app_user().user("empty", "", 1).row("mysql_query_rules", &rule).variable("threads", 1).start().unwrap()
+    let builder = builder.row("mysql_query_rules", &rule).row("mysql_query_rules", &shard);
+    builder.app_user().user("empty", "", 1).variable("threads", 1).start().unwrap()
 }
 
 fn options(proxy: &Tidegate) -> ConnectOptions {
@@ -138,6 +147,26 @@ fn user_variables_come_along() {
         for _ in 0..2 {
             assert_eq!(client.scalar("SELECT @v /* other */").unwrap().as_deref(), Some("ab"), "{first:?}");
             assert_eq!(client.scalar("SELECT COLLATION(@v)").unwrap().as_deref(), Some(own), "{first:?}");
+        }
+    }
+}
+
+/// Prepared, too, a statement that a rule rewrites goes where that rule sends it.
+#[test]
+fn rewritten_writes_go_to_their_server() {
+    for first in BOTH {
+        let proxy = proxy(first);
+        for flavor in BOTH {
+            server(flavor).sql("CREATE TABLE IF NOT EXISTS test.split_up (n INT)").unwrap();
+            server(flavor).sql("DELETE FROM test.split_up").unwrap();
+        }
+        let mut client = Client::connect(&options(&proxy)).unwrap();
+        client.run("INSERT INTO shard.split_up VALUES (1)").unwrap();
+        let statement = client.prepare("INSERT INTO shard.split_up VALUES (?)").unwrap();
+        client.execute(&statement, &[lab::client::Param::Int(2)]).unwrap().check().unwrap();
+        for (flavor, rows) in [(first, "0"), (other(first), "2")] {
+            let count = server(flavor).root().unwrap().scalar("SELECT COUNT(*) FROM test.split_up").unwrap();
+            assert_eq!(count.as_deref(), Some(rows), "{flavor:?}");
         }
     }
 }

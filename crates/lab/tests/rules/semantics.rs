@@ -120,6 +120,36 @@ fn results_are_cached_and_prepared_statements_are_delayed_once() {
     assert!(prepared < Duration::from_millis(300), "{prepared:?}");
 }
 
+/// Rules are asked with the client's own text, at every execution too.
+#[test]
+fn a_rewritten_statement_obeys_the_rest_of_its_rules() {
+    let mut bed = Bed::start();
+    super::servers()[0].sql("CREATE OR REPLACE TABLE test.renamed (n INT) SELECT 1 AS n").unwrap();
+    bed.load(&[
+        "match_digest='AS mytag'; destination_hostgroup=2",
+        "match_pattern='AS mytag'; replace_pattern='AS othertag'; apply=1",
+        "match_pattern='CONNECTION_ID'; destination_hostgroup=2; apply=1",
+        "match_pattern='sleep_a'; replace_pattern='SLEEP'; timeout=300; apply=1",
+        "match_pattern='FROM old_name'; replace_pattern='FROM renamed'; cache_ttl=600000; apply=1",
+        "match_pattern='AS first'; replace_pattern='AS second'; next_query_flagIN=4; delay=300; multiplex=0; apply=1",
+        "flagIN=4; destination_hostgroup=2; apply=1",
+    ]);
+    for mut peer in bed.sessions() {
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS mytag"), 2);
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port, CONNECTION_ID()"), 2);
+        assert_eq!(peer.fails("SELECT sleep_a(5)"), 1907);
+        assert_eq!(peer.get("SELECT n FROM old_name"), "1");
+        super::servers()[0].sql("UPDATE test.renamed SET n=n+1").unwrap();
+        assert_eq!(peer.get("SELECT n FROM old_name"), "1", "it is cached");
+        super::servers()[0].sql("UPDATE test.renamed SET n=1").unwrap();
+        let began = Instant::now();
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS first"), 1);
+        assert!(began.elapsed() >= Duration::from_millis(300));
+        assert_eq!(bed.admin.scalar("SELECT COUNT(*) FROM stats_tidegate_pins").unwrap().as_deref(), Some("1"), "{:?}", peer.encoding);
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+    }
+}
+
 #[test]
 fn user_variables_pin_unless_a_rule_says_otherwise() {
     let mut bed = Bed::start();

@@ -93,8 +93,8 @@ impl Session {
     /// Where the execution of a statement goes; false when it was answered.
     async fn direct_prepared(&mut self, id: u32, phase: Phase) -> Result<bool, End> {
         let Some(statement) = self.statements.get(id) else { return Ok(true) };
-        let (key, analysis) = (Arc::clone(&statement.key), statement.analysis);
-        let runs = self.direct_execution(&key.text, &analysis, phase).await?;
+        let (key, analysis, original) = (Arc::clone(&statement.key), statement.analysis, statement.original.clone());
+        let runs = self.direct_execution(&key.text, &analysis, original.as_deref(), phase).await?;
         if !runs {
             self.execution_ended(id, &analysis, None);
         }

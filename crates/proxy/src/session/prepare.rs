@@ -8,7 +8,7 @@ use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
 use super::query::asks_now;
 use super::route::Phase;
-use super::statements::ClientStatement;
+use super::statements::{ClientStatement, Original};
 use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
 use crate::backend::{Collected, ServerError};
 use crate::counters::count;
@@ -50,8 +50,9 @@ impl Session {
             return self.send_error(1461, "42000", &text).await;
         }
         let analysis = sql::analyze_with(self.body(command), self.lex, self.worker.meter.grouping());
-        let (command, analysis) = match self.needs_no_direction() {
-            true => (command, analysis),
+        let said = analysis;
+        let (command, analysis, original) = match self.needs_no_direction() {
+            true => (command, analysis, None),
             false => match self.direct(command, 0, &analysis, Phase::Prepare).await? {
                 Some(directed) => directed,
                 None => {
@@ -61,6 +62,7 @@ impl Session {
             },
         };
         let text = self.prepared_text(command, &analysis);
+        let original = original.or_else(|| (*text != *self.body(command)).then(|| self.body(command).into()));
         let fact = sql::single_fact_select(self.body(command), self.lex);
         let user_variables = self.named_variables(&text, &analysis);
         let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), user_variables, text, types: None });
@@ -68,6 +70,7 @@ impl Session {
             on_backend: Arc::clone(&key),
             key,
             analysis,
+            original: original.map(|text| Arc::new(Original { text, analysis: said })),
             params: 0,
             types: Vec::new(),
             settled_types: None,

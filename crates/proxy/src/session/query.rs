@@ -68,7 +68,7 @@ impl Session {
         let (command, analysis) = match self.needs_no_direction() {
             true => (command, analysis),
             false => match self.direct(command, start, &analysis, Phase::Query).await? {
-                Some(directed) => directed,
+                Some((command, analysis, _)) => (command, analysis),
                 None => {
                     self.query_ended(command, start, &analysis, None);
                     return Ok(());

@@ -11,11 +11,13 @@ use super::effects::UNCARRIED;
 use super::end::End;
 use super::guard::paused;
 use super::leave::WISHES;
+use super::statements::Original;
 use crate::choice::Needs;
 use crate::counters::add;
 use crate::in_force::InForce;
 use crate::mirror::Wish;
 use crate::pins::PinReason;
+use crate::state::Text;
 use crate::stats::digest::Digest;
 use model::HostgroupId;
 use model::snapshot::{ReadWriteSplit, RuleMultiplex};
@@ -89,37 +91,45 @@ impl Session {
         plain
     }
 
-    /// Decides for a COM_QUERY or COM_STMT_PREPARE, and does what was decided up to running it.
+    /// Decides for a COM_QUERY or COM_STMT_PREPARE, and does what was decided up to running it. Answers the client's own text too if
+    /// a rule rewrote it for a PREPARE.
     pub(super) async fn direct(
         &mut self,
         command: Incoming,
         start: usize,
         analysis: &Analysis,
         phase: Phase,
-    ) -> Result<Option<(Incoming, Analysis)>, End> {
+    ) -> Result<Option<(Incoming, Analysis, Option<Text>)>, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis, phase);
+        let decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis, None, phase);
         match self.follow(&in_force, decision, phase).await? {
             Directed::Answered => Ok(None),
-            Directed::Run(None) => Ok(Some((command, *analysis))),
+            Directed::Run(None) => Ok(Some((command, *analysis, None))),
             Directed::Run(Some(text)) => {
+                let original = (phase == Phase::Prepare).then(|| self.sql_text(command, start).into());
                 let command = self.replace_text(command, start, &text);
-                Ok(Some((command, sql::analyze_with(&text, self.lex, self.worker.meter.grouping()))))
+                Ok(Some((command, sql::analyze_with(&text, self.lex, self.worker.meter.grouping()), original)))
             }
         }
     }
 
     /// The same for an execution; false when it was answered.
-    pub(super) async fn direct_execution(&mut self, text: &[u8], analysis: &Analysis, phase: Phase) -> Result<bool, End> {
+    pub(super) async fn direct_execution(
+        &mut self,
+        text: &[u8],
+        analysis: &Analysis,
+        original: Option<&Original>,
+        phase: Phase,
+    ) -> Result<bool, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, text, analysis, phase);
+        let decision = self.decide_timed(&in_force, text, analysis, original, phase);
         Ok(matches!(self.follow(&in_force, decision, phase).await?, Directed::Run(_)))
     }
 
     /// [`Session::decide`], measured if that is wanted, with what is to be brought along.
-    fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, phase: Phase) -> Decision {
+    fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, original: Option<&Original>, phase: Phase) -> Decision {
         let began_ns = self.worker.meter.rules().times_rules.then(|| self.worker.shared.clock.now_ns());
-        let mut decision = self.decide(in_force, text, analysis, phase);
+        let mut decision = self.decide(in_force, text, analysis, original, phase);
         if let Some(began_ns) = began_ns {
             add(&self.worker.counters.rules_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
@@ -127,8 +137,8 @@ impl Session {
         decision
     }
 
-    /// Decides for a statement with this text. Changes nothing but memories.
-    fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, phase: Phase) -> Decision {
+    /// Decides for a statement with this text, of which the rules are told the `original`. Changes nothing but memories.
+    fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, original: Option<&Original>, phase: Phase) -> Decision {
         let default = self.user.default_hostgroup;
         if in_force.is_plain() {
             return Decision { hostgroup: default, brings: None, directions: Directions::default(), route: None };
@@ -145,9 +155,11 @@ impl Session {
             let hostgroup = self.destination(in_force, text, analysis, &route, phase);
             return Decision { hostgroup, brings: None, directions: Directions::default(), route: None };
         }
-        let obeys = self.user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
-        let comment = if obeys { sql::first_comment(text, self.lex) } else { None };
-        let mut route = self.ask_rules(in_force, text, analysis, &digest, self.flag_in, comment);
+        let (said, known) = original.map_or((text, analysis), |original| (&original.text, &original.analysis));
+        let obeys = self.user.attributes.comment_directives && known.facts.contains(Facts::COMMENT);
+        let comment = if obeys { sql::first_comment(said, self.lex) } else { None };
+        let digest_said = original.map(|_| self.worker.digest(said, self.lex, known));
+        let mut route = self.ask_rules(in_force, said, known, digest_said.as_ref().unwrap_or(&digest), self.flag_in, comment);
         if in_force.snapshot.vars.firewall_whitelist_enabled {
             self.ask_firewall(in_force, &digest, &mut route);
         }
@@ -292,7 +304,7 @@ impl Session {
         if !in_force.is_plain() {
             let text = [b"USE `", schema.split(|byte| *byte == b'`').collect::<Vec<_>>().join(&b"``"[..]).as_slice(), b"`"].concat();
             let analysis = sql::analyze_with(&text, self.lex, self.worker.meter.grouping());
-            hostgroup = self.decide(&in_force, &text, &analysis, Phase::Query).hostgroup;
+            hostgroup = self.decide(&in_force, &text, &analysis, None, Phase::Query).hostgroup;
         }
         self.forget_directions();
         self.travel(hostgroup).await;

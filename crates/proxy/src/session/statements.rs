@@ -15,6 +15,8 @@ pub struct ClientStatement {
     pub on_backend: Arc<StatementKey>,
     /// What its text says.
     pub analysis: Analysis,
+    /// What the client prepared, where servers have another text.
+    pub original: Option<Arc<Original>>,
     /// Parameters.
     pub params: u16,
     /// Types the client bound last; servers that have not seen them are told.
@@ -33,7 +35,20 @@ pub struct ClientStatement {
     pub holder: Option<Holder>,
 }
 
+/// A client's own text in the place of which servers have another: rules are asked with this one.
+pub struct Original {
+    /// The text.
+    pub text: Text,
+    /// What it says.
+    pub analysis: Analysis,
+}
+
 impl ClientStatement {
+    /// Bytes of its texts.
+    fn bytes(&self) -> usize {
+        self.key.bytes() + self.original.as_ref().map_or(0, |original| original.text.len())
+    }
+
     /// Is it the same for backends as the client has it, with the types it binds?
     pub fn is_on_backend_as_bound(&self) -> bool {
         self.on_backend.types == self.settled_types && Arc::ptr_eq(&self.on_backend.text, &self.key.text)
@@ -59,9 +74,9 @@ impl Statements {
     /// Adds a statement; answers the client's id.
     pub fn insert(&mut self, statement: ClientStatement) -> u32 {
         self.last = self.last.wrapping_add(1).max(1);
-        self.bytes += statement.key.bytes();
+        self.bytes += statement.bytes();
         if let Some(old) = self.by_id.insert(self.last, statement) {
-            self.bytes -= old.key.bytes();
+            self.bytes -= old.bytes();
         }
         self.is_latest = true;
         self.last
@@ -94,7 +109,7 @@ impl Statements {
     /// Forgets a statement.
     pub fn remove(&mut self, id: u32) -> Option<ClientStatement> {
         let gone = self.by_id.remove(&id);
-        self.bytes -= gone.as_ref().map_or(0, |gone| gone.key.bytes());
+        self.bytes -= gone.as_ref().map_or(0, ClientStatement::bytes);
         if self.by_id.is_empty() {
             self.clear();
         }
