@@ -116,6 +116,8 @@ fn time_limits_and_delays() {
             let state = "SELECT command FROM stats_mysql_processlist WHERE user='app' AND command <> 'Sleep'";
             let delayed = || admin.scalar(state).unwrap().filter(|command| command == "Delay");
             lab::wait::until("a statement that is delayed", common::LIMIT, delayed).unwrap();
+            let info = admin.scalar("SELECT info FROM stats_mysql_processlist WHERE command = 'Delay'").unwrap();
+            assert_eq!(info.as_deref(), Some("SELECT 1 AS held_up"));
             run.join().expect("its time counts from when it may run");
         });
         let began = Instant::now();

@@ -92,7 +92,7 @@ impl Listed {
     fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Self {
         let (activity, since_ms) = entry.activity();
         let view = &entry.view;
-        let busy = matches!(activity, Activity::Running | Activity::Waiting);
+        let busy = matches!(activity, Activity::Running | Activity::Delayed | Activity::Waiting);
         Self {
             worker: worker.index,
             id: entry.id,
