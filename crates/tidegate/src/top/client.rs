@@ -45,7 +45,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `host:port`, or to a Unix socket when `target` begins with a slash.
+    /// Connects to `host:port`, or to a Unix socket when `target` has a slash in it.
     pub fn connect(target: &str, user: &str, password: &str) -> Result<Self> {
         let (socket, channel) = open(target).with_context(|| format!("cannot connect to {target}"))?;
         let mut client = Self { socket, caps: Capabilities::empty(), seq: 0 };
@@ -166,7 +166,7 @@ fn row(payload: &[u8], columns: usize) -> Result<Vec<Field>> {
 }
 
 fn open(target: &str) -> Result<(Box<dyn Duplex>, Channel)> {
-    if target.starts_with('/') {
+    if target.contains('/') {
         let socket = UnixStream::connect(target)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
         socket.set_write_timeout(Some(TIMEOUT))?;

@@ -26,7 +26,7 @@ const PASSWORD_VARIABLE: &str = "TIDEGATE_ADMIN_PASSWORD";
 /// Shows a running proxy, live.
 #[derive(Args, Debug, Clone)]
 pub struct TopOptions {
-    /// The admin port: host:port, or the path of a Unix socket.
+    /// The admin port: host:port, or the path of a Unix socket, with a `/` in it.
     #[arg(default_value = "127.0.0.1:6032")]
     target: String,
     /// Who logs in; reading is all that is needed.
