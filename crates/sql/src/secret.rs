@@ -1,6 +1,6 @@
 //! Statements that carry passwords, for those who write statements down.
 //!
-//! A guess on the safe side: a column whose name ends with `password` that is compared or assigned counts as well.
+//! A guess on the safe side: a column whose name ends with `password` that is compared, assigned or inserted counts as well.
 
 use crate::digest::{DigestOptions, digest_text};
 use crate::token::{LexMode, Lexer, TokenKind};
@@ -14,6 +14,8 @@ enum Asks {
     Way,
     /// `PASSWORD`, `MASTER_PASSWORD`, ...: a value, or whose it is.
     Value,
+    /// `INSERT` or `REPLACE`: anything but the parenthesis of the function.
+    Target,
 }
 
 /// Strings of strings are looked into so deep: `PREPARE s FROM "SET PASSWORD = '...'"`.
@@ -26,7 +28,7 @@ pub fn carries_password(sql: &[u8], mode: LexMode) -> bool {
 
 fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
     let mut lexer = Lexer::new(sql, mode);
-    let (mut asks, mut is_first, mut has_statements) = (Asks::Nothing, true, false);
+    let (mut asks, mut inserts, mut has_statements) = (Asks::Nothing, false, false);
     loop {
         let token = lexer.token();
         let text = sql.get(token.start..token.end).unwrap_or_default();
@@ -35,6 +37,10 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
             (_, TokenKind::End) => return false,
             (Asks::Way, TokenKind::Word) if is(&["BY", "WITH", "VIA"]) => return true,
             (Asks::Value, TokenKind::Word) if is(&["FOR"]) => return true,
+            // In the list of columns.
+            (Asks::Value, TokenKind::Punct(b',' | b')')) if inserts => return true,
+            (Asks::Target, kind) => inserts = kind != TokenKind::Punct(b'('),
+            (_, TokenKind::Punct(b';')) => inserts = false,
             (Asks::Value, TokenKind::String | TokenKind::Assign | TokenKind::Punct(b'=' | b'(')) => return true,
             (_, TokenKind::String) if has_statements && depth > 0 => {
                 let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
@@ -46,15 +52,13 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
         }
         asks = match token.kind {
             TokenKind::Word if is(&["IDENTIFIED"]) => Asks::Way,
+            TokenKind::Word if is(&["INSERT", "REPLACE"]) => Asks::Target,
             TokenKind::Word | TokenKind::QuotedName | TokenKind::SystemVariable | TokenKind::UserVariable if names_password(text) => {
                 Asks::Value
             }
             _ => Asks::Nothing,
         };
-        if is_first {
-            has_statements = is(&["PREPARE", "EXECUTE", "SET"]);
-            is_first = false;
-        }
+        has_statements |= token.kind == TokenKind::Word && is(&["PREPARE", "EXECUTE", "SET"]);
     }
 }
 
@@ -71,8 +75,35 @@ pub fn shown(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
     }
     let options = DigestOptions { max_query_length: 1 << 20, lex: mode, ..DigestOptions::default() };
     let mut text = Vec::new();
-    digest_text(sql, &options, &mut text);
+    digest_text(&without_names(sql, mode), &options, &mut text);
     Cow::Owned(text)
+}
+
+/// The text with a placeholder for what is no string where a password stands: IDENTIFIED BY `x`.
+fn without_names(sql: &[u8], mode: LexMode) -> Vec<u8> {
+    let (mut out, mut copied) = (Vec::with_capacity(sql.len()), 0);
+    let mut lexer = Lexer::new(sql, mode);
+    let (mut is_way, mut is_password) = (false, false);
+    loop {
+        let token = lexer.token();
+        let text = token.text(sql);
+        let is = |word: &str| text.eq_ignore_ascii_case(word.as_bytes());
+        let is_named = match token.kind {
+            TokenKind::End => break,
+            TokenKind::QuotedName => is_password,
+            TokenKind::Word => is_password && !is("PASSWORD") && !is("RANDOM"),
+            _ => false,
+        };
+        if is_named {
+            out.extend_from_slice(sql.get(copied..token.start).unwrap_or_default());
+            out.push(b'?');
+            copied = token.end;
+        }
+        is_password = is_way && is("BY") || is_password && is("PASSWORD");
+        is_way = is("IDENTIFIED");
+    }
+    out.extend_from_slice(sql.get(copied..).unwrap_or_default());
+    out
 }
 
 /// What a server says of such a statement, up to what it quotes first. Where that was in the text is kept.
@@ -109,6 +140,15 @@ mod tests {
             "START GROUP_REPLICATION USER='x', PASSWORD='S3cret'",
             "select 1; create user u11 identified by 'S3cret'",
             "UPDATE users SET `password` = 'S3cret' WHERE id = 3",
+            "INSERT INTO u1 (name,password) VALUES ('a','S3cret')",
+            "insert ignore u1 (`Password`, name) values ('S3cret', 'a')",
+            "REPLACE INTO u1 (password) SELECT 'S3cret'",
+            "SELECT 1; INSERT INTO u1 (u_password) VALUES ('S3cret')",
+            "DO SLEEP(1); PREPARE s FROM \"ALTER USER u IDENTIFIED BY 'S3cret'\"",
+            "SELECT 1; SET @x=\"ALTER USER u IDENTIFIED BY 'S3cret'\"",
+            "BEGIN NOT ATOMIC EXECUTE IMMEDIATE \"ALTER USER u IDENTIFIED BY 'S3cret'\"; END",
+            "CREATE USER u1 IDENTIFIED BY `S3cret`",
+            "CREATE USER u1 IDENTIFIED BY PASSWORD S3cret, u2 IDENTIFIED BY S3cret",
         ] {
             let text = String::from_utf8(shown(sql.as_bytes(), LexMode::default()).into_owned()).unwrap();
             assert!(text.contains('?') && !text.contains("S3cret"), "{sql}: {text}");
@@ -118,6 +158,10 @@ mod tests {
             "SELECT identified, 'by' FROM t",
             "SELECT 'IDENTIFIED BY \"x\"'",
             "ALTER USER u PASSWORD EXPIRE",
+            "INSERT INTO t (a, b) VALUES ('IDENTIFIED BY', 'x')",
+            "SELECT REPLACE(password, 'a', 'b'), INSERT(password, 1, 1, 'x') FROM users",
+            "INSERT INTO t (a) VALUES (1); SELECT name, password, 'x' FROM users",
+            "GRANT INSERT (password) ON t TO u",
             "",
         ] {
             assert_eq!(shown(sql.as_bytes(), LexMode::default()), sql.as_bytes());
