@@ -144,7 +144,8 @@ fn tables_without_effect_are_told_once() {
                                 { hostname="b" }, { hostname="c" port=6033 } )
            mysql_servers = ( { address="a" gtid_port=5 } { address="b" gtid_port=6 } )
            pgsql_variables = { threads = 2 }
-           mysql_variables = { forward_autocommit = true }"#,
+           mysql_variables = { forward_autocommit = true }
+           admin_variables = { pgsql_ifaces = "0.0.0.0:6132", cluster_pgsql_users_diffs_before_sync = 3 }"#,
     );
     assert_eq!(
         notices,
@@ -153,6 +154,8 @@ fn tables_without_effect_are_told_once() {
             "proxysql.cnf:3:44: mysql_servers.gtid_port: kept, but has no effect yet",
             "proxysql.cnf:4:12: pgsql_variables: not part of this proxy, skipped",
             "proxysql.cnf:5:32: mysql_variables.forward_autocommit: retired, ignored: deprecated in ProxySQL; autocommit is tracked per session",
+            "proxysql.cnf:6:32: admin_variables.pgsql_ifaces: not part of this proxy, skipped",
+            "proxysql.cnf:6:63: admin_variables.cluster_pgsql_users_diffs_before_sync: not part of this proxy, skipped",
         ]
     );
     assert_eq!(config.rows("proxysql_servers")[2].integer("port"), Some(6033));

@@ -28,6 +28,12 @@ const FOREIGN: &[&str] = &[
     "sqliteserver_variables",
 ];
 
+/// What is said of them.
+const SKIPPED: &str = "not part of this proxy, skipped";
+
+/// What the names of `admin_variables` begin with that are about another module.
+const FOREIGN_ADMIN: &[&str] = &["checksum_pgsql_", "cluster_pgsql_", "pgsql_"];
+
 /// A configuration with what its operator should know, or every fault of it.
 pub type Loaded = Result<(Config, Vec<Notice>), Vec<ConfigError>>;
 
@@ -97,7 +103,7 @@ impl Loader {
         } else if let Some(table) = Table::by_file_name(name) {
             self.table(table, entry);
         } else if FOREIGN.contains(&name) {
-            self.notice(&entry.at, name, "not part of this proxy, skipped".to_owned());
+            self.notice(&entry.at, name, SKIPPED.to_owned());
         } else if GlobalSettings::find(name).is_some() {
             self.global(entry);
         } else {
@@ -134,6 +140,10 @@ impl Loader {
         let Some(text) = self.scalar(subject, entry) else {
             return;
         };
+        let name = entry.name.to_ascii_lowercase();
+        if group == "admin_variables" && FOREIGN_ADMIN.iter().any(|module| name.starts_with(module)) {
+            return self.notice(&entry.at, subject, SKIPPED.to_owned());
+        }
         let outcome = match group {
             "mysql_variables" => self.config.mysql.set(&entry.name, &text),
             _ => self.config.admin.set(&entry.name, &text),
