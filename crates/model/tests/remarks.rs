@@ -40,6 +40,17 @@ fn each_reference() {
         (rules("destination_hostgroup=1"), vec![]),
         (rules("destination_hostgroup=2"), vec![]),
         (rules("destination_hostgroup=3"), rule("destination_hostgroup")),
+        (rules("destination_hostgroup=3, error_msg=\"no\""), vec![]),
+        (rules("destination_hostgroup=3, OK_msg=\"yes\""), vec![]),
+        (rules("destination_hostgroup=3, flagOUT=5 }, { rule_id=8, active=1, flagIN=5"), rule("destination_hostgroup")),
+        (rules("destination_hostgroup=3, flagOUT=5 }, { rule_id=8, active=1, flagIN=5, destination_hostgroup=1"), vec![]),
+        (
+            rules(
+                "destination_hostgroup=3, flagOUT=5 }, { rule_id=8, active=1, flagIN=5, flagOUT=6 }, \
+                 { rule_id=9, active=1, flagIN=6, destination_hostgroup=1",
+            ),
+            vec![],
+        ),
         (rules("mirror_hostgroup=3"), rule("mirror_hostgroup")),
         (rules("gtid_from_hostgroup=3"), rule("gtid_from_hostgroup")),
         ("mysql_query_rules = ({ rule_id=7, active=0, destination_hostgroup=3 })".to_owned(), vec![]),

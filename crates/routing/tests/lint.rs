@@ -77,6 +77,7 @@ fn rules_in_the_shadow() {
     let cases = [
         ("rule_id=1 apply=1\nrule_id=2 username=\"a\"", shadow(2, 1)),
         ("rule_id=1 match_digest=\".*\" apply=1\nrule_id=2 username=\"a\"", shadow(2, 1)),
+        ("rule_id=1 match_digest=\".\" apply=1\nrule_id=2 username=\"a\"", shadow(2, 1)),
         ("rule_id=1 username=\"a\" apply=1\nrule_id=2 username=\"a\" match_digest=\"x\"", shadow(2, 1)),
         ("rule_id=1 match_digest=\"x\" apply=1\nrule_id=2 match_digest=\"x\"", shadow(2, 1)),
         ("rule_id=1 match_digest=\"x\" apply=1\nrule_id=2 match_digest=\"x\" re_modifiers=\"\"", vec![]),

@@ -84,7 +84,7 @@ fn a_file_is_applied_whole() {
 fn a_file_is_looked_through() {
     let proxy = alone().start().unwrap();
     let file = proxy.dir().join("looked-through.cnf");
-    let text = "mysql_servers = ({ hostgroup=1, address=\"a\" })\n\
+    let text = "admin_variables = { pgsql_ifaces=\"0.0.0.0:6132\" } mysql_servers = ({ hostgroup=1, address=\"a\" }, { hostgroup=1, address=\"[::1]\" })\n\
         mysql_users = ({ username=\"app\", default_hostgroup=1 }, { username=\"lost\",\n  default_hostgroup=5 })\n\
         mysql_query_rules = ({ rule_id=1, active=1, match_digest=\"WHERE id=1\", apply=1 }, { rule_id=2, active=1, apply=1 },\n  \
         { rule_id=3, active=1, username=\"ghost\",\n  apply=1 })\n\
@@ -95,6 +95,7 @@ fn a_file_is_looked_through() {
     let out = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{checked:?}");
     for (line, part) in [
+        (1, "mysql_servers, hostgroup_id=1, hostname=[::1], port=3306, column hostname: '[::1]' is no name"),
         (3, "mysql_users, username=lost, column default_hostgroup: hostgroup 5 has no servers"),
         (4, "mysql_query_rules, rule_id=1, column match_digest: asks for '=1'"),
         (5, "mysql_query_rules, rule_id=3, column username: 'ghost' is no user"),
@@ -104,7 +105,7 @@ fn a_file_is_looked_through() {
         let at = format!("warning: {}:{line}:", file.display());
         assert!(out.lines().any(|told| told.starts_with(&at) && told.contains(part)), "{at} {part}: {out}");
     }
-    assert!(out.ends_with("usable, 0 note(s), 5 warning(s)\n"), "{out}");
+    assert!(out.ends_with("usable, 1 note(s), 6 warning(s)\n"), "{out}");
     fs::write(&file, text.replace("WHERE id=1", "(")).unwrap();
     let refused = check();
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stdout).contains("match_digest of rule 1"), "{refused:?}");

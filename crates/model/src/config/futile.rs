@@ -1,6 +1,6 @@
 //! Rows that can be loaded and never do what they say.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::{Config, Row};
 use crate::listen::Listen;
@@ -30,6 +30,11 @@ fn of_whitelist(row: &Row) -> Option<Remark> {
 
 fn of_server(row: &Row) -> Option<Remark> {
     let (host, port) = (row.text("hostname")?, row.integer("port")?);
+    let address = host.split('%').next().unwrap_or(host);
+    if !host.starts_with('/') && host.contains(':') && address.parse::<Ipv6Addr>().is_err() {
+        let text = format!("'{host}' is no name and no IPv6 address: nobody is reached; no brackets, and the port is a column of its own");
+        return Some(remark(row, "hostname", text));
+    }
     let text = match (host.starts_with('/'), port) {
         (true, 0) => return None,
         (true, _) => {
@@ -69,9 +74,13 @@ fn of_rule(rule: &QueryRule, snapshot: &Snapshot) -> Vec<Remark> {
         text,
     };
     let mut found = Vec::new();
-    if let Some(AddressPattern::Exact(address) | AddressPattern::Prefix(address)) = &rule.client_addr
-        && address.contains('/')
-    {
+    let is_possible = |address: &str| address.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'.' | b':'));
+    let never = match &rule.client_addr {
+        Some(AddressPattern::Exact(address)) if !is_shown(address) => Some(address),
+        Some(AddressPattern::Prefix(address)) if !is_possible(address) => Some(address),
+        _ => None,
+    };
+    if let Some(address) = never {
         let text = format!("'{address}' is no address that a client has: the rule never matches; a prefix ends with '%', such as 10.%");
         found.push(dead("client_addr", text));
     }
@@ -82,6 +91,11 @@ fn of_rule(rule: &QueryRule, snapshot: &Snapshot) -> Vec<Remark> {
         found.extend(unreached_port(rule, snapshot).map(|what| dead("proxy_port", text(what))));
     }
     found
+}
+
+/// Is it an address as clients' are written?
+fn is_shown(address: &str) -> bool {
+    address.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().to_string() == address)
 }
 
 fn unreached_address(rule: &QueryRule, snapshot: &Snapshot) -> Option<String> {
@@ -129,6 +143,10 @@ mod tests {
             (server("address=\"/run/a.sock\", port=0"), &[]),
             (server("address=\"/run/a.sock\", port=3306"), &["port"]),
             (server("address=\"a\""), &[]),
+            (server("address=\"::1\""), &[]),
+            (server("address=\"fe80::1%eth0\""), &[]),
+            (server("address=\"[::1]\""), &["hostname"]),
+            (server("address=\"a:3306\""), &["hostname"]),
             (user("password=\"*abc\""), &["password"]),
             (user(&format!("password=\"{native}\"")), &[]),
             (user("password=\"$A$005$short\""), &["password"]),
@@ -138,6 +156,15 @@ mod tests {
             (user("frontend=0"), &[]),
             (rule("client_addr=\"10.0.0.0/8\""), &["client_addr"]),
             (rule("client_addr=\"10.%\""), &[]),
+            (rule("client_addr=\"fd00:%\""), &[]),
+            (rule("client_addr=\"%\""), &[]),
+            (rule("client_addr=\"::1\""), &[]),
+            (rule("client_addr=\"10.1.2.3\""), &[]),
+            (rule("client_addr=\"db.example.com\""), &["client_addr"]),
+            (rule("client_addr=\"www.%\""), &["client_addr"]),
+            (rule("client_addr=\"localhost\""), &["client_addr"]),
+            (rule("client_addr=\"999.1.1.1\""), &["client_addr"]),
+            (rule("client_addr=\"::ffff:10.1.2.3\""), &["client_addr"]),
             (rule("proxy_addr=\"10.1.2.3\", proxy_port=6033"), &[]),
             (rule("proxy_addr=\"0.0.0.0\""), &["proxy_addr"]),
             (rule("proxy_port=7000"), &["proxy_port"]),

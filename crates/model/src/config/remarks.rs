@@ -21,7 +21,8 @@ pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     let attributes = config.rows("mysql_hostgroup_attributes").iter();
     found.extend(attributes.flat_map(|row| of_attributes(row, snapshot, &served)));
     found.extend(config.rows("mysql_users").iter().flat_map(|row| of_user(row, snapshot, &served)));
-    found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot, &served)));
+    let choosing = choosing(&snapshot.rules.rules);
+    found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot, &served, &choosing)));
     found.extend(config.rows("mysql_query_rules_fast_routing").iter().flat_map(|row| of_fast_route(row, snapshot, &served)));
     found.extend(super::futile::rows(config, snapshot));
     found
@@ -115,7 +116,24 @@ fn of_user(row: &Row, snapshot: &Snapshot, served: &Served) -> Vec<Remark> {
     found
 }
 
-fn of_rule(rule: &QueryRule, snapshot: &Snapshot, served: &Served) -> Vec<Remark> {
+/// Flags from which on a rule may choose a hostgroup.
+fn choosing(rules: &[QueryRule]) -> HashSet<u32> {
+    let mut found = HashSet::new();
+    for rule in rules.iter().rev() {
+        if rule.destination_hostgroup.is_some() || outs(rule).any(|flag| found.contains(&flag)) {
+            found.insert(rule.flag_in);
+        }
+    }
+    found
+}
+
+/// Flags that a rule sets for the rules after it.
+fn outs(rule: &QueryRule) -> impl Iterator<Item = u32> {
+    let weighted = rule.flag_outs.iter().filter(|_| rule.flag_out.is_none()).map(|choice| choice.flag);
+    rule.flag_out.into_iter().chain(weighted).filter(|_| !rule.apply)
+}
+
+fn of_rule(rule: &QueryRule, snapshot: &Snapshot, served: &Served, choosing: &HashSet<u32>) -> Vec<Remark> {
     const TABLE: &str = "mysql_query_rules";
     let row = || RowName::numbered("rule_id", rule.rule_id);
     let statements = format!("statements of this rule {WAITS}");
@@ -124,7 +142,11 @@ fn of_rule(rule: &QueryRule, snapshot: &Snapshot, served: &Served) -> Vec<Remark
         ("mirror_hostgroup", rule.mirror_hostgroup, "every copy fails (Mirror_failed counts them)"),
         ("gtid_from_hostgroup", rule.gtid_from_hostgroup, "there is no transaction to wait for"),
     ];
-    let hostgroups = named.into_iter().filter_map(|(column, id, then)| served.miss((TABLE, &row), column, i64::from(id?.0), then));
+    // What is answered goes nowhere, and what a later rule sends elsewhere not there.
+    let is_answered = rule.error_msg.is_some() || rule.ok_msg.is_some();
+    let is_used = |column| !is_answered && (column != "destination_hostgroup" || !outs(rule).any(|flag| choosing.contains(&flag)));
+    let named = named.into_iter().filter(|(column, ..)| is_used(*column));
+    let hostgroups = named.filter_map(|(column, id, then)| served.miss((TABLE, &row), column, i64::from(id?.0), then));
     let user = rule.username.as_deref().and_then(|name| stranger(snapshot, TABLE, row(), name, "the rule never matches"));
     hostgroups.chain(user).collect()
 }

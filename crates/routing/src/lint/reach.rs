@@ -203,5 +203,5 @@ fn conditions(rule: &QueryRule) -> [Option<String>; CONDITIONS] {
 }
 
 fn matches_all(pattern: &str) -> bool {
-    matches!(pattern, "" | "^" | ".*" | "^.*" | "^.*$" | ".*$")
+    matches!(pattern, "" | "^" | "." | "^." | ".+" | "^.+" | ".*" | "^.*" | "^.*$" | ".*$")
 }
