@@ -451,6 +451,12 @@ fn wrong_password(world: &World) {
             }
             other => panic!("{user}: {other:?}"),
         }
+        match world.connect().change_user(&world.options_for(user, password)) {
+            Err(lab::LabError::Server { code: 1045, message, .. }) => {
+                assert!(message.ends_with(&format!("(using password: {using})")), "{message}");
+            }
+            other => panic!("{user}: {other:?}"),
+        }
     }
 }
 

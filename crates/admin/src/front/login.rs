@@ -200,7 +200,7 @@ impl Login {
         };
         let name = shown_name(&request.user);
         let Some((account, verified)) = account.zip(verified) else {
-            let using = if request.response.is_empty() { "NO" } else { "YES" };
+            let using = if auth.with_password() { "YES" } else { "NO" };
             let text = format!("Access denied for user '{name}'@'{}' (using password: {using})", self.host);
             return Err(self.refuse(1045, "28000", text).await);
         };

@@ -29,7 +29,7 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     let mut auth = ServerAuth::new(session.scramble, default, channel);
     let seq = session.prove_again(&mut auth, user.as_deref(), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
-        let text = denied(change.user, &session.host(), !change.auth_response.is_empty());
+        let text = denied(change.user, &session.host(), auth.with_password());
         worker.shared.note_host(session.peer, HostLogin::Failed);
         return Err(session.refuse_change(1045, "28000", text).await);
     };

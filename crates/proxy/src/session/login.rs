@@ -294,14 +294,14 @@ impl Login {
         let verified = self.prove(&mut auth, user.as_deref(), request).await?;
         let known = user.zip(verified);
         let Some((user, verified)) = known else {
-            return Err(self.deny(&request.user, !request.response.is_empty()).await);
+            return Err(self.deny(&request.user, auth.with_password()).await);
         };
         if user.use_ssl && self.link.stream().tls().is_none() {
             let text = tls_is_required(&user, &self.host());
             return Err(self.refuse(1045, "28000", &text).await);
         }
         if !learn(&worker.shared, &user, &verified) {
-            return Err(self.deny(&request.user, !request.response.is_empty()).await);
+            return Err(self.deny(&request.user, auth.with_password()).await);
         }
         worker.shared.note_host(self.peer, HostLogin::Succeeded);
         if let Some(packet) = verified.before_ok {

@@ -118,6 +118,7 @@ pub struct ServerAuth {
     default: Plugin,
     channel: Channel,
     state: State,
+    with_password: bool,
 }
 
 impl ServerAuth {
@@ -125,7 +126,7 @@ impl ServerAuth {
     /// the client's own will not do.
     #[must_use]
     pub fn new(scramble: [u8; 20], default: Plugin, channel: Channel) -> Self {
-        Self { scramble, default, channel, state: State::New }
+        Self { scramble, default, channel, state: State::New, with_password: false }
     }
 
     /// The data for the AuthSwitchRequest that [`Step::Switch`] asks for.
@@ -134,12 +135,19 @@ impl ServerAuth {
         &self.scramble
     }
 
+    /// Whether the client has answered anything with a password.
+    #[must_use]
+    pub fn with_password(&self) -> bool {
+        self.with_password
+    }
+
     /// Takes the login's (or COM_CHANGE_USER's) plugin and answer. No plugin means a client without CLIENT_PLUGIN_AUTH:
     /// mysql_native_password, and no switching.
     pub fn start(&mut self, account: &Account<'_>, plugin: Option<&[u8]>, response: &[u8]) -> Result<Step> {
         if self.state != State::New {
             return Err(WireError::UnexpectedAuth("the login has begun already"));
         }
+        self.with_password = !is_empty(response);
         let offered = plugin.map_or(Some(Plugin::Native), Plugin::from_name);
         match offered.filter(|plugin| self.can_prove(account, *plugin)) {
             Some(offered) if offered != self.default && plugin.is_some() && response.is_empty() => Ok(self.ask_again(account, offered)),
@@ -216,7 +224,8 @@ impl ServerAuth {
 
     /// The first answer of a plugin, from the login or after a switch.
     fn first_answer(&mut self, account: &Account<'_>, plugin: Plugin, response: &[u8]) -> Result<Step> {
-        if account.stored == Stored::Empty || matches!(response, [] | [0]) {
+        self.with_password |= !is_empty(response);
+        if account.stored == Stored::Empty || is_empty(response) {
             return Ok(self.no_password(account, response));
         }
         match plugin {
@@ -230,7 +239,7 @@ impl ServerAuth {
     /// An account without password, or an answer without one: both or neither.
     fn no_password(&mut self, account: &Account<'_>, response: &[u8]) -> Step {
         let stored_empty = matches!(account.stored, Stored::Empty | Stored::Clear(b""));
-        let proven = stored_empty && matches!(response, [] | [0]);
+        let proven = stored_empty && is_empty(response);
         self.over(if proven { Step::Done(Verified { clear: Some(Vec::new()), ..Verified::default() }) } else { Step::Denied })
     }
 
@@ -309,6 +318,11 @@ impl ServerAuth {
         self.state = State::Over;
         step
     }
+}
+
+/// Is it an answer without a password?
+fn is_empty(response: &[u8]) -> bool {
+    matches!(response, [] | [0])
 }
 
 /// All that follows from a known password.

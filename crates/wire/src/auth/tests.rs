@@ -172,9 +172,12 @@ fn a_client_without_the_greetings_plugin_is_asked_again() {
     let mut server = ServerAuth::new(SCRAMBLE, Plugin::Native, Channel::Plain);
     assert_eq!(server.start(&account, Some(b"caching_sha2_password"), b""), Ok(Step::Switch(Plugin::CachingSha2)));
     assert!(matches!(server.feed(&account, &hash::fast_response(b"secret", &SCRAMBLE)), Ok(Step::Done(_))));
-    let mut server = ServerAuth::new(SCRAMBLE, Plugin::Native, Channel::Plain);
-    server.start(&account, Some(b"caching_sha2_password"), b"").unwrap();
-    assert_eq!(server.feed(&account, b""), Ok(Step::Denied));
+    for (response, with_password) in [(&b""[..], false), (&hash::fast_response(b"wrong", &SCRAMBLE), true)] {
+        let mut server = ServerAuth::new(SCRAMBLE, Plugin::Native, Channel::Plain);
+        server.start(&account, Some(b"caching_sha2_password"), b"").unwrap();
+        assert_eq!(server.feed(&account, response), Ok(Step::Denied));
+        assert_eq!(server.with_password(), with_password);
+    }
 }
 
 #[test]
