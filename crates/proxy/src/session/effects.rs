@@ -67,8 +67,8 @@ impl Session {
         }
         // The text is needed beside `self`; statements that get here are few.
         let sql = self.sql_text(command, start).to_vec();
-        self.facts.read_by = self.changes_its_text(&sql, analysis, reply, read_by).then_some(read_by);
-        self.note_all(&sql, analysis, reply);
+        let read_by = self.changes_its_text(&sql, analysis, reply, read_by).then_some(read_by);
+        self.note_all(&sql, analysis, reply, read_by);
         let schema = self.state.schema.clone();
         self.note_stored_code(&sql, schema.as_ref(), analysis, reply);
     }
@@ -82,8 +82,9 @@ impl Session {
         !is_plain(analysis, reply) || waits || counts_inserts
     }
 
-    /// Notes what a statement with this text did (COM_QUERY and COM_STMT_EXECUTE alike).
-    pub(super) fn note_all(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+    /// Notes what a statement with this text did (COM_QUERY and COM_STMT_EXECUTE alike); `read_by` is how it was read, where its
+    /// text is not what the session's settings say now.
+    pub(super) fn note_all(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
         if self.is_refused_whole(analysis, reply) {
             return;
         }
@@ -100,14 +101,14 @@ impl Session {
         if analysis.facts.contains(Facts::MULTI) {
             for one in sql::split(sql, self.lex) {
                 let each = sql::analyze(one, self.lex);
-                self.note_statement(one, &each, reply);
+                self.note_statement(one, &each, reply, read_by);
                 if reply.error.is_some() && !leaves_nothing(&each) {
                     // Which one failed is not known.
                     self.pin_state(one, analysis);
                 }
             }
         } else {
-            self.note_statement(sql, analysis, reply);
+            self.note_statement(sql, analysis, reply, read_by);
             self.note_dropped(sql, analysis, reply);
         }
         self.note_next_transaction(analysis, reply);
@@ -397,13 +398,13 @@ impl Session {
     }
 
     /// What the text of one statement means for the session.
-    fn note_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+    fn note_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
         if analysis.facts.contains(Facts::VERSIONED) && may_end_pins(analysis) {
             // It may not have run.
             return self.pin(PinReason::SessionState, analysis);
         }
         self.note_locks(sql, analysis, reply);
-        self.note_kind(sql, analysis, reply);
+        self.note_kind(sql, analysis, reply, read_by);
         let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
             || analysis.facts.contains(Facts::USER_VARIABLE)
                 && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
@@ -412,7 +413,7 @@ impl Session {
         }
     }
 
-    fn note_kind(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+    fn note_kind(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
         let (now, digest) = (self.now_ms(), analysis.digest);
         let failed = reply.error.is_some();
         match analysis.kind {
@@ -426,7 +427,7 @@ impl Session {
         }
         match analysis.kind {
             Kind::Ddl if contains(sql, b"rename") => self.pins.tables_renamed(),
-            Kind::Set if !failed => self.note_set(sql, analysis, reply),
+            Kind::Set if !failed => self.note_set(sql, analysis, reply, read_by),
             Kind::CreateTemporaryTable if !failed && !Safety::TemporaryTablePin.is_off() => {
                 let names = self.temporary_tables(sql);
                 if names.is_empty() {
@@ -479,7 +480,7 @@ impl Session {
         let inner = sql::analyze(body, self.lex);
         match inner.kind {
             Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.pin_state(body, analysis),
-            _ => self.note_kind(body, &inner, reply),
+            _ => self.note_kind(body, &inner, reply, None),
         }
     }
 

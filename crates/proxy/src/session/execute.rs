@@ -231,8 +231,7 @@ impl Session {
             // What counts for its text is what was in force at the PREPARE.
             let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.mode()
                 || self.changes_its_text(&key.text, &analysis, reply, read_by);
-            self.facts.read_by = is_anew.then_some(read_by);
-            self.note_all(&key.text, &analysis, reply);
+            self.note_all(&key.text, &analysis, reply, is_anew.then_some(read_by));
             self.note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
         }
     }

@@ -1,6 +1,5 @@
 //! What the session knows itself about its last statements, so that it need not keep the backend that ran them.
 
-use sql::LexMode;
 use wire::codec::Reader;
 use wire::flags::Capabilities;
 use wire::packet;
@@ -111,8 +110,6 @@ pub struct SessionFacts {
     pub keeps_warnings: bool,
     /// The statements that just ran, of one text, leave FOUND_ROWS() as it was.
     pub keeps_found_rows: bool,
-    /// How the statement that just ran was read, where text in it is not what the session's settings say now.
-    pub read_by: Option<LexMode>,
     /// What the statement called that just ran, if it failed.
     pub failed_calls: FailedCalls,
     /// Statements left before `auto_increment_delay_multiplex` ends.

@@ -18,9 +18,9 @@ use wire::session_state::is_variable_name;
 
 impl Session {
     /// SET: user variables, and what the tracker does not tell.
-    pub(super) fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+    pub(super) fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
         let tracked = !self.tracks_nothing();
-        let lex = self.facts.read_by.unwrap_or(self.lex);
+        let lex = read_by.unwrap_or(self.lex);
         let Some(assignments) = sql::parse_set(sql, lex) else {
             if !tracked || reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
                 self.pin(PinReason::SessionState, analysis);
@@ -38,7 +38,7 @@ impl Session {
                 (Target::User(name), Value::Literal(_)) if analysis.facts.contains(Facts::VERSIONED) => {
                     self.pin_variables(Some(vec![name]), analysis);
                 }
-                (Target::User(name), Value::Literal(literal)) if self.facts.read_by.is_some() && literal.ends_with(['\'', '"']) => {
+                (Target::User(name), Value::Literal(literal)) if read_by.is_some() && literal.ends_with(['\'', '"']) => {
                     self.pin_variables(Some(vec![name]), analysis);
                 }
                 (Target::User(name), Value::Literal(literal)) => self.set_user_variable(name, &literal, analysis),
