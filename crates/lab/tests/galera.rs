@@ -180,15 +180,61 @@ fn a_cut_node_is_alone() {
     cluster.wait_synced().unwrap();
 }
 
+fn writer(proxy: &Tidegate) -> Option<String> {
+    let placed = layout(proxy).ok()?;
+    placed.into_iter().find(|p| p.hostgroup == WRITER && p.status == "ONLINE").map(|p| p.server)
+}
+
+/// Waits until what is kept for a restart has this text in it, or has not.
+fn wait_kept(proxy: &Tidegate, text: &str, is_there: bool) {
+    let file = proxy.dir().join("tidegate_writers.json");
+    let is_so = || fs::read_to_string(&file).is_ok_and(|kept| kept.contains(text) == is_there).then_some(());
+    wait::until(&format!("{text} to be kept: {is_there}"), LIMIT, is_so).unwrap();
+}
+
+/// What is kept follows settings and rows, and what could not be written is written later, at the end at the latest.
+#[test]
+fn what_is_kept_for_a_restart_is_what_holds() {
+    let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
+    let mut proxy = topology.proxied().start().unwrap();
+    let Topology::Galera(cluster) = &topology else { unreachable!("a cluster was started") };
+    let names: Vec<String> = (0..3).map(|i| format!("{}:{}", cluster.server(i).host(), cluster.server(i).port())).collect();
+    let first = wait::until("the writer", LIMIT, || writer(&proxy)).unwrap();
+    let chosen = names.iter().find(|name| !name.ends_with(&first)).unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let prefer = format!("SWITCHOVER HOSTGROUP {WRITER} TO '{chosen}'");
+    wait::until("all nodes to be seen", LIMIT, || admin.run(&prefer).ok()).unwrap();
+    wait_kept(&proxy, "true", true);
+    for active in [0, 1] {
+        admin.run(format!("UPDATE mysql_galera_hostgroups SET active = {active}")).unwrap();
+        admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+        wait_kept(&proxy, "true", false);
+    }
+    wait::until("the first to write", LIMIT, || writer(&proxy).filter(|name| *name == first)).unwrap();
+    for (policy, is_kept) in [("never", true), ("delayed", false), ("command", true)] {
+        admin.run(format!("SET mysql-failback = '{policy}'")).unwrap();
+        admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+        wait_kept(&proxy, "hostname", is_kept);
+    }
+    let in_the_way = proxy.dir().join("tidegate_writers.json.new");
+    let mut refused = |order: &str| {
+        fs::create_dir(&in_the_way).unwrap();
+        wait::until(order, LIMIT, || admin.run(order).ok()).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        fs::remove_dir(&in_the_way).unwrap();
+    };
+    refused(&prefer);
+    wait_kept(&proxy, "true", true);
+    refused(&format!("FAILBACK HOSTGROUP {WRITER}"));
+    proxy.stop().unwrap();
+    wait_kept(&proxy, "true", false);
+}
+
 /// Whom a SWITCHOVER chose writes again when the proxy is started again, though another one is heavier.
 #[test]
 fn the_choice_of_a_writer_outlasts_the_proxy() {
     let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
     let mut proxy = topology.proxied().start().unwrap();
-    let writer = |proxy: &Tidegate| {
-        let placed = layout(proxy).ok()?;
-        placed.into_iter().find(|p| p.hostgroup == WRITER && p.status == "ONLINE").map(|p| p.server)
-    };
     let first = wait::until("the writer", LIMIT, || writer(&proxy)).unwrap();
     let Topology::Galera(cluster) = &topology else { unreachable!("a cluster was started") };
     let names: Vec<String> = (0..3).map(|i| format!("{}:{}", cluster.server(i).host(), cluster.server(i).port())).collect();

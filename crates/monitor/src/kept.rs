@@ -5,10 +5,13 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use model::{HostgroupId, ServerAddr};
 use serde_json::{Value, json};
 use topology::Standing;
+
+use crate::monitor::lock;
 
 /// The file's name.
 const FILE: &str = "tidegate_writers.json";
@@ -16,15 +19,17 @@ const FILE: &str = "tidegate_writers.json";
 const BYTES_MAX: u64 = 16 << 20;
 
 /// Where it is.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
+    /// What is in it, if that is known.
+    there: Mutex<Option<Vec<Standing>>>,
 }
 
 impl Kept {
     /// In this directory.
     pub(crate) fn new(datadir: &Path) -> Self {
-        Self { path: datadir.join(FILE) }
+        Self { path: datadir.join(FILE), there: Mutex::default() }
     }
 
     /// What was written last; nothing if there is no file.
@@ -32,6 +37,12 @@ impl Kept {
     /// # Errors
     /// When it cannot be read, or is no such file.
     pub(crate) fn read(&self) -> io::Result<Vec<Standing>> {
+        let standings = self.parse()?;
+        *lock(&self.there) = Some(standings.clone());
+        Ok(standings)
+    }
+
+    fn parse(&self) -> io::Result<Vec<Standing>> {
         let is_too_long = match std::fs::metadata(&self.path) {
             Ok(found) => found.len() > BYTES_MAX,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -53,15 +64,28 @@ impl Kept {
     pub(crate) fn forget(&self) -> io::Result<()> {
         match std::fs::remove_file(&self.path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
+            _ => {
+                *lock(&self.there) = Some(Vec::new());
+                Ok(())
+            }
         }
     }
 
-    /// Puts this in its place.
+    /// Puts what holds when its turn has come in its place, if something else is there.
     ///
     /// # Errors
     /// When the system refuses; then the file is as it was.
-    pub(crate) fn write(&self, standings: &[Standing]) -> io::Result<()> {
+    pub(crate) fn write(&self, standings: impl FnOnce() -> Vec<Standing>) -> io::Result<()> {
+        let mut there = lock(&self.there);
+        let standings = standings();
+        if there.as_ref() != Some(&standings) {
+            self.replace(&standings)?;
+            *there = Some(standings);
+        }
+        Ok(())
+    }
+
+    fn replace(&self, standings: &[Standing]) -> io::Result<()> {
         let writers: Vec<Value> = standings.iter().map(document).collect();
         let text = serde_json::to_vec_pretty(&json!({ "writers": writers }))?;
         let next = self.path.with_extension("json.new");
@@ -96,7 +120,7 @@ mod tests {
         let server = ServerAddr { host: "db \"1\"".into(), port: 3306 };
         let standings = [true, false].map(|is_preferred| Standing { writer: HostgroupId(7), server: server.clone(), is_preferred });
         for part in [&standings[..], &[], &standings[1..]] {
-            kept.write(part).unwrap();
+            kept.write(|| part.to_vec()).unwrap();
             assert_eq!(kept.read().unwrap(), part);
         }
     }

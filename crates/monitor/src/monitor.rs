@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use model::fleet::{Fleet, Layout, Measured, RoleKeeper, Signal, SignalKind};
 use model::names::{AddressBook, Resolving};
@@ -31,6 +31,9 @@ use crate::probe::{self, Found, ProbeSettings};
 
 /// Pings whose average is a server's latency.
 const PINGS_KEPT: usize = 3;
+
+/// Between two attempts to write down who writes.
+const KEEP_AGAIN: Duration = Duration::from_secs(3);
 
 /// Watches the servers, decides who serves what, and remembers why.
 #[derive(Debug)]
@@ -183,15 +186,27 @@ impl Monitor {
 
     /// Writes who is to write again after a restart whenever that has changed, for ever. On the monitor's thread.
     pub(crate) async fn keep_standings(&self) {
-        let Some(kept) = self.kept.get() else { return std::future::pending().await };
+        let mut was_kept = true;
         loop {
-            self.stood.notified().await;
-            let (kept, standings) = (kept.clone(), self.core().standings.clone());
-            let written = tokio::task::spawn_blocking(move || kept.write(&standings)).await;
-            if let Err(e) = written.map_err(std::io::Error::other).flatten() {
-                tracing::warn!("who writes could not be kept for a restart: {e}");
+            let written = self.write_standings().await;
+            match &written {
+                Err(e) if was_kept => tracing::warn!("who writes could not be kept for a restart, and is tried again: {e}"),
+                Ok(()) if !was_kept => tracing::info!("who writes is kept for a restart again"),
+                _ => {}
+            }
+            was_kept = written.is_ok();
+            tokio::select! {
+                () = self.stood.notified() => {}
+                () = tokio::time::sleep(KEEP_AGAIN), if !was_kept => {}
             }
         }
+    }
+
+    /// Brings the file up to date, where there is one.
+    pub(crate) async fn write_standings(&self) -> std::io::Result<()> {
+        let Some(me) = self.me() else { return Ok(()) };
+        let write = move || me.kept.get().map_or(Ok(()), |kept| kept.write(|| me.core().standings.clone()));
+        tokio::task::spawn_blocking(write).await.map_err(std::io::Error::other).flatten()
     }
 
     /// Hands the monitor its data plane; false when it has one. On the monitor's thread.

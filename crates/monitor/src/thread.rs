@@ -19,6 +19,8 @@ const SIGHTINGS_REST: u32 = 1;
 const TICK_MIN: Duration = Duration::from_millis(1);
 /// Longest that the end is put off by orders that are under way.
 const ORDERS_LIMIT: Duration = Duration::from_secs(6);
+/// Longest that the end waits for the disk.
+const KEEP_LIMIT: Duration = Duration::from_secs(2);
 /// Between two looks at whether names were moved.
 const NAMES_LOOK: Duration = Duration::from_secs(1);
 /// Look-ups of names that run at a time need threads.
@@ -79,6 +81,11 @@ impl Monitor {
                     }
                     // Orders know that it is over, and undo what they have begun.
                     let _ = tokio::time::timeout(ORDERS_LIMIT, monitor.orders.write()).await;
+                    match tokio::time::timeout(KEEP_LIMIT, monitor.write_standings()).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(e)) => tracing::warn!("who writes is not kept for the next start: {e}"),
+                        Err(_) => tracing::warn!("who writes is not kept for the next start: the disk does not answer"),
+                    }
                 });
             }
             runtime.shutdown_background();
