@@ -4,8 +4,7 @@
 //! the one that more viable members name is it. Members that a view names and nobody configured are found; they serve once
 //! they were seen well themselves, because a member's name in the group may not be one that the proxy can reach.
 //! A member that was frozen and expelled says what it saw before until it notices, and one may have founded a group of its
-//! own: who is not in the view of as many others as vouch for it serves nothing. Those in another group than it vouch for nobody:
-//! until they have missed it they name it.
+//! own: who is not in the view of as many others as vouch for it serves nothing.
 //! Source: the MySQL manual, `performance_schema.replication_group_members` and `_member_stats`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,9 +43,8 @@ pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
     for (addr, _, facts) in scene.known() {
         let (Some(judgement), outside) = (judgements.get_mut(addr), outside(scene, addr, facts)) else { continue };
         // One that has its own group may have it for ever.
-        let may_pass = outside == Outside::Yes && !scene.has_settled(&facts.group);
-        judgement.is_confirming |= matches!(outside, Outside::Suspected | Outside::Elsewhere) || may_pass;
-        if matches!(outside, Outside::Elsewhere | Outside::Yes) && !matches!(judgement.fitness, Fitness::Out(_)) {
+        judgement.is_confirming |= outside == Outside::Suspected || (outside == Outside::Yes && !scene.has_settled(&facts.group));
+        if outside == Outside::Yes && !matches!(judgement.fitness, Fitness::Out(_)) {
             judgement.fitness = Fitness::Out(Outage::Stated);
             judgement.under_way = UnderWay::EndsAfterGrace;
             judgement.why = "the group, as more of its members see it, does not contain it".to_owned();
@@ -102,20 +100,16 @@ enum Outside {
     No,
     /// Others say so, once or long ago.
     Suspected,
-    /// It is in another group than others, who may have been asked before it was founded.
-    Elsewhere,
     Yes,
 }
 
 fn outside(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Outside {
     let Some(view) = voice(addr, facts) else { return Outside::No };
     let voices = || scene.known().filter_map(|(other, _, facts)| Some((other, facts, voice(other, facts)?)));
-    let is_foreign = |seen: &GroupView| group_of(seen) != group_of(view);
-    let denies = |(other, _, seen): &(&ServerAddr, &Facts, &GroupView)| {
-        *other != addr && (is_foreign(seen) || (seen.view_id != view.view_id && !is_in(seen, addr)))
-    };
+    let denies =
+        |(other, _, seen): &(&ServerAddr, &Facts, &GroupView)| *other != addr && seen.view_id != view.view_id && !is_in(seen, addr);
     let against = Support::of(scene, voices().filter(denies));
-    let vouched = Support::of(scene, voices().filter(|(_, _, seen)| !is_foreign(seen) && is_in(seen, addr)));
+    let vouched = Support::of(scene, voices().filter(|(_, _, seen)| is_in(seen, addr)));
     if against <= vouched {
         return Outside::No;
     }
@@ -124,16 +118,7 @@ fn outside(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Outside {
     let is_repeated = |other: &Facts| other.group.repeats >= AGREED_AFTER && facts.group.repeats >= AGREED_AFTER;
     let is_certain = voices().filter(denies).any(|(_, other, _)| is_present(other) && is_repeated(other));
     let was_out = !scene.has_settled(&facts.group) && outage(facts, facts.group.missed, max_timeouts(scene), true).is_some();
-    match () {
-        () if is_certain || was_out => Outside::Yes,
-        () if voices().filter(denies).any(|(_, _, seen)| is_foreign(seen)) => Outside::Elsewhere,
-        () => Outside::Suspected,
-    }
-}
-
-/// Which group a view is of: what stays of its id (`group:number`) while members come and go. Who founds a group gives it a new one.
-fn group_of(view: &GroupView) -> &str {
-    view.view_id.rsplit_once(':').map_or("", |(group, _)| group)
+    if is_certain || was_out { Outside::Yes } else { Outside::Suspected }
 }
 
 /// What a member that answers says of its group, if it is in one that can commit, and is named in it as the operator names it.
@@ -193,12 +178,6 @@ fn primaries(scene: Scene<'_>, judgements: &Judgements) -> Vec<ServerAddr> {
     scene.known().filter(|(addr, _, facts)| is_fit(addr) && claims(facts)).map(|(addr, ..)| addr.clone()).collect()
 }
 
-/// A member that can commit says that the group has elected.
-pub(crate) fn has_primary(scene: Scene<'_>) -> bool {
-    let elected = |facts: &Facts| facts.group.last.as_ref().is_some_and(|view| view.viable && view.primary.is_some());
-    scene.known().any(|(_, _, facts)| elected(facts))
-}
-
 /// The one whom most viable members name. When as many name another one, the writer stays.
 fn elect(scene: Scene<'_>, judgements: &Judgements, claims: &[ServerAddr]) -> Option<ServerAddr> {
     let mut votes: BTreeMap<&ServerAddr, u32> = BTreeMap::new();
@@ -214,6 +193,12 @@ fn elect(scene: Scene<'_>, judgements: &Judgements, claims: &[ServerAddr]) -> Op
 }
 
 fn words(view: &GroupView, troubles: Troubles) -> String {
+/// A member that can commit says that the group has elected.
+pub(crate) fn has_primary(scene: Scene<'_>) -> bool {
+    let elected = |facts: &Facts| facts.group.last.as_ref().is_some_and(|view| view.viable && view.primary.is_some());
+    scene.known().any(|(_, _, facts)| elected(facts))
+}
+
     let primary = view.primary.as_ref().map_or("-".to_owned(), ToString::to_string);
     let text = format!(
         "viable={} read_only={} transactions_behind={} primary={primary} members={} view_id={} {}",
