@@ -225,8 +225,7 @@ impl Session {
             }
             // Another connection serves as well; this one is closed.
             Err(ResetError::Unsupported | ResetError::Failed) => {
-                self.backend = Some(backend);
-                self.discard_backend();
+                drop(backend);
                 self.obtain().await
             }
         }
