@@ -196,7 +196,7 @@ fn wait_kept(proxy: &Tidegate, text: &str, is_there: bool) {
 #[test]
 fn what_is_kept_for_a_restart_is_what_holds() {
     let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
-    let mut proxy = topology.proxied().start().unwrap();
+    let proxy = topology.proxied().start().unwrap();
     let Topology::Galera(cluster) = &topology else { unreachable!("a cluster was started") };
     let names: Vec<String> = (0..3).map(|i| format!("{}:{}", cluster.server(i).host(), cluster.server(i).port())).collect();
     let first = wait::until("the writer", LIMIT, || writer(&proxy)).unwrap();
