@@ -178,6 +178,12 @@ fn primaries(scene: Scene<'_>, judgements: &Judgements) -> Vec<ServerAddr> {
     scene.known().filter(|(addr, _, facts)| is_fit(addr) && claims(facts)).map(|(addr, ..)| addr.clone()).collect()
 }
 
+/// A member that can commit says that the group has elected.
+pub(crate) fn has_primary(scene: Scene<'_>) -> bool {
+    let elected = |facts: &Facts| facts.group.last.as_ref().is_some_and(|view| view.viable && view.primary.is_some());
+    scene.known().any(|(_, _, facts)| elected(facts))
+}
+
 /// The one whom most viable members name. When as many name another one, the writer stays.
 fn elect(scene: Scene<'_>, judgements: &Judgements, claims: &[ServerAddr]) -> Option<ServerAddr> {
     let mut votes: BTreeMap<&ServerAddr, u32> = BTreeMap::new();
@@ -193,12 +199,6 @@ fn elect(scene: Scene<'_>, judgements: &Judgements, claims: &[ServerAddr]) -> Op
 }
 
 fn words(view: &GroupView, troubles: Troubles) -> String {
-/// A member that can commit says that the group has elected.
-pub(crate) fn has_primary(scene: Scene<'_>) -> bool {
-    let elected = |facts: &Facts| facts.group.last.as_ref().is_some_and(|view| view.viable && view.primary.is_some());
-    scene.known().any(|(_, _, facts)| elected(facts))
-}
-
     let primary = view.primary.as_ref().map_or("-".to_owned(), ToString::to_string);
     let text = format!(
         "viable={} read_only={} transactions_behind={} primary={primary} members={} view_id={} {}",
