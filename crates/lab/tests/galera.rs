@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lab::topology::{READER, Topology, WRITER, layout};
 use lab::{Galera, Network, Options, Tidegate, wait};
+use model::files;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -216,7 +217,7 @@ fn what_is_kept_for_a_restart_is_what_holds() {
         admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
         wait_kept(&proxy, "hostname", is_kept);
     }
-    let in_the_way = proxy.dir().join("tidegate_writers.json.new");
+    let in_the_way = files::scratch(&proxy.dir().join("tidegate_writers.json"));
     let mut refused = |order: &str| {
         fs::create_dir(&in_the_way).unwrap();
         wait::until(order, LIMIT, || admin.run(order).ok()).unwrap();

@@ -1,8 +1,8 @@
 //! What the rest of Tidegate is told to do: identifiers, settings, configuration and the compiled [`Snapshot`].
 //!
 //! Data flows one way: text (`libconfig`) -> checked rows (`config`) -> what a worker reads (`snapshot`).
-//! The crate is pure: no clock, no randomness, no sockets. The only IO is [`config::load`], which reads the
-//! file it is handed and the files that one includes.
+//! The crate is pure: no clock, no randomness, no sockets. The only IO is of files: [`config::load`] reads the
+//! one that it is handed and those that it includes, [`files::replace`] writes one.
 //!
 //! INVARIANT: whatever reaches a [`Snapshot`] has passed every check; a worker never validates.
 
@@ -10,6 +10,7 @@ pub mod cidr;
 pub mod config;
 pub mod control;
 pub mod error;
+pub mod files;
 pub mod fleet;
 pub mod ids;
 pub mod libconfig;

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-/// How long is counted, ms.
-pub const WINDOW_MS: u64 = 10_000;
+/// How long is counted.
+pub const WINDOW: Duration = Duration::from_secs(10);
 /// Lines of one address in that time.
 const OF_ONE: u32 = 10;
 /// Lines of all in that time.
@@ -29,7 +30,7 @@ struct Lines {
 pub enum Told {
     /// It is logged.
     Logged,
-    /// It is not, as the first: [`Refusals::left_out`] is asked when the time is over.
+    /// It is not, as the first: [`Refusals::summary`] is asked for when the time is over.
     FirstLeftOut,
     /// It is counted only.
     LeftOut,
@@ -38,8 +39,9 @@ pub enum Told {
 impl Refusals {
     /// Counts one; None for a Unix socket.
     pub fn next(&self, from: Option<IpAddr>, now_ms: u64) -> Told {
+        let window_ms = u64::try_from(WINDOW.as_millis()).unwrap_or(u64::MAX);
         let lines = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.left_out == 0 && now_ms >= lines.since_ms + WINDOW_MS {
+        if lines.left_out == 0 && now_ms >= lines.since_ms + window_ms {
             *lines = Lines { since_ms: now_ms, ..Lines::default() };
         }
         let of_one = match lines.of_one.iter_mut().find(|(known, _)| *known == from) {
@@ -61,8 +63,13 @@ impl Refusals {
         if lines.left_out == 1 { Told::FirstLeftOut } else { Told::LeftOut }
     }
 
-    /// How many were left out; from here on they are logged again.
-    pub fn left_out(&self) -> u64 {
+    /// How many were left out, in words; from here on they are logged again.
+    pub fn summary(&self) -> String {
+        let left_out = self.left_out();
+        format!("{left_out} more clients that did not log in were not logged in the last {} s", WINDOW.as_secs())
+    }
+
+    fn left_out(&self) -> u64 {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).left_out
     }
 }

@@ -3,11 +3,11 @@
 //! One JSON document, replaced as a whole. Written beside the monitor's work: a slow disk delays no decision. A file that cannot
 //! be read or written is told in the log, and nothing depends on it but who writes where the proxy chooses.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use model::{HostgroupId, ServerAddr};
+use model::{HostgroupId, ServerAddr, files};
 use serde_json::{Value, json};
 use topology::Standing;
 
@@ -88,11 +88,7 @@ impl Kept {
     fn replace(&self, standings: &[Standing]) -> io::Result<()> {
         let writers: Vec<Value> = standings.iter().map(document).collect();
         let text = serde_json::to_vec_pretty(&json!({ "writers": writers }))?;
-        let next = self.path.with_extension("json.new");
-        let mut file = std::fs::File::create(&next)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        std::fs::rename(&next, &self.path)
+        files::replace(&self.path, &text)
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use model::refusals::{Refusals, Told, WINDOW_MS};
+use model::refusals::{Refusals, Told, WINDOW};
 use model::{Config, Listen};
 use rustls::ServerConfig;
 use wire::auth::rsa::RsaKey;
@@ -226,12 +226,8 @@ async fn note_refused(refusals: &Refusals, peer: Option<SocketAddr>, now_ms: u64
         Told::Logged => note(),
         Told::LeftOut => {}
         Told::FirstLeftOut => {
-            tokio::time::sleep(Duration::from_millis(WINDOW_MS)).await;
-            let left_out = refusals.left_out();
-            tracing::warn!(
-                "admin interface: {left_out} more clients that did not log in were not logged in the last {} s",
-                WINDOW_MS / 1000
-            );
+            tokio::time::sleep(WINDOW).await;
+            tracing::warn!("admin interface: {}", refusals.summary());
         }
     }
 }

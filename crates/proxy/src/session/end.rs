@@ -2,10 +2,9 @@
 
 use crate::entry::Entry;
 use crate::worker::Worker;
-use model::refusals::{Told, WINDOW_MS};
+use model::refusals::{Told, WINDOW};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// See the module.
 #[derive(Debug)]
@@ -98,9 +97,8 @@ impl End {
             Told::FirstLeftOut => {
                 let shared = Arc::clone(&worker.shared);
                 tokio::task::spawn_local(async move {
-                    tokio::time::sleep(Duration::from_millis(WINDOW_MS)).await;
-                    let left_out = shared.refusals.left_out();
-                    tracing::warn!("{left_out} more clients that did not log in were not logged in the last {} s", WINDOW_MS / 1000);
+                    tokio::time::sleep(WINDOW).await;
+                    tracing::warn!("{}", shared.refusals.summary());
                 });
             }
         }

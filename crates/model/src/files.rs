@@ -1,0 +1,66 @@
+//! Files that are replaced as a whole: who reads one, also after a crash, finds the old text or the new one.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Writes `text` beside its place and moves it there. Only the owner may read it: passwords may be in it. It goes where a symbolic
+/// link points to, and never in the place of a device, pipe, socket or directory: a rename would replace `/dev/null` for the
+/// whole machine.
+///
+/// # Errors
+/// When the system refuses, or something else than a file is there; then all is as it was.
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let place = place(path)?;
+    let scratch = scratch(&place);
+    let mut file = private(&scratch)?;
+    let written = file.write_all(text).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&scratch, &place));
+    if written.is_err() {
+        let _ = fs::remove_file(&scratch);
+    }
+    written
+}
+
+/// Where the text stands until it is whole.
+pub fn scratch(place: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.tidegate-new", place.display()))
+}
+
+fn place(path: &Path) -> io::Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
+        Ok(_) => path.canonicalize(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
+        Err(error) => Err(error),
+    }
+}
+
+fn private(path: &Path) -> io::Result<fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("a.cnf"), dir.path().join("link"));
+        replace(&path, b"one").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        symlink(&path, &link).unwrap();
+        replace(&link, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert!(link.is_symlink());
+        // What is in the way of it leaves it alone.
+        fs::create_dir(scratch(&path)).unwrap();
+        assert!(replace(&path, b"three").is_err());
+        fs::remove_dir(scratch(&path)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert!(replace(dir.path(), b"three").is_err());
+        assert!(!scratch(dir.path()).exists());
+    }
+}
