@@ -152,13 +152,9 @@ impl Exchange<'_> {
     }
 }
 
-/// Opens a backend for a lane. `collation` is the session's; the caller limits the time and holds the permit.
-pub async fn open(worker: &Worker, server: &Arc<ServerShared>, lane: &LaneKey, collation: u8, slot: Slot) -> Result<Backend, ConnectError> {
-    open_at(worker, server, None, lane, collation, slot).await
-}
-
-/// The same at this address, whatever the server's name stands for.
-pub async fn open_at(
+/// Opens a connection for a lane, at this address whatever the server's name stands for, or at its own. `collation` is the session's;
+/// the caller limits the time and holds the permit. It serves sessions when it was [made ready](make_ready).
+pub async fn enter(
     worker: &Worker,
     server: &Arc<ServerShared>,
     address: Option<IpAddr>,
@@ -168,17 +164,21 @@ pub async fn open_at(
 ) -> Result<Backend, ConnectError> {
     let greeted = greet(worker, server, address).await?;
     let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
-    let mut backend = log_in(worker, server, lane, caps, collation, None, greeted, slot).await?;
+    log_in(worker, server, lane, caps, collation, None, greeted, slot).await
+}
+
+/// What runs on a connection before it serves sessions; it may take as long as any statement.
+pub async fn make_ready(worker: &Worker, backend: &mut Backend, collation: u8) -> Result<(), ConnectError> {
     let is_first = backend.core.info.tracking.get().is_none();
-    let has_init_connect = prepare(worker, &mut backend).await?;
+    let has_init_connect = prepare(worker, backend).await?;
     if is_first {
         // What the server takes a collation for was only known by its version so far.
-        set_charset_state(&mut backend, collation);
+        set_charset_state(backend, collation);
     }
-    defaults::learn(worker, &mut backend, has_init_connect).await?;
-    note_autocommit(&mut backend);
+    defaults::learn(worker, backend, has_init_connect).await?;
+    note_autocommit(backend);
     worker.shared.info.set(ServerInfo::clone(&backend.core.info));
-    Ok(backend)
+    Ok(())
 }
 
 /// `init_connect` runs after the login was answered, and may have changed what that said of autocommit.

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
+use lab::client::Encoding;
 use lab::{Client, Flavor, wait};
 
 use crate::bed::{APP_THREADS, Bed, LIMIT, Report, SLEEPERS, Seen, attempt, connect, wait_log, wait_sessions};
@@ -283,4 +284,32 @@ fn offline_hard_cuts_a_session_whose_client_does_not_read() {
     wait::until("the end", LIMIT / 4, || (bed.count(sending) == 0).then_some(())).unwrap();
     client.cut();
     wait_sessions(&bed.proxy, 0);
+}
+
+/// What runs on a server that is taken out of service ends there, with its locks.
+fn offline_hard_ends_what_runs(flavor: Flavor) {
+    const RUNS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE '%SLEEP(0.001)%'";
+    let bed = Bed::new(flavor, 2, |b| b);
+    bed.root(&["CREATE TABLE test.t (n INT)"]);
+    let mut client = bed.client();
+    let slow = "SELECT COUNT(*) FROM information_schema.collations a, information_schema.collations b WHERE SLEEP(0.001)=0";
+    client.send_query(format!("INSERT INTO t {slow}")).unwrap();
+    bed.wait_count(RUNS, 1);
+    let mut admin = bed.proxy.admin().unwrap();
+    admin.run("UPDATE mysql_servers SET status='OFFLINE_HARD'").unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+    assert_eq!(client.recv_reply(Encoding::Text).unwrap().err().unwrap().code, 2013);
+    wait::until("the end", LIMIT / 4, || (bed.count(RUNS) == 0).then_some(())).unwrap();
+    wait::until("the connection's end", LIMIT / 4, || (bed.app_threads() == 0).then_some(())).unwrap();
+    assert_eq!(bed.count("SELECT COUNT(*) FROM test.t"), 0);
+}
+
+#[test]
+fn offline_hard_ends_what_runs_mariadb() {
+    offline_hard_ends_what_runs(Flavor::Mariadb);
+}
+
+#[test]
+fn offline_hard_ends_what_runs_mysql() {
+    offline_hard_ends_what_runs(Flavor::Mysql);
 }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use lab::client::{Encoding, Execution};
+use lab::tidegate::Builder;
 use lab::{Client, Flavor, wait};
 use wire::command::Command;
 
@@ -461,4 +462,45 @@ fn prepares_that_wait_keep_to_max_connections_mariadb() {
 #[test]
 fn prepares_that_wait_keep_to_max_connections_mysql() {
     prepares_that_wait_keep_to_max_connections(Flavor::Mysql);
+}
+
+/// A connect is given up while its `init_connect` (the proxy's, or the server's own) waits for a lock: it is ended, and counts until then.
+fn connects_that_are_given_up_keep_to_max_connections(flavor: Flavor) {
+    const WAITING: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE 'UPDATE test.audit%'";
+    const SQL: &str = "UPDATE test.audit SET n = n + 1";
+    for (own, of_the_server) in [(SQL, ""), ("", SQL)] {
+        let limits = |b: Builder| b.variable("connect_timeout_server", 300).variable("connect_timeout_server_max", 1500);
+        let bed = Bed::new(flavor, 2, |b| limits(b).variable("init_connect", own));
+        bed.root(&["CREATE TABLE test.audit (n INT)", "INSERT INTO test.audit VALUES (0)"]);
+        let mut holder = bed.server.root().unwrap();
+        holder.run("BEGIN").unwrap();
+        holder.run("UPDATE test.audit SET n = 1").unwrap();
+        bed.root(&[&format!("SET GLOBAL init_connect='{of_the_server}'")]);
+        let mut client = bed.client();
+        let most = most_threads(&bed, || {
+            for _ in 0..3 {
+                assert_eq!(attempt(&mut client, "SELECT 1"), Seen::Error(9001));
+            }
+        });
+        // One more tells the server of them.
+        assert!(most <= 3, "{most} connections");
+        if !own.is_empty() {
+            bed.wait_count(WAITING, 0);
+        }
+        holder.run("ROLLBACK").unwrap();
+        if !own.is_empty() {
+            assert_eq!(bed.count("SELECT n FROM test.audit"), 0);
+        }
+        wait::until("it is served", LIMIT, || (attempt(&mut client, "SELECT 1") == Seen::Done).then_some(())).unwrap();
+    }
+}
+
+#[test]
+fn connects_that_are_given_up_keep_to_max_connections_mariadb() {
+    connects_that_are_given_up_keep_to_max_connections(Flavor::Mariadb);
+}
+
+#[test]
+fn connects_that_are_given_up_keep_to_max_connections_mysql() {
+    connects_that_are_given_up_keep_to_max_connections(Flavor::Mysql);
 }

@@ -108,7 +108,10 @@ async fn ready_backend(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<
         match timeout(limit, bring_to(worker, &mut backend, &copy.state)).await {
             Ok(Ok(Readied::Yes)) => return Ok(backend),
             Ok(Ok(Readied::Refused(error))) => return Err(Failure::State(error)),
-            // Another one serves; this one is closed.
+            // Another one serves; this one is closed, and what runs on it is ended.
+            Ok(Ok(Readied::No) | Err(_)) | Err(_) if backend.is_owed() => {
+                tokio::task::spawn_local(abandon(Rc::clone(worker), Rc::clone(pool), backend, PinSet::default(), false));
+            }
             Ok(Ok(Readied::No) | Err(_)) | Err(_) => {}
         }
     }

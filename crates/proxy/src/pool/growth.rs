@@ -6,7 +6,8 @@ use crate::connect::{self, ConnectError, Raw};
 use crate::counters::count;
 use crate::lane::Lane;
 use crate::mailbox::Mail;
-use crate::shared::ServerShared;
+use crate::session::kill::{Loss, end_given_up, end_lost_connection};
+use crate::shared::{ServerShared, Slot};
 use crate::stats::meter;
 use crate::worker::Worker;
 use model::fleet::SignalKind;
@@ -16,6 +17,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 /// At most one more connect in progress for each so many connections that exist.
 const GROWTH_STEP: usize = 8;
@@ -238,15 +240,8 @@ impl HostgroupPool {
         whose.is_opening(true);
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
         tokio::task::spawn_local(async move {
-            let limit = Duration::from_millis(pool.settings().connect_timeout_server);
-            let open = async {
-                match whose.raw() {
-                    Some(raw) => connect::open_raw(&worker, &server, &lane.key, raw, collation, slot).await,
-                    None => connect::open(&worker, &server, &lane.key, collation, slot).await,
-                }
-            };
-            let mut work = pin!(pool.while_used(&server, tokio::time::timeout(limit, open)));
-            let (result, is_passed) = match tokio::time::timeout(STALLS_AFTER, &mut work).await {
+            let mut work = pin!(pool.open(&worker, &server, &lane, collation, &whose, slot));
+            let (result, is_passed) = match timeout(STALLS_AFTER, &mut work).await {
                 Ok(result) => (result, false),
                 Err(_) => {
                     let _stall = server.connect_stalls();
@@ -260,15 +255,55 @@ impl HostgroupPool {
                 pool.connecting.set(pool.connecting.get() - 1);
             }
             match result {
-                Some(Ok(result)) => pool.connected(&worker, &server, &lane, &whose, result, refusals),
-                Some(Err(_)) => {
-                    let text = too_late(&worker, &server, limit);
-                    pool.connected(&worker, &server, &lane, &whose, Err(ConnectError::Server(text)), refusals);
-                }
+                Some(result) => pool.connected(&worker, &server, &lane, &whose, result, refusals),
                 None => pool.grow(&worker),
             }
         });
         true
+    }
+
+    /// Opens a connection within `connect_timeout_server`; None when its server is not used any more before. What runs on one that
+    /// is given up is ended, and it counts until then.
+    async fn open(
+        self: &Rc<Self>,
+        worker: &Rc<Worker>,
+        server: &Arc<ServerShared>,
+        lane: &Lane,
+        collation: u8,
+        whose: &Whose,
+        slot: Slot,
+    ) -> Option<Result<Backend, ConnectError>> {
+        let limit = Duration::from_millis(self.settings().connect_timeout_server);
+        let (began, late) = (Instant::now(), || ConnectError::Server(too_late(worker, server, limit)));
+        let entering = async {
+            match whose.raw() {
+                Some(raw) => connect::open_raw(worker, server, &lane.key, raw, collation, slot).await,
+                None => connect::enter(worker, server, None, &lane.key, collation, slot).await,
+            }
+        };
+        let entered = self.while_used(server, timeout(limit, entering)).await?.unwrap_or_else(|_| Err(late()));
+        let mut backend = match entered {
+            Ok(backend) if whose.raw().is_none() => backend,
+            other => return Some(other),
+        };
+        let left = limit.saturating_sub(began.elapsed());
+        let readied = self.while_used(server, timeout(left, connect::make_ready(worker, &mut backend, collation))).await;
+        let error = match readied {
+            Some(Ok(Ok(()))) => return Some(Ok(backend)),
+            Some(Ok(Err(error))) => {
+                // Lost, mostly.
+                if backend.is_owed() {
+                    tokio::task::spawn_local(end_lost_connection(Rc::clone(worker), Rc::clone(self), backend, Loss::Closed));
+                }
+                return Some(Err(error));
+            }
+            Some(Err(_)) => Some(late()),
+            None => None,
+        };
+        if !server.is_severed() {
+            tokio::task::spawn_local(end_given_up(Rc::clone(worker), Rc::clone(self), backend));
+        }
+        error.map(Err)
     }
 
     /// Does `work` with a server for as long as the server is used; None when that ends before.

@@ -147,9 +147,9 @@ impl Session {
         is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
     }
 
-    /// What runs or is open on the backend at hand is ended by its server.
+    /// What runs or is open on the backend at hand is ended by its server, unless that is taken for dead.
     pub(super) fn end_lost(&mut self, loss: Loss) {
-        if let Some(backend) = self.backend.take_if(|backend| !backend.core.server.is_cut()) {
+        if let Some(backend) = self.backend.take_if(|backend| !backend.core.server.is_severed()) {
             tokio::task::spawn_local(end_lost_connection(Rc::clone(&self.worker), Rc::clone(&self.pool), backend, loss));
         }
     }

@@ -37,6 +37,9 @@ const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// How long the next statement on a connection waits for a KILL QUERY that is on its way to end the one before.
 const LATE_KILL_WAIT: Duration = Duration::from_secs(2);
 
+/// How long a connection counts that was given up while its server was silent, and a KILL of it had no answer.
+const GIVEN_UP_WAIT: Duration = Duration::from_secs(60);
+
 /// ER_NO_SUCH_THREAD.
 const NO_SUCH_THREAD: u16 = 1094;
 
@@ -169,7 +172,7 @@ pub(super) async fn end_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, 
 
 /// How the proxy came to be without a connection on which something runs or is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loss {
+pub enum Loss {
     /// It was closed from without, or that may be. Its server may know nothing of it, and keep what is open there with its locks;
     /// or it was started anew.
     Closed,
@@ -178,7 +181,7 @@ pub(super) enum Loss {
 }
 
 /// As [`end_connection`], for a connection that was lost. What waits for a replica goes on.
-pub(super) async fn end_lost_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend, loss: Loss) {
+pub async fn end_lost_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend, loss: Loss) {
     let target = Target::of(&worker, &pool, &backend.core);
     let Backend { link, core, .. } = backend;
     drop(link);
@@ -188,6 +191,21 @@ pub(super) async fn end_lost_connection(worker: Rc<Worker>, pool: Rc<HostgroupPo
         Err(why) => tracing::debug!("lost connection {} was not ended: {why}", target.thread_id),
     }
     drop(core);
+    pool.grow(&worker);
+}
+
+/// What runs on a connection that was given up before it served anybody is ended, and it counts until then. The server's own
+/// `init_connect` may hold up who says so, too: then it counts until that is over, for a while.
+pub async fn end_given_up(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend) {
+    let target = Target::of(&worker, &pool, &backend.core);
+    match ask(&worker, &pool, &target, What::End { opened_ms: u64::MAX }, KILL_WAIT, None).await {
+        Ok(_) => count(&worker.counters.killed_connections),
+        Err(Unanswered::Late(_)) => {
+            _ = tokio::time::timeout(GIVEN_UP_WAIT, backend.link.read(&mut backend.input, &worker.buffers)).await;
+        }
+        Err(why) => tracing::debug!("connection {}, which was given up, was not ended: {why}", target.thread_id),
+    }
+    drop(backend);
     pool.grow(&worker);
 }
 
@@ -241,7 +259,8 @@ async fn ask(
             pool.grow(worker);
         }
         let _turn = target.server.kills.acquire().await.map_err(|e| Unanswered::Failed(e.to_string()))?;
-        let opened = connect::open_at(worker, &target.server, target.peer, &target.lane.key, 0, Slot::extra()).await;
+        // It is given nothing that sessions have: `init_connect` may wait for what is to be ended.
+        let opened = connect::enter(worker, &target.server, target.peer, &target.lane.key, 0, Slot::extra()).await;
         let mut backend = opened.map_err(|e| Unanswered::Failed(format!("{e:?}")))?;
         let out = begin()?;
         let reply = ask_on(worker, &mut backend, target, what).await.map_err(|e| Unanswered::Failed(e.to_string()))?;

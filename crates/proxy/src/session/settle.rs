@@ -487,7 +487,7 @@ pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: B
     if running && worker.snapshot().vars.kill_backend_connection_when_disconnect {
         return end_connection(worker, pool, backend).await;
     }
-    if !running && backend.is_owed() && !backend.core.server.is_cut() {
+    if !running && backend.is_owed() && !backend.core.server.is_severed() {
         return end_lost_connection(worker, pool, backend, Loss::Closed).await;
     }
     if running || outlives_reset(pins) || backend.core.is_labelled {
@@ -497,7 +497,7 @@ pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: B
     match reset {
         Ok(()) => pool.release(&worker, backend),
         // It was closed from without, perhaps, and its server keeps what is open there.
-        Err(ResetError::Failed) if !pins.without(WISHES).is_empty() && !backend.core.server.is_cut() => {
+        Err(ResetError::Failed) if (backend.is_owed() || !pins.without(WISHES).is_empty()) && !backend.core.server.is_severed() => {
             end_lost_connection(worker, pool, backend, Loss::Closed).await;
         }
         Err(_) => {}

@@ -225,7 +225,8 @@ impl Session {
             }
             // Another connection serves as well; this one is closed.
             Err(ResetError::Unsupported | ResetError::Failed) => {
-                drop(backend);
+                self.backend = Some(backend);
+                self.discard_backend();
                 self.obtain().await
             }
         }
