@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
-use std::time::Duration;
+use std::fs;
+use std::time::{Duration, Instant};
 
-use lab::{Group, Network, Options, wait};
+use lab::topology::{Topology, WRITER, layout};
+use lab::{Group, Network, Options, Tidegate, wait};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -39,4 +41,62 @@ fn a_cut_primary_is_replaced() {
     let site = &group.network().unwrap().sites[0];
     site.cut_from_group(true).unwrap();
     group.wait_primary_among(&[1, 2]).unwrap();
+}
+
+fn writes(proxy: &Tidegate, group: &Group, index: usize) -> bool {
+    let port = group.members[index].port().to_string();
+    layout(proxy).unwrap().iter().any(|p| p.hostgroup == WRITER && p.status == "ONLINE" && p.server.ends_with(&port))
+}
+
+/// The primary is killed, started at once, and founds a group before the others have expelled it: nobody writes until they have elected.
+#[test]
+fn a_primary_that_founds_another_group_gets_no_writes() {
+    let topology = Topology::Group(Group::start(3, &Options::new()).unwrap());
+    let Topology::Group(group) = &topology else { unreachable!("a group was started") };
+    group.members[0].sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    let proxy = topology.proxied().variable("monitor_groupreplication_healthcheck_interval", 200).start().unwrap();
+    wait::until("the writer", LIMIT, || writes(&proxy, group, 0).then_some(())).unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    client.run("INSERT INTO t VALUES(1)").unwrap();
+    group.members[0].kill9();
+    group.members[0].restart().unwrap();
+    group.found(0).unwrap();
+    // The others may name it for ever, and not elect anybody.
+    let founded = Instant::now();
+    wait::until("others to elect, or seconds to pass", LIMIT, || {
+        assert!(!writes(&proxy, group, 0), "it has become the writer again");
+        (founded.elapsed() > Duration::from_secs(5) || (1..3).any(|index| writes(&proxy, group, index))).then_some(())
+    })
+    .unwrap();
+    group.members[0].sql("STOP GROUP_REPLICATION").unwrap();
+    let next = wait::until("another writer", LIMIT, || [1, 2].into_iter().find(|index| writes(&proxy, group, *index))).unwrap();
+    proxy.connect_app().unwrap().run("INSERT INTO t VALUES(2)").unwrap();
+    assert_eq!(group.members[next].scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"));
+    let port = group.members[0].port();
+    let events = format!("SELECT COUNT(*) FROM stats_tidegate_events WHERE kind='role' AND to_state='writer' AND port={port}");
+    assert_eq!(proxy.admin().unwrap().scalar(events).unwrap().as_deref(), Some("0"), "it has become the writer again");
+}
+
+/// Several members may write: whom a SWITCHOVER chose does so again when the proxy is started again, though it answers last.
+#[test]
+fn the_choice_of_a_writer_in_a_group_outlasts_the_proxy() {
+    let several = ["--loose-group-replication-single-primary-mode=OFF", "--loose-group-replication-enforce-update-everywhere-checks=ON"];
+    let topology = Topology::Group(Group::start(3, &Options::new().args(several)).unwrap());
+    let Topology::Group(group) = &topology else { unreachable!("a group was started") };
+    let mut proxy = topology.proxied().variable("monitor_groupreplication_healthcheck_max_timeout_count", 9).start().unwrap();
+    let chosen = &group.members[2];
+    let order = format!("SWITCHOVER HOSTGROUP {WRITER} TO '{}:{}'", chosen.host(), chosen.port());
+    wait::until("all members to be seen", LIMIT, || proxy.admin().unwrap().run(&order).ok()).unwrap();
+    let file = proxy.dir().join("tidegate_writers.json");
+    wait::until("the choice to be kept", LIMIT, || fs::read_to_string(&file).ok().filter(|text| text.contains("true"))).unwrap();
+    for _ in 0..2 {
+        proxy.stop().unwrap();
+        chosen.sigstop();
+        proxy.start_again(&[]).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let early = (0..3).find(|index| writes(&proxy, group, *index));
+        chosen.sigcont();
+        assert_eq!(early, None, "it was not seen yet");
+        wait::until("the writer", LIMIT, || (0..3).find(|index| writes(&proxy, group, *index)).filter(|index| *index == 2)).unwrap();
+    }
 }

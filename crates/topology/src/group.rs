@@ -4,7 +4,8 @@
 //! the one that more viable members name is it. Members that a view names and nobody configured are found; they serve once
 //! they were seen well themselves, because a member's name in the group may not be one that the proxy can reach.
 //! A member that was frozen and expelled says what it saw before until it notices, and one may have founded a group of its
-//! own: who is not in the view of as many others as vouch for it serves nothing.
+//! own: who is not in the view of as many others as vouch for it serves nothing. Those in another group than it vouch for nobody:
+//! until they have missed it they name it.
 //! Source: the MySQL manual, `performance_schema.replication_group_members` and `_member_stats`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,10 +42,16 @@ impl LagApplies {
 pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
     let mut judgements: Judgements = scene.known().map(|(addr, _, facts)| (addr.clone(), member(scene, facts))).collect();
     for (addr, _, facts) in scene.known() {
-        let (Some(judgement), outside) = (judgements.get_mut(addr), outside(scene, addr, facts)) else { continue };
+        let Some(judgement) = judgements.get_mut(addr) else { continue };
+        // Silent, it may still be the last resort.
+        if matches!(judgement.fitness, Fitness::Out(outage) if !matches!(outage, Outage::Silent { may_write: true })) {
+            continue;
+        }
+        let outside = outside(scene, addr, facts);
         // One that has its own group may have it for ever.
-        judgement.is_confirming |= outside == Outside::Suspected || (outside == Outside::Yes && !scene.has_settled(&facts.group));
-        if outside == Outside::Yes && !matches!(judgement.fitness, Fitness::Out(_)) {
+        let may_pass = outside == Outside::Yes && !scene.has_settled(&facts.group);
+        judgement.is_confirming |= matches!(outside, Outside::Suspected | Outside::Elsewhere) || may_pass;
+        if matches!(outside, Outside::Elsewhere | Outside::Yes) {
             judgement.fitness = Fitness::Out(Outage::Stated);
             judgement.under_way = UnderWay::EndsAfterGrace;
             judgement.why = "the group, as more of its members see it, does not contain it".to_owned();
@@ -100,31 +107,54 @@ enum Outside {
     No,
     /// Others say so, once or long ago.
     Suspected,
+    /// It is in another group than others, who may have been asked before it was founded.
+    Elsewhere,
     Yes,
 }
 
 fn outside(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Outside {
-    let Some(view) = voice(addr, facts) else { return Outside::No };
-    let voices = || scene.known().filter_map(|(other, _, facts)| Some((other, facts, voice(other, facts)?)));
-    let denies =
-        |(other, _, seen): &(&ServerAddr, &Facts, &GroupView)| *other != addr && seen.view_id != view.view_id && !is_in(seen, addr);
-    let against = Support::of(scene, voices().filter(denies));
-    let vouched = Support::of(scene, voices().filter(|(_, _, seen)| is_in(seen, addr)));
+    let Some(view) = last_word(addr, facts) else { return Outside::No };
+    let is_foreign = |seen: &GroupView| group_of(seen) != group_of(view);
+    // Who denied it does so until it says something else, or is out; who vouches for it has just answered.
+    let words = || scene.known().filter_map(|(other, _, facts)| Some((other, facts, counting_word(scene, other, facts)?)));
+    let denies = |(other, _, seen): &(&ServerAddr, &Facts, &GroupView)| {
+        *other != addr && (is_foreign(seen) || (seen.view_id != view.view_id && !is_in(seen, addr)))
+    };
+    let vouches = |(other, facts, seen): &(&ServerAddr, &Facts, &GroupView)| {
+        (*other == addr || !facts.group.is_troubled()) && !is_foreign(seen) && is_in(seen, addr)
+    };
+    let against = Support::of(scene, words().filter(denies));
+    let vouched = Support::of(scene, words().filter(vouches));
     if against <= vouched {
         return Outside::No;
     }
     // Both have said so since the other one does, and neither only once: members are asked at different times.
     let is_present = |other: &Facts| other.group.at_ms >= facts.group.since_ms && facts.group.at_ms >= other.group.since_ms;
     let is_repeated = |other: &Facts| other.group.repeats >= AGREED_AFTER && facts.group.repeats >= AGREED_AFTER;
-    let is_certain = voices().filter(denies).any(|(_, other, _)| is_present(other) && is_repeated(other));
+    let is_certain = words().filter(denies).any(|(_, other, _)| is_present(other) && is_repeated(other));
     let was_out = !scene.has_settled(&facts.group) && outage(facts, facts.group.missed, max_timeouts(scene), true).is_some();
-    if is_certain || was_out { Outside::Yes } else { Outside::Suspected }
+    match () {
+        () if is_certain || was_out => Outside::Yes,
+        () if words().filter(denies).any(|(_, _, seen)| is_foreign(seen)) => Outside::Elsewhere,
+        () => Outside::Suspected,
+    }
 }
 
-/// What a member that answers says of its group, if it is in one that can commit, and is named in it as the operator names it.
-fn voice<'a>(addr: &ServerAddr, facts: &'a Facts) -> Option<&'a GroupView> {
-    let view = facts.group.last.as_ref().filter(|_| !facts.group.is_troubled() && !facts.group.is_denied)?;
+/// Which group a view is of: what stays of its id (`group:number`) while members come and go. Who founds a group gives it a new one.
+fn group_of(view: &GroupView) -> &str {
+    view.view_id.rsplit_once(':').map_or("", |(group, _)| group)
+}
+
+/// What a member said last of its group, if it is in one that can commit, and is named in it as the operator names it.
+fn last_word<'a>(addr: &ServerAddr, facts: &'a Facts) -> Option<&'a GroupView> {
+    let view = facts.group.last.as_ref().filter(|_| !facts.group.is_denied)?;
     (view.viable && !view.view_id.is_empty() && is_in(view, addr)).then_some(view)
+}
+
+/// [`last_word`] of one that is not out.
+fn counting_word<'a>(scene: Scene<'_>, addr: &ServerAddr, facts: &'a Facts) -> Option<&'a GroupView> {
+    let is_out = || outage(facts, Troubles::from(&facts.group), max_timeouts(scene), true).is_some();
+    last_word(addr, facts).filter(|_| !is_out())
 }
 
 fn is_in(view: &GroupView, addr: &ServerAddr) -> bool {

@@ -266,6 +266,47 @@ fn a_member_with_a_group_of_its_own_serves_nothing() {
     }
 }
 
+/// The primary is killed, and founds a group before the others have missed it: they name it until they expel it.
+#[test]
+fn a_member_that_founds_another_group_writes_in_none() {
+    let all = ["a", "b", "c"];
+    for misses in [0, 2] {
+        let mut fleet = settled();
+        fleet.see("a", primary_sees(&all, "6:5")).see("b", sees(&all, "6:5")).see("c", sees(&all, "6:5")).pass(5_000);
+        for _ in 0..misses {
+            fleet.see("a", Seen::Group(Err(unreachable()))).pass(20);
+        }
+        for round in 0..1_000 {
+            fleet.see("a", primary_sees(&["a"], "7:1"));
+            assert_eq!(fleet.layout(), "3: b c; 4: a(SHUNNED,cut off)", "{misses}, {round}");
+            fleet.pass(20).see("b", sees(&all, "6:5")).see("c", sees(&all, "6:5"));
+        }
+        fleet.see("b", primary_sees(&["b", "c"], "6:6"));
+        assert_eq!(fleet.layout(), "1: b; 3: c; 4: a(SHUNNED,cut off)", "{misses}");
+        fleet.pass(20).see("a", group(|view| view.viable = false)).see("c", sees(&["b", "c"], "6:6"));
+        fleet.pass(500).see("a", sees(&["b", "c", "a"], "6:7"));
+        assert_eq!(fleet.layout(), "1: b; 3: a c", "{misses}: the others have not seen it yet");
+    }
+    // Checks without an answer make nobody forget, whosever they were.
+    for silent in [&["a"][..], &["b", "c"], &["a", "a", "a", "a"]] {
+        let mut fleet = settled();
+        fleet.see("a", primary_sees(&all, "6:5")).see("b", sees(&all, "6:5")).see("c", sees(&all, "6:5")).pass(5_000);
+        fleet.see("a", primary_sees(&["a"], "7:1")).pass(20).see("b", sees(&all, "6:5")).see("c", sees(&all, "6:5"));
+        for node in silent {
+            fleet.pass(20).see(node, Seen::Group(Err(ProbeError::Timeout)));
+        }
+        assert_eq!(fleet.hostgroup(1), "", "{silent:?}");
+    }
+    // All were stopped meanwhile: what they said last is asked for at once.
+    let mut fleet = settled();
+    fleet.pass(5_000).see("a", primary_sees(&["a"], "7:1"));
+    assert_eq!(fleet.interval_ms("b", "Group"), 20);
+    for node in ["b", "c"] {
+        fleet.pass(20).see(node, group(|view| (view.viable, view.view_id) = (false, String::new())));
+    }
+    assert_eq!(fleet.hostgroup(1), "a");
+}
+
 #[test]
 fn views_that_change_put_nobody_out() {
     let well = "1: a; 3: b c";
