@@ -10,6 +10,7 @@ use lab::fault::Relay;
 use lab::tidegate::Builder;
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,6 +83,35 @@ fn a_user_that_never_pauses_leaves_room_for_another() {
             assert_eq!(asked, [true; 5], "threads={threads}");
         });
     }
+}
+
+/// Somebody always waits, though nobody for as long as the delay: each gets a connection in the end.
+#[test]
+fn a_line_that_never_ends_gets_more_connections() {
+    const SESSIONS: usize = 12;
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    let proxy = proxy_with(&server, 100, |b| b.variable("threads", 1).variable("connection_growth_delay_us", 1_000_000));
+    let mut root = server.root().unwrap();
+    let (done, longest) = (AtomicBool::new(false), Mutex::new(Duration::ZERO));
+    thread::scope(|scope| {
+        for _ in 0..SESSIONS {
+            let (mut session, done, longest) = (proxy.connect_app().unwrap(), &done, &longest);
+            scope.spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    let began = Instant::now();
+                    session.run("DO SLEEP(0.05)").unwrap();
+                    let mut longest = longest.lock().unwrap();
+                    *longest = began.elapsed().max(*longest);
+                }
+            });
+        }
+        let all = SESSIONS.to_string();
+        let grown = wait::until("all have one", LIMIT, || (root.scalar(PROCESSES).unwrap()? == all).then_some(()));
+        done.store(true, Ordering::Release);
+        grown.unwrap();
+    });
+    let longest = longest.into_inner().unwrap();
+    assert!(longest < Duration::from_millis(1_000), "one waited for {longest:?}: this shows nothing");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use crate::backend::Backend;
 use crate::causal::CausalPart;
 use crate::class::Class;
-use crate::queue::Queue;
+use crate::queue::{NOBODY, Queue};
 use crate::quota::Quota;
 use crate::state::{self, State};
 use model::HostgroupId;
@@ -42,6 +42,8 @@ pub struct Lane {
     pub quota: Arc<Quota>,
     /// Who waits for one of them, on any worker.
     pub line: Arc<Queue>,
+    /// Since when (process clock, us) there has always been somebody who waits for one of them on this worker, or [`NOBODY`].
+    busy_since_us: Cell<u64>,
     settings: RefCell<Rc<Effective>>,
     causal: Cell<CausalPart>,
     /// Process clock (ms) until which no GTID is chosen: a server refused one.
@@ -65,7 +67,16 @@ impl Lane {
         let settings = RefCell::new(Rc::new(snapshot.effective(user, key.hostgroup)));
         let causal = Cell::new(CausalPart::of(snapshot, user, key.hostgroup));
         let line = quota.line(key.class);
-        Rc::new(Self { key, quota, line, settings, causal, unlabelled_until_ms: Cell::new(0), idle: RefCell::default() })
+        Rc::new(Self {
+            key,
+            quota,
+            line,
+            busy_since_us: Cell::new(NOBODY),
+            settings,
+            causal,
+            unlabelled_until_ms: Cell::new(0),
+            idle: RefCell::default(),
+        })
     }
 
     /// Takes the configuration in force over.
@@ -74,6 +85,16 @@ impl Lane {
         *self.settings.borrow_mut() = Rc::new(snapshot.effective(user, self.key.hostgroup));
         self.causal.set(CausalPart::of(snapshot, user, self.key.hostgroup));
         self.unlabelled_until_ms.set(0);
+    }
+
+    /// Who waits longest on this worker has waited since then; None when nobody does.
+    pub fn note_first(&self, since_us: Option<u64>) {
+        self.busy_since_us.set(since_us.map_or(NOBODY, |since_us| self.busy_since_us.get().min(since_us)));
+    }
+
+    /// Since when somebody has always waited on this worker, or [`NOBODY`].
+    pub fn busy_since_us(&self) -> u64 {
+        self.busy_since_us.get()
     }
 
     /// What its hostgroup is to its user's causal reads.

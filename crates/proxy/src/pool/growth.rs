@@ -175,10 +175,12 @@ impl HostgroupPool {
             }
             return false;
         };
-        // Many who wait for few mean load that more connections serve better; a single one can wait for a moment.
+        // Many who wait for few mean load that more connections serve better, and so do those who always wait, however short each
+        // of them; a single one can wait for a moment.
         let crowded = self.waiters.borrow().len() * 2 > have;
         let delay = self.settings.borrow().connection_growth_delay_us;
-        if waiter.wish.needs.takes_used() && have > 0 && !crowded && now_us.saturating_sub(waiter.since_us) < delay {
+        let busy_since_us = waiter.lane.busy_since_us().min(waiter.since_us);
+        if waiter.wish.needs.takes_used() && have > 0 && !crowded && now_us.saturating_sub(busy_since_us) < delay {
             return false;
         }
         if let Some(per_second) = self.shared.connect_limit_reached(now_us) {

@@ -594,6 +594,7 @@ impl HostgroupPool {
         let in_lane = || waiters.iter().filter(|w| w.wish.needs.takes_used() && std::ptr::eq(&raw const *w.lane, lane));
         let first = in_lane().find(|w| !w.is_choosy());
         lane.line.set_oldest(worker.index, first.map_or(NOBODY, |w| w.turn_us));
+        lane.note_first(first.map(|w| w.since_us));
         if self.choosy.get() > 0 {
             lane.line.set_choosy(worker.index, in_lane().filter_map(choosy));
         }
