@@ -2,7 +2,9 @@
 //!
 //! A guess on the safe side: a column whose name ends with `password` that is compared, assigned or inserted counts as well.
 
+use crate::analyze::analyze;
 use crate::digest::{DigestOptions, digest_text};
+use crate::kind::Kind;
 use crate::token::{LexMode, Lexer, TokenKind};
 use std::borrow::Cow;
 
@@ -79,6 +81,16 @@ pub fn shown(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
     Cow::Owned(text)
 }
 
+/// May a server's error quote a password that the text carries, or that what it prepares or executes does?
+pub fn error_may_carry_password(sql: &[u8], mode: LexMode) -> bool {
+    matches!(analyze(sql, mode).kind, Kind::Prepare | Kind::Execute) || carries_password(sql, mode)
+}
+
+/// The text with a placeholder for each password that stands as a name, which a digest would keep.
+pub fn without_named_passwords(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
+    if carries_password(sql, mode) { Cow::Owned(without_names(sql, mode)) } else { Cow::Borrowed(sql) }
+}
+
 /// The text with a placeholder for what is no string where a password stands: IDENTIFIED BY `x`.
 fn without_names(sql: &[u8], mode: LexMode) -> Vec<u8> {
     let (mut out, mut copied) = (Vec::with_capacity(sql.len()), 0);
@@ -119,6 +131,20 @@ pub fn without_quoted(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_that_stands_as_a_name_is_in_no_digest() {
+        let text = |sql: &'static [u8]| String::from_utf8(without_named_passwords(sql, LexMode::default()).into_owned()).unwrap();
+        assert_eq!(text(b"ALTER USER a IDENTIFIED BY secret"), "ALTER USER a IDENTIFIED BY ?");
+        assert_eq!(text(b"SELECT a FROM b"), "SELECT a FROM b");
+    }
+
+    #[test]
+    fn errors_of_what_is_prepared_or_executed_may_tell_anything() {
+        let may = |sql: &[u8]| error_may_carry_password(sql, LexMode::default());
+        assert!(may(b"PREPARE s FROM @q") && may(b"EXECUTE s") && may(b"SET PASSWORD='x'"));
+        assert!(!may(b"SELECT 1"));
+    }
 
     #[test]
     fn passwords_are_not_shown() {

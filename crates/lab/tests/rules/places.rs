@@ -2,9 +2,10 @@
 
 use super::common::{LIMIT, Peer};
 use super::{hostgroup, proxy, servers, sessions};
-use lab::client::Encoding;
+use lab::client::{Encoding, Execution, Outcome, Param, ResultSet};
 use lab::tidegate::Setting;
 use lab::{Client, Tidegate, wait};
+use wire::command::Command;
 
 const SPLIT: (&str, &str) = ("attributes", r#"{"read_write_split": {"writer": 1, "reader": 2}}"#);
 
@@ -290,4 +291,140 @@ fn schemas_are_shards() {
     }
     let refused = Client::connect(&proxy.options("app", "app-pass").database("nowhere")).err().unwrap();
     assert!(refused.to_string().contains("1044"), "{refused}");
+}
+
+/// What is sent ahead of an execution goes where that does, and commands that name no statement go where the schema is.
+#[test]
+fn long_data_goes_where_its_statement_does() {
+    let [one, two] = servers();
+    for server in servers() {
+        server.sql("CREATE OR REPLACE DATABASE long2").unwrap();
+        server.sql("GRANT ALL ON long2.* TO app@'%'").unwrap();
+    }
+    two.sql("CREATE TABLE long2.only_two (m TEXT)").unwrap();
+    for server in servers() {
+        server.sql("CREATE TABLE long2.docs (m TEXT)").unwrap();
+    }
+    let ruled = [("schemaname", "long2".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let hinted = [("match_pattern", "aside".into()), ("destination_hostgroup", 1.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&hinted, &ruled]).start().unwrap();
+    let mut client = Client::connect(&proxy.options("app", "app-pass").database("long2").timeout(LIMIT)).unwrap();
+    let statement = client.prepare("INSERT INTO docs VALUES (?)").unwrap();
+    let put = |client: &mut Client| {
+        client.send_long_data(&statement, 0, b"long ").unwrap();
+        client.send_long_data(&statement, 0, b"data").unwrap();
+        client.execute(&statement, &[Param::Long]).unwrap().check().unwrap();
+    };
+    put(&mut client);
+    // Also where the session is kept by something else.
+    client.run("CREATE TEMPORARY TABLE aside (n INT)").unwrap();
+    put(&mut client);
+    let docs = [one, two].map(|server| server.scalar("SELECT COALESCE(GROUP_CONCAT(m), '') FROM long2.docs").unwrap().unwrap());
+    assert_eq!(docs, ["", "long data,long data"]);
+    client.run("DROP TEMPORARY TABLE aside").unwrap();
+    client.send_command(Command::FieldList, b"only_two\0").unwrap();
+    assert!(String::from_utf8_lossy(&client.recv_packet().unwrap()).contains("only_two"), "its columns are listed");
+}
+
+/// An execution uses its long data up, also one that no server sees.
+#[test]
+fn long_data_is_for_one_execution() {
+    let [one, _] = servers();
+    one.sql("CREATE OR REPLACE TABLE test.used_up (m TEXT)").unwrap();
+    let proxy = proxy(&[]).start().unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    let statement = client.prepare("INSERT INTO used_up VALUES (?)").unwrap();
+    let mut rule = |answer: &str| {
+        admin.run("DELETE FROM mysql_query_rules").unwrap();
+        if !answer.is_empty() {
+            let columns = format!("rule_id, active, match_pattern, apply, {answer}");
+            admin.run(format!("INSERT INTO mysql_query_rules ({columns}) VALUES (1, 1, '^INSERT', 1, 'answered')")).unwrap();
+        }
+        admin.run("LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
+    };
+    for (n, answer) in (1..).zip(["error_msg", "OK_msg"]) {
+        rule(answer);
+        client.send_long_data(&statement, 0, b"old").unwrap();
+        client.execute(&statement, &[Param::Long]).unwrap();
+        wait::until("nothing to be kept", LIMIT, || pins(&proxy).is_empty().then_some(())).unwrap();
+        rule("");
+        client.send_long_data(&statement, 0, b"new").unwrap();
+        client.execute(&statement, &[Param::Long]).unwrap().check().unwrap();
+        let all = one.scalar("SELECT GROUP_CONCAT(m) FROM test.used_up").unwrap().unwrap();
+        assert_eq!(all, ["new"; 2][..n].join(","));
+    }
+}
+
+/// While its rows are read, other statements go where they belong.
+#[test]
+fn an_open_cursor_keeps_its_place_and_nothing_else() {
+    table("cursor_place");
+    for server in servers() {
+        server.sql("INSERT INTO test.cursor_place SELECT seq FROM mysql.help_topic, (SELECT 1 AS seq) AS s LIMIT 6").unwrap();
+    }
+    let reads = [("match_digest", "^SELECT n FROM".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&reads]).start().unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    let select = client.prepare("SELECT n FROM cursor_place").unwrap();
+    for closes in 0..4 {
+        let how = Execution { cursor: true, ..Execution::default() };
+        let opened = client.execute_with(&select, &[], how).unwrap();
+        let Some(Outcome::Rows(ResultSet { columns, .. })) = opened.results.into_iter().next() else { panic!("no rows") };
+        for _ in 0..2 {
+            assert_eq!(client.fetch(&select, &columns, 2).unwrap().rows.len(), 2);
+            client.run("INSERT INTO cursor_place VALUES (0)").unwrap();
+            client.run("BEGIN").unwrap();
+            client.run("INSERT INTO cursor_place VALUES (0)").unwrap();
+            client.run("COMMIT").unwrap();
+        }
+        match closes {
+            0 => drop(client.reset_statement(&select).unwrap()),
+            1 => drop(client.execute(&select, &[]).unwrap()),
+            2 => drop(client.fetch(&select, &columns, 100).unwrap()),
+            _ => client.close_statement(&select).unwrap(),
+        }
+        wait::until("nothing to be kept", LIMIT, || pins(&proxy).is_empty().then_some(())).unwrap();
+        let written = 6 + 4 * (closes + 1);
+        assert_eq!(rows("cursor_place"), [written.to_string(), "6".into()], "{closes}");
+    }
+}
+
+/// A prepared statement is of the schema that it was prepared in.
+#[test]
+fn executions_are_routed_by_the_schema_of_the_prepare() {
+    for server in servers() {
+        server.sql("CREATE OR REPLACE DATABASE prepared2").unwrap();
+        server.sql("CREATE TABLE prepared2.t (n INT)").unwrap();
+        server.sql("GRANT ALL ON prepared2.* TO app@'%'").unwrap();
+    }
+    let ruled = [("schemaname", "prepared2".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&ruled]).start().unwrap();
+    let mut client = Client::connect(&proxy.options("app", "app-pass").database("prepared2").timeout(LIMIT)).unwrap();
+    let statement = client.prepare("INSERT INTO t VALUES (1)").unwrap();
+    client.execute(&statement, &[]).unwrap().check().unwrap();
+    client.run("USE test").unwrap();
+    client.execute(&statement, &[]).unwrap().check().unwrap();
+    let counts = [0, 1].map(|server| servers()[server].scalar("SELECT COUNT(*) FROM prepared2.t").unwrap().unwrap());
+    assert_eq!(counts, ["0", "2"]);
+}
+
+/// Nobody waits for its answer any more.
+#[test]
+fn a_delayed_statement_whose_client_left_is_not_run() {
+    table("delayed_place");
+    let delay = [("match_digest", "^INSERT INTO delayed_place".into()), ("delay", 1000.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&delay]).start().unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    client.send_query("INSERT INTO delayed_place VALUES (1)").unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let sessions = "SELECT COUNT(*) FROM stats_mysql_processlist WHERE user='app'";
+    wait::until("it is delayed", LIMIT, || {
+        let delayed = format!("{sessions} AND info LIKE 'INSERT INTO delayed_place%'");
+        (admin.scalar(delayed).unwrap()? == "1").then_some(())
+    })
+    .unwrap();
+    client.cut();
+    wait::until("its session to end", LIMIT, || (admin.scalar(sessions).unwrap()? == "0").then_some(())).unwrap();
+    assert_eq!(rows("delayed_place"), ["0", "0"]);
 }

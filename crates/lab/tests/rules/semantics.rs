@@ -336,6 +336,14 @@ fn the_firewall_lets_pass_what_is_listed() {
         }
     }
     bed.change("FIREWALL", &["UPDATE mysql_firewall_whitelist_users SET mode='PROTECTING'"]);
+    // It is the client's text that is listed, whatever rules make of it.
+    bed.change(
+        "QUERY RULES",
+        &["INSERT INTO mysql_query_rules (rule_id, active, match_pattern, replace_pattern, apply) VALUES (1, 1, 'AS listed', 'AS rewritten', 1)"],
+    );
+    for mut peer in bed.sessions() {
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS listed"), 1);
+    }
     bed.session(Encoding::Text).exec_all(ABOUT_THE_SESSION);
     let log = bed.proxy.log();
     assert!(log.contains("Firewall blocked unknown query") && log.contains("Firewall detected unknown query"));

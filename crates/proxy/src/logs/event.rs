@@ -100,7 +100,7 @@ impl QueryEvent {
 
     /// The error's text as it may be written down.
     fn error_text<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
-        match sql::carries_password(&self.query, self.lex) {
+        match sql::error_may_carry_password(&self.query, self.lex) {
             true => Cow::Owned(sql::without_quoted(text)),
             false => Cow::Borrowed(text),
         }

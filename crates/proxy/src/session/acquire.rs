@@ -284,7 +284,7 @@ impl Session {
     }
 
     /// Waits for something of the proxy's; notices a client that leaves and a kill.
-    async fn wait<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, Fault> {
+    pub(super) async fn wait<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, Fault> {
         let Self { front, input, worker, entry, .. } = self;
         poll_fn(|cx| {
             if let Poll::Ready(result) = poll(cx) {

@@ -57,7 +57,11 @@ impl Session {
             Command::ChangeUser => self.change_user(command).await,
             Command::ProcessKill => self.process_kill(command).await,
             Command::Statistics => self.send_on(command, ReplyKind::Text).await,
-            Command::FieldList => self.send_on(command, ReplyKind::FieldList).await,
+            Command::FieldList => {
+                let schema = self.state.schema.clone().unwrap_or_default();
+                self.direct_for_schema(&schema).await;
+                self.send_on(command, ReplyKind::FieldList).await
+            }
             Command::ProcessInfo => self.send_on(command, ReplyKind::Results).await,
             Command::DropDb => {
                 let result = self.send_on(command, ReplyKind::Simple).await;

@@ -58,6 +58,12 @@ impl Session {
             }
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
+        if self.statements.get(id).is_some_and(|s| s.cursor.is_some()) {
+            // Executed again, it is over; MySQL would send columns without rows.
+            self.travel_to_cursor(id).await;
+            self.cursor_ended(id).await?;
+            self.note_cursors(0);
+        }
         if !self.needs_no_direction() && !self.direct_prepared(id, phase_of(self.payload(command))).await? {
             return Ok(());
         }
@@ -72,15 +78,12 @@ impl Session {
             return self.malformed().await;
         };
         if let Some(why) = self.statements.get_mut(id).and_then(|s| s.failed.take()) {
-            return self.send_error(2013, "HY000", &why).await;
+            self.send_error(2013, "HY000", &why).await?;
+            return self.forget_long_data(id).await;
         }
         if self.directions.cache_ttl_ms.is_some() && Box::pin(self.execution_from_cache(command, id)).await? {
             self.execution_ended(id, &plan.analysis, None);
             return Ok(());
-        }
-        if self.statements.get(id).is_some_and(|s| s.cursor) {
-            // MySQL would send columns without rows.
-            self.cursor_ended(id).await?;
         }
         let result = self.run_plan(command, &plan).await;
         self.execution_ended(id, &plan.analysis, Some(&result));
@@ -92,13 +95,23 @@ impl Session {
 
     /// Where the execution of a statement goes; false when it was answered.
     async fn direct_prepared(&mut self, id: u32, phase: Phase) -> Result<bool, End> {
-        let Some(statement) = self.statements.get(id) else { return Ok(true) };
-        let (key, analysis, original) = (Arc::clone(&statement.key), statement.analysis, statement.original.clone());
-        let runs = self.direct_execution(&key.text, &analysis, original.as_deref(), phase).await?;
+        let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(true) };
+        let runs = self.direct_execution(id, phase).await?;
         if !runs {
             self.execution_ended(id, &analysis, None);
+            self.forget_long_data(id).await?;
         }
         Ok(runs)
+    }
+
+    /// An execution that no server has seen uses its long data up all the same.
+    async fn forget_long_data(&mut self, id: u32) -> Result<(), End> {
+        let Some(statement) = self.statements.get_mut(id).filter(|statement| statement.long_data) else { return Ok(()) };
+        let analysis = statement.analysis;
+        statement.long_data = false;
+        self.forget_on_backend(id).await?;
+        self.note_cursors(analysis.digest);
+        self.settle_silent(&analysis).await
     }
 
     /// Reads parameters' types; None when the packet is malformed.
@@ -199,11 +212,12 @@ impl Session {
         {
             self.worker.memory.borrow_mut().forget_prepared(&self.place(&info), &statement.key);
         }
-        let mut spoiled = false;
+        let (mut spoiled, here) = (false, self.hostgroup());
         if let Some(statement) = self.statements.get_mut(id) {
             // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
             spoiled = std::mem::take(&mut statement.long_data) && reply.error.is_some();
-            statement.cursor = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
+            let is_open = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
+            statement.cursor = is_open.then_some(here);
         }
         if spoiled {
             self.forget_on_backend(id).await?;
@@ -239,7 +253,9 @@ impl Session {
     /// Pins for cursors and long data, from the statements' own marks.
     fn note_cursors(&mut self, digest: u64) {
         let now = self.now_ms();
-        for (reason, open) in [(PinReason::Cursor, self.statements.any_cursor()), (PinReason::LongData, self.statements.any_long_data())] {
+        for (reason, open) in
+            [(PinReason::Cursor, self.statements.any_cursor(self.hostgroup())), (PinReason::LongData, self.statements.any_long_data())]
+        {
             if open {
                 self.pins.begin(reason, now, digest);
             } else {
@@ -303,7 +319,10 @@ impl Session {
             return self.malformed().await;
         }
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
-        let open = self.named_statement(command).filter(|id| self.statements.get(*id).is_some_and(|s| s.cursor));
+        let open = self.named_statement(command).filter(|id| self.statements.get(*id).is_some_and(|s| s.cursor.is_some()));
+        if let Some(id) = open {
+            self.travel_to_cursor(id).await;
+        }
         let Some(id) = open.filter(|_| self.backend.is_some()) else {
             let known = self.named_statement(command).is_some();
             let fault = if known {
@@ -330,11 +349,18 @@ impl Session {
         }
     }
 
+    /// To where the statement's cursor is open.
+    async fn travel_to_cursor(&mut self, id: u32) {
+        if let Some(hostgroup) = self.statements.get(id).and_then(|statement| statement.cursor) {
+            self.travel(hostgroup).await;
+        }
+    }
+
     /// A cursor is over. MySQL's next execution of that statement may send rows that are not what its columns say, so nobody
     /// executes it again.
     async fn cursor_ended(&mut self, id: u32) -> Result<(), End> {
         let Some(statement) = self.statements.get_mut(id) else { return Ok(()) };
-        statement.cursor = false;
+        statement.cursor = None;
         match self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql) {
             true => self.forget_on_backend(id).await,
             false => Ok(()),
@@ -361,10 +387,11 @@ impl Session {
         let Some(id) = self.named_statement(command) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
         };
-        let has_cursor = self.statements.get(id).is_some_and(|s| s.cursor);
+        let has_cursor = self.statements.get(id).is_some_and(|s| s.cursor.is_some());
+        self.travel_to_cursor(id).await;
         let marked = self.statements.get_mut(id).is_some_and(|s| {
             s.failed = None;
-            std::mem::take(&mut s.long_data) | std::mem::take(&mut s.cursor)
+            std::mem::take(&mut s.long_data) | s.cursor.take().is_some()
         });
         if !marked || self.backend.is_none() {
             self.facts.row_count = 0;
@@ -390,8 +417,10 @@ impl Session {
         if self.is_short(command, 4) {
             return self.malformed().await;
         }
-        let Some(gone) = self.named_statement(command).and_then(|id| self.statements.remove(id)) else { return Ok(()) };
-        if !(gone.cursor || gone.long_data) {
+        let Some(id) = self.named_statement(command) else { return Ok(()) };
+        self.travel_to_cursor(id).await;
+        let Some(gone) = self.statements.remove(id) else { return Ok(()) };
+        if gone.cursor.is_none() && !gone.long_data {
             return Ok(());
         }
         // Its cursor or data is on the server: there it is closed too.
@@ -412,6 +441,9 @@ impl Session {
         self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
         self.streamed_input = true;
         let id = self.named_statement_streamed();
+        if let Some(id) = id.filter(|_| is_whole) {
+            Box::pin(self.travel_ahead(id)).await;
+        }
         let result = match id.filter(|_| is_whole) {
             Some(id) => self.pass_long_data(command, id).await,
             None => Ok(()),

@@ -200,7 +200,7 @@ impl Session {
     }
 
     /// Where the session's statements go now.
-    fn hostgroup(&self) -> HostgroupId {
+    pub(super) fn hostgroup(&self) -> HostgroupId {
         self.backend.as_ref().map_or(self.pool.shared.id, |b| b.core.lane.hostgroup)
     }
 
@@ -257,11 +257,12 @@ impl Session {
         }
     }
 
-    /// An error's text as it may be written down: of a statement that carries a password, nothing is quoted.
+    /// An error's text as it may be written down: of a statement that carries a password, or may do so in what it executes, nothing
+    /// is quoted.
     fn shown_error<'a>(&self, text: &'a [u8], what: Option<(Statement<'_>, &Analysis)>) -> Cow<'a, [u8]> {
         let is_secret = match what {
-            Some((statement, _)) => sql::carries_password(statement.text(), self.lex),
-            None => self.entry.view.carries_password(),
+            Some((statement, _)) => sql::error_may_carry_password(statement.text(), self.lex),
+            None => self.entry.view.error_may_carry_password(),
         };
         if is_secret { Cow::Owned(sql::without_quoted(text)) } else { Cow::Borrowed(text) }
     }
@@ -309,7 +310,7 @@ impl Session {
         let Some(diagnostics) = self.facts.diagnostics.as_ref().filter(|_| self.facts.warnings_read) else { return };
         let digest = shown(analysis.digest);
         let server = self.server().map(|server| server.key.to_string()).unwrap_or_default();
-        let is_secret = self.entry.view.carries_password();
+        let is_secret = self.entry.view.error_may_carry_password();
         for warning in diagnostics.lines() {
             let warning = if is_secret { String::from_utf8_lossy(&sql::without_quoted(warning.as_bytes())).into_owned() } else { warning };
             tracing::warn!("warning on {server}: {warning}; session {}, user '{}', statement {digest}", self.entry.id, self.user.name);

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::command::Incoming;
+use super::route::Asked;
 use crate::class::Class;
 use crate::lane::LaneKey;
 use crate::mirror::{self, Mirrored, Wish};
@@ -30,7 +31,8 @@ impl Session {
         let Some(flag) = wish.flag else { return Some(Route::default()) };
         let text = self.sql_text(command, start);
         let digest = self.worker.digest(text, self.lex, analysis);
-        let route = self.ask_rules(&self.worker.in_force(), text, analysis, &digest, flag, None);
+        let asked = Asked { flag_in: flag, comment: None, schema: self.state.schema.as_deref().unwrap_or_default() };
+        let route = self.ask_rules(&self.worker.in_force(), text, analysis, &digest, asked);
         // A message has nobody to go to.
         (route.error_msg.is_none() && route.ok_msg.is_none()).then_some(route)
     }

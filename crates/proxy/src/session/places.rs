@@ -22,7 +22,6 @@ const BOUND: PinSet = PinSet::of(&[
     PinReason::NextTransaction,
     PinReason::Xa,
     PinReason::LockTables,
-    PinReason::Cursor,
     PinReason::LongData,
     PinReason::Replication,
 ]);

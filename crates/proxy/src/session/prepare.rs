@@ -76,7 +76,7 @@ impl Session {
             settled_types: None,
             fact,
             long_data: false,
-            cursor: false,
+            cursor: None,
             failed: None,
             holder: None,
         };
@@ -239,7 +239,7 @@ impl Session {
     /// The server has as many statements as it may: those that no client has are closed, on the held backend and on idle ones of
     /// this worker. False when there were none.
     async fn close_unheld(&mut self) -> Result<bool, Fault> {
-        let is_bound = self.statements.any_cursor() || self.statements.any_long_data();
+        let is_bound = self.statements.any_cursor(self.hostgroup()) || self.statements.any_long_data();
         let Some(backend) = self.backend.as_mut() else { return Ok(false) };
         let server = backend.core.server.index;
         let own = if is_bound { Vec::new() } else { backend.core.statements.take_unheld() };
@@ -323,7 +323,7 @@ impl Session {
     pub(super) async fn prepared_on_backend(&mut self, id: u32, ahead: &mut Ahead) -> Result<u32, Fault> {
         let Some(statement) = self.statements.get(id) else { return Err(self.unknown_statement(id, "mysqld_stmt_execute")) };
         // Data or a cursor is with the statement that the held backend has.
-        let stays = statement.long_data || statement.cursor;
+        let stays = statement.long_data || statement.cursor.is_some();
         if !stays && self.knows_better(&statement.analysis, statement.fact) {
             // The numbers are put into the text, which is then another statement.
             let text = self.substituted(&statement.key.text, &statement.analysis).into();

@@ -9,9 +9,8 @@ use super::causal_token::WRONG_VALUE;
 use super::command::Incoming;
 use super::effects::UNCARRIED;
 use super::end::End;
-use super::guard::paused;
 use super::leave::WISHES;
-use super::statements::Original;
+use super::statements::{ClientStatement, Original};
 use crate::choice::Needs;
 use crate::counters::add;
 use crate::in_force::InForce;
@@ -78,6 +77,32 @@ pub enum Phase {
     Cursor,
 }
 
+/// What is known of a prepared statement beside the text that servers have.
+#[derive(Clone, Copy)]
+struct Prepared<'a> {
+    /// What the client prepared, where that is another text.
+    original: Option<&'a Original>,
+    /// The schema that it was prepared in.
+    schema: Option<&'a [u8]>,
+}
+
+impl<'a> Prepared<'a> {
+    fn of(statement: &'a ClientStatement) -> Self {
+        Self { original: statement.original.as_deref(), schema: statement.key.schema.as_deref() }
+    }
+}
+
+/// How the rules are asked, beside for what.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// Where they begin.
+    pub flag_in: u32,
+    /// The statement's first comment, if it counts.
+    pub comment: Option<&'a [u8]>,
+    /// The schema in which it runs.
+    pub schema: &'a [u8],
+}
+
 /// ER_NOT_ALLOWED_COMMAND: what `error_msg` and the firewall answer with.
 const NOT_ALLOWED: u16 = 1148;
 
@@ -113,23 +138,30 @@ impl Session {
         }
     }
 
-    /// The same for an execution; false when it was answered.
-    pub(super) async fn direct_execution(
-        &mut self,
-        text: &[u8],
-        analysis: &Analysis,
-        original: Option<&Original>,
-        phase: Phase,
-    ) -> Result<bool, End> {
+    /// The same for an execution of this statement; false when it was answered.
+    pub(super) async fn direct_execution(&mut self, id: u32, phase: Phase) -> Result<bool, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, text, analysis, original, phase);
+        let Some(decision) = self.decide_execution(&in_force, id, phase) else { return Ok(true) };
         Ok(matches!(self.follow(&in_force, decision, phase).await?, Directed::Run(_)))
     }
 
+    fn decide_execution(&self, in_force: &InForce, id: u32, phase: Phase) -> Option<Decision> {
+        let statement = self.statements.get(id)?;
+        Some(self.decide_timed(in_force, &statement.key.text, &statement.analysis, Some(Prepared::of(statement)), phase))
+    }
+
+    /// What comes ahead of an execution goes where that will.
+    pub(super) async fn travel_ahead(&mut self, id: u32) {
+        let in_force = self.worker.in_force();
+        if let Some(decision) = self.decide_execution(&in_force, id, Phase::Execution) {
+            self.travel(decision.hostgroup).await;
+        }
+    }
+
     /// [`Session::decide`], measured if that is wanted, with what is to be brought along.
-    fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, original: Option<&Original>, phase: Phase) -> Decision {
+    fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, prepared: Option<Prepared<'_>>, phase: Phase) -> Decision {
         let began_ns = self.worker.meter.rules().times_rules.then(|| self.worker.shared.clock.now_ns());
-        let mut decision = self.decide(in_force, text, analysis, original, phase);
+        let mut decision = self.decide(in_force, text, analysis, prepared, phase);
         if let Some(began_ns) = began_ns {
             add(&self.worker.counters.rules_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
@@ -137,31 +169,34 @@ impl Session {
         decision
     }
 
-    /// Decides for a statement with this text, of which the rules are told the `original`. Changes nothing but memories.
-    fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, original: Option<&Original>, phase: Phase) -> Decision {
+    /// Decides for a statement with this text; the rules are told what the client prepared, and where. Changes nothing but memories.
+    fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, prepared: Option<Prepared<'_>>, phase: Phase) -> Decision {
         let default = self.user.default_hostgroup;
         if in_force.is_plain() {
             return Decision { hostgroup: default, brings: None, directions: Directions::default(), route: None };
         }
         let digest = self.worker.digest(text, self.lex, analysis);
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
+        let schema = prepared.map_or(self.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
         if phase == Phase::Query && routing::precedes_rules(&statement) {
             let known = KnownDigest { hash: digest.hash, text: &digest.text };
-            let mut request = self.request(text, analysis, &known, self.flag_in, None);
             // Where the schema is that it enters, not the one that it leaves.
             let entered = if analysis.kind == Kind::Use { sql::parse_use(text, self.lex) } else { None };
-            request.schema = entered.as_deref().unwrap_or(request.schema);
+            let asked = Asked { flag_in: self.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
+            let request = self.request(text, analysis, &known, asked);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
             let hostgroup = self.destination(in_force, text, analysis, &route, phase);
             return Decision { hostgroup, brings: None, directions: Directions::default(), route: None };
         }
+        let original = prepared.and_then(|prepared| prepared.original);
         let (said, known) = original.map_or((text, analysis), |original| (&original.text, &original.analysis));
         let obeys = self.user.attributes.comment_directives && known.facts.contains(Facts::COMMENT);
         let comment = if obeys { sql::first_comment(said, self.lex) } else { None };
         let digest_said = original.map(|_| self.worker.digest(said, self.lex, known));
-        let mut route = self.ask_rules(in_force, said, known, digest_said.as_ref().unwrap_or(&digest), self.flag_in, comment);
+        let digest_said = digest_said.as_ref().unwrap_or(&digest);
+        let mut route = self.ask_rules(in_force, said, known, digest_said, Asked { flag_in: self.flag_in, comment, schema });
         if in_force.snapshot.vars.firewall_whitelist_enabled {
-            self.ask_firewall(in_force, &digest, &mut route);
+            self.ask_firewall(in_force, digest_said, schema, &mut route);
         }
         let hostgroup = self.destination(in_force, text, analysis, &route, phase);
         let directions = Directions {
@@ -190,46 +225,30 @@ impl Session {
         self.drawn_to(in_force, text, analysis, meant)
     }
 
-    /// What the rules say of a statement that begins at `flag_in`.
-    pub(super) fn ask_rules(
-        &self,
-        in_force: &InForce,
-        text: &[u8],
-        analysis: &Analysis,
-        digest: &Digest,
-        flag_in: u32,
-        comment: Option<&[u8]>,
-    ) -> Route {
+    /// What the rules say of a statement.
+    pub(super) fn ask_rules(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, digest: &Digest, asked: Asked<'_>) -> Route {
         let known = KnownDigest { hash: digest.hash, text: &digest.text };
-        let request = self.request(text, analysis, &known, flag_in, comment);
+        let request = self.request(text, analysis, &known, asked);
         in_force.rules.route(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next())
     }
 
-    fn request<'a>(
-        &'a self,
-        text: &'a [u8],
-        analysis: &Analysis,
-        digest: &'a KnownDigest<'a>,
-        flag_in: u32,
-        comment: Option<&'a [u8]>,
-    ) -> Request<'a> {
+    fn request<'a>(&'a self, text: &'a [u8], analysis: &Analysis, digest: &'a KnownDigest<'a>, asked: Asked<'a>) -> Request<'a> {
         Request {
             user: self.user.name.as_bytes(),
-            schema: self.state.schema.as_deref().unwrap_or_default(),
+            schema: asked.schema,
             client_addr: self.client_addr.as_deref(),
             proxy_addr: &self.proxy_addr.0,
             proxy_port: self.proxy_addr.1,
             digest_key: analysis.digest,
             digest,
             text,
-            flag_in,
-            comment,
+            flag_in: asked.flag_in,
+            comment: asked.comment,
         }
     }
 
     /// Lets the firewall judge the statement: one that it blocks is answered with an error.
-    fn ask_firewall(&self, in_force: &InForce, digest: &Digest, route: &mut Route) {
-        let schema = self.state.schema.as_deref().unwrap_or_default();
+    fn ask_firewall(&self, in_force: &InForce, digest: &Digest, schema: &[u8], route: &mut Route) {
         let user = &self.user.name;
         let done = match in_force.firewall.judge(user.as_bytes(), self.client_addr.as_deref(), schema, route.final_flag, digest.hash) {
             Verdict::Trusted | Verdict::Listed => return,
@@ -359,12 +378,12 @@ impl Session {
         self.delayed(delay_ms + u64::from(delay_of_rule), rewritten).await
     }
 
-    /// Waits as long as rules and settings want, unless the session is killed.
+    /// Waits as long as rules and settings want, unless the session is killed or the client leaves.
     async fn delayed(&mut self, delay_ms: u64, rewritten: Option<Arc<[u8]>>) -> Result<Directed, End> {
         if delay_ms > 0 {
-            let pause = tokio::time::sleep(Duration::from_millis(delay_ms));
+            let mut pause = Box::pin(tokio::time::sleep(Duration::from_millis(delay_ms)));
             self.entry.begin_delay();
-            let waited = Box::pin(paused(&self.entry, pause)).await;
+            let waited = Box::pin(self.wait(|cx| pause.as_mut().poll(cx))).await;
             self.entry.end_delay(self.worker.shared.clock.now_ms());
             if let Err(fault) = waited {
                 Box::pin(self.report(fault)).await?;

@@ -3,6 +3,7 @@
 use crate::state::Text;
 use crate::stats::prepared::Holder;
 use crate::stmt_cache::StatementKey;
+use model::HostgroupId;
 use sql::{Analysis, Fact};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ pub struct ClientStatement {
     pub fact: Option<Fact>,
     /// COM_STMT_SEND_LONG_DATA was sent since the last execution.
     pub long_data: bool,
-    /// Its cursor is open.
-    pub cursor: bool,
+    /// Its cursor is open, in this hostgroup.
+    pub cursor: Option<HostgroupId>,
     /// Why long data could not be passed on: said at the execution, as servers do.
     pub failed: Option<String>,
     /// Its place in the list of prepared statements.
@@ -132,9 +133,9 @@ impl Statements {
         self.bytes
     }
 
-    /// Is a cursor open?
-    pub fn any_cursor(&self) -> bool {
-        self.by_id.values().any(|s| s.cursor)
+    /// Is a cursor open in a hostgroup?
+    pub fn any_cursor(&self, hostgroup: HostgroupId) -> bool {
+        self.by_id.values().any(|s| s.cursor == Some(hostgroup))
     }
 
     /// Has any statement long data waiting?

@@ -70,6 +70,8 @@ impl DigestRules {
     /// The digest of a statement.
     pub fn digest(&self, sql: &[u8], lex: LexMode) -> Digest {
         let mut text = Vec::new();
+        // A digest keeps names, and a password may stand as one.
+        let sql = &sql::without_named_passwords(sql, lex);
         sql::digest_text(sql, &DigestOptions { lex, ..self.options }, &mut text);
         text.truncate(self.max_text);
         Digest { hash: sql::spooky_hash64(&text, 0), text: text.into() }

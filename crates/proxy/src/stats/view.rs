@@ -87,9 +87,9 @@ impl View {
         String::from_utf8_lossy(&sql::shown(&self.info.borrow(), LexMode::default())).into_owned()
     }
 
-    /// Does the statement that runs, or ran last, carry a password?
-    pub fn carries_password(&self) -> bool {
-        sql::carries_password(&self.info.borrow(), LexMode::default())
+    /// May what a server says of the statement that runs, or ran last, quote a password?
+    pub fn error_may_carry_password(&self) -> bool {
+        sql::error_may_carry_password(&self.info.borrow(), LexMode::default())
     }
 
     /// The session's schema, told after each command.
