@@ -206,11 +206,7 @@ pub const QUERY_TIMEOUT: u16 = 1907;
 pub const TIME_IS_OVER: &[u8] = b"Query execution was interrupted, query_timeout exceeded";
 
 /// What says that a transaction is open.
-const TRANSACTION: StatusFlags = StatusFlags::IN_TRANS.union(StatusFlags::IN_TRANS_READONLY);
-
-fn is_of_transaction(change: &Change<'_>) -> bool {
-    matches!(change, Change::TransactionCharacteristics(_) | Change::TransactionState(_))
-}
+pub const TRANSACTION: StatusFlags = StatusFlags::IN_TRANS.union(StatusFlags::IN_TRANS_READONLY);
 
 /// See the module.
 pub struct Reframe<'f> {
@@ -232,8 +228,8 @@ pub struct Reframe<'f> {
     may_ask_for_file: bool,
     /// The statement was killed because its time was over: the server's error 1317 is told as that.
     timed_out: bool,
-    /// The transaction in which it runs is the proxy's own: nothing is said of it.
-    hides_transaction: bool,
+    /// What is the proxy's own, and the client is not told of: the transaction in which it runs, or that autocommit is on.
+    hides: StatusFlags,
     /// GTIDs are not told, whatever the client asked for.
     hides_gtids: bool,
     skip: usize,
@@ -261,7 +257,7 @@ impl<'f> Reframe<'f> {
             whole: false,
             may_ask_for_file: false,
             timed_out: false,
-            hides_transaction: false,
+            hides: StatusFlags::empty(),
             hides_gtids: false,
             skip: 0,
             eof_due: false,
@@ -294,10 +290,21 @@ impl<'f> Reframe<'f> {
         self
     }
 
-    /// The statement runs in a transaction that the client knows nothing of.
-    pub fn hiding_transaction(mut self, hides: bool) -> Self {
-        self.hides_transaction = hides;
+    /// The client is not told that these are on: [`TRANSACTION`] or [`StatusFlags::AUTOCOMMIT`].
+    pub fn hiding(mut self, hides: StatusFlags) -> Self {
+        self.hides = hides;
         self
+    }
+
+    fn hides_something(&self) -> bool {
+        self.hides != StatusFlags::empty()
+    }
+
+    /// The server's status flags, as far as they are the client's.
+    fn shown_status(&self) -> StatusFlags {
+        let mut status = self.tracker.status();
+        status.remove(self.hides);
+        status
     }
 
     /// The client is told no GTIDs, whatever it asked for.
@@ -561,7 +568,7 @@ impl<'f> Reframe<'f> {
         if body.len() <= PLAIN_EOF || self.to.contains(Capabilities::DEPRECATE_EOF) {
             return None;
         }
-        let mut status = self.tracker.status();
+        let mut status = self.shown_status();
         status.remove(StatusFlags::SESSION_STATE_CHANGED);
         let mut payload = Vec::new();
         put_eof(&mut payload, self.tracker.warnings(), status);
@@ -575,9 +582,10 @@ impl<'f> Reframe<'f> {
         self.note_end(facts);
         if !self.from.contains(Capabilities::DEPRECATE_EOF) {
             if !self.drops_eof() {
-                return None;
+                let (status, warnings) = (self.shown_status(), self.tracker.warnings());
+                return self.hides_something().then_some(Instead::Eof { warnings, status });
             }
-            let (status, warnings) = (self.tracker.status(), self.tracker.warnings());
+            let (status, warnings) = (self.shown_status(), self.tracker.warnings());
             let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings, info: b"", session_state: b"" };
             let mut payload = Vec::new();
             ok.write(&mut payload, EOF, self.to);
@@ -591,7 +599,7 @@ impl<'f> Reframe<'f> {
         if self.to.contains(Capabilities::DEPRECATE_EOF) {
             return rewritten.map(Instead::Payload);
         }
-        let mut status = self.tracker.status();
+        let mut status = self.shown_status();
         status.remove(StatusFlags::SESSION_STATE_CHANGED);
         Some(Instead::Eof { warnings: self.tracker.warnings(), status })
     }
@@ -601,21 +609,18 @@ impl<'f> Reframe<'f> {
         facts.warned |= facts.warnings > 0;
         self.results += 1;
         self.misfits = false;
-        let mut status = self.tracker.status();
-        if self.hides_transaction {
-            status.remove(TRANSACTION);
-        }
+        let status = self.shown_status();
         facts.status = Some(status);
         self.status = status & LASTING;
     }
 
     /// Notes session changes; the packet anew when the client must not see them all.
     fn rewritten(&self, ok: &OkPacket<'_>, header: u8, facts: &mut ReplyFacts) -> Option<Vec<u8>> {
-        if ok.session_state.is_empty() && !ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) && !self.hides_transaction {
+        if ok.session_state.is_empty() && !ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) && !self.hides_something() {
             return None;
         }
         let mut kept = Vec::new();
-        let mut all = !self.hides_transaction;
+        let mut all = !self.hides_something();
         for change in session_state::changes(ok.session_state) {
             // What cannot be read is not passed on.
             let Ok(change) = change else {
@@ -624,7 +629,12 @@ impl<'f> Reframe<'f> {
                 break;
             };
             facts.note(&change);
-            let is_hidden = self.hides_transaction && is_of_transaction(&change) || self.hides_gtids && matches!(change, Change::Gtids(_));
+            let is_hidden = match change {
+                Change::TransactionCharacteristics(_) | Change::TransactionState(_) => self.hides.contains(TRANSACTION),
+                Change::SystemVariable { name: b"autocommit", .. } => self.hides.contains(StatusFlags::AUTOCOMMIT),
+                Change::Gtids(_) => self.hides_gtids,
+                _ => false,
+            };
             if !is_hidden && self.filter.is_some_and(|f| f.wants(&change)) {
                 session_state::put_change(&mut kept, &change);
             } else {
@@ -636,9 +646,7 @@ impl<'f> Reframe<'f> {
         }
         let mut status = ok.status;
         status.set(StatusFlags::SESSION_STATE_CHANGED, !kept.is_empty());
-        if self.hides_transaction {
-            status.remove(TRANSACTION);
-        }
+        status.remove(self.hides);
         let mut payload = Vec::new();
         OkPacket { session_state: &kept, status, ..*ok }.write(&mut payload, header, self.to);
         Some(payload)
@@ -689,7 +697,7 @@ mod tests {
         packet::put_packet(&mut input, &mut 1, &payload);
         let filter = TrackFilter { system_variables: vec!["*".into()], ..TrackFilter::default() };
         let (mut out, mut facts) = (Vec::new(), ReplyFacts::default());
-        let mut reframe = Reframe::new(ReplyKind::Results, CAPS, CAPS, Some(&filter), StatusFlags::AUTOCOMMIT).hiding_transaction(true);
+        let mut reframe = Reframe::new(ReplyKind::Results, CAPS, CAPS, Some(&filter), StatusFlags::AUTOCOMMIT).hiding(TRANSACTION);
         reframe.process(&mut input, &mut out, &mut facts).unwrap();
         let told = OkPacket::parse(&out[HEADER..], CAPS).unwrap();
         assert_eq!((told.affected_rows, told.last_insert_id, told.warnings, told.info), (3, 7, 1, &b"Records: 3"[..]));

@@ -2,11 +2,11 @@
 
 use super::bed::{Bed, own_port};
 use super::common::{LIMIT, Peer};
-use super::hostgroup;
+use super::{hostgroup, proxy, servers, sessions};
 use lab::client::Encoding;
-use lab::{Client, wait};
+use lab::{Client, ConnectOptions, wait};
 use std::time::{Duration, Instant};
-use wire::flags::Capabilities;
+use wire::flags::{Capabilities, StatusFlags};
 
 /// Rules, and to which hostgroup `SELECT @@port AS one` and `SELECT @@port AS two` go.
 type Case = (&'static [&'static str], usize, usize);
@@ -305,6 +305,61 @@ fn fast_routing_is_for_what_no_rule_applied_to() {
             let went = ["one", "two"].map(|name| hostgroup(&mut peer, &format!("SELECT @@port AS {name}")));
             assert_eq!(went, [one, two], "{rules:?}");
         }
+    }
+}
+
+/// With autocommit off a plain read that a rule sends elsewhere begins no transaction there, unless that is wanted.
+#[test]
+fn reads_of_a_session_without_autocommit_are_no_transaction() {
+    const READ: &str = "SELECT port FROM whoami";
+    for server in servers() {
+        server.sql("CREATE OR REPLACE TABLE test.no_autocommit (n INT)").unwrap();
+        server.sql("CREATE OR REPLACE TABLE test.whoami AS SELECT @@port AS port").unwrap();
+    }
+    let count = |server: usize| servers()[server].scalar("SELECT COUNT(*) FROM test.no_autocommit").unwrap().unwrap();
+    let reads = [("match_digest", "^SELECT port".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&reads]).start().unwrap();
+    for capabilities in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
+        let mut client = Client::connect(&proxy.options("app", "app-pass").capabilities(capabilities)).unwrap();
+        client.run("SET autocommit=0").unwrap();
+        let reply = client.query(READ).unwrap();
+        assert!(!reply.status().unwrap().flags.contains(StatusFlags::AUTOCOMMIT), "the client has it off");
+    }
+    for (n, mut peer) in (1..).zip(sessions(&proxy)) {
+        peer.exec("SET autocommit=0");
+        for _ in 0..2 {
+            let flags = peer.ask(READ).status().unwrap().flags;
+            assert!(!flags.intersects(StatusFlags::AUTOCOMMIT | StatusFlags::IN_TRANS), "{flags:?}");
+            assert_eq!(peer.ask("SELECT port, no_column FROM whoami").err().unwrap().code, 1054);
+            assert_eq!(hostgroup(&mut peer, READ), 2);
+            peer.exec("INSERT INTO no_autocommit VALUES (1)");
+            assert_eq!(hostgroup(&mut peer, READ), 1, "it is part of the transaction");
+            assert_eq!(peer.get("SELECT @@autocommit"), "0");
+            peer.exec("ROLLBACK");
+        }
+        assert_eq!(hostgroup(&mut peer, READ), 2);
+        peer.exec("INSERT INTO no_autocommit VALUES (1)");
+        peer.exec("COMMIT");
+        assert_eq!([count(0), count(1)], [n.to_string(), "0".into()]);
+        assert_eq!(hostgroup(&mut peer, &format!("{READ} FOR UPDATE")), 2);
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2, "what locks is a transaction");
+        peer.exec("COMMIT");
+        for on in ["1", "0", "1"] {
+            peer.exec(&format!("SET autocommit={on}"));
+            assert_eq!(hostgroup(&mut peer, READ), 2);
+            assert_eq!(peer.get("SELECT @@autocommit"), on);
+            peer.exec("COMMIT");
+        }
+    }
+    let mut admin = proxy.admin().unwrap();
+    for sql in ["SET mysql-enforce_autocommit_on_reads=true", "LOAD MYSQL VARIABLES TO RUNTIME"] {
+        admin.run(sql).unwrap();
+    }
+    for mut peer in sessions(&proxy) {
+        peer.exec("SET autocommit=0");
+        assert_eq!(hostgroup(&mut peer, READ), 2);
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2, "it is part of the transaction");
+        peer.exec("COMMIT");
     }
 }
 

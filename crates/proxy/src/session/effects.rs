@@ -7,6 +7,7 @@ use super::facts::InsertId;
 use super::failed::leaves_nothing;
 use super::setting::assignments;
 use super::settle::counts_found_rows;
+use super::sync::AUTOCOMMIT;
 use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
 use crate::pins::{PinReason, Trace};
@@ -172,7 +173,11 @@ impl Session {
         if reply.error.is_none() && matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl | Kind::Set) {
             self.pins.end(PinReason::Savepoint);
         }
-        let Some(status) = reply.status else { return };
+        let Some(mut status) = reply.status else { return };
+        if self.directions.alone {
+            // It is on for the statement only.
+            status.remove(StatusFlags::AUTOCOMMIT);
+        }
         let in_transaction = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         if status == self.status {
             return;
@@ -199,7 +204,10 @@ impl Session {
         // So does a hint: of the values that the variables have again.
         let hints = has_set_var(sql, analysis);
         let waits = self.has_own_lock_timeouts(sql, analysis, reply);
-        let is_over = |name: &str| passing || hints && contains(sql, name.as_bytes()) || waits && LOCK_TIMEOUTS.contains(&name);
+        let lent = self.directions.alone;
+        let is_over = |name: &str| {
+            passing || hints && contains(sql, name.as_bytes()) || waits && LOCK_TIMEOUTS.contains(&name) || lent && name == AUTOCOMMIT
+        };
         for (name, value) in reply.variables.iter().filter(|(name, _)| !is_over(name)) {
             self.note_variable(name, value, sql, analysis);
         }

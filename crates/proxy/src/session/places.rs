@@ -117,6 +117,12 @@ impl Session {
         }
     }
 
+    /// Nothing is open here that a read would be part of.
+    pub(super) fn may_read_alone(&self) -> bool {
+        let set = self.pins.set();
+        !set.intersects(BOUND) && !set.contains(PinReason::AutocommitOff) && !self.lane.settings().autocommit_false_is_transaction
+    }
+
     async fn change_places(&mut self, hostgroup: HostgroupId) {
         if self.pins.set().intersects(BOUND) {
             return;

@@ -14,11 +14,12 @@ use crate::backend::OUTSTANDING;
 use crate::buffer::WINDOW;
 use crate::counters::add;
 use crate::entry::Signal;
-use crate::reframe::{Reframe, ReplyFacts, TrackFilter};
+use crate::reframe::{Reframe, ReplyFacts, TRANSACTION, TrackFilter};
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 use std::time::Duration;
+use wire::flags::StatusFlags;
 use wire::reply::ReplyKind;
 
 /// How long a server may take to answer a statement that was killed, ms.
@@ -136,7 +137,7 @@ impl Session {
             .with_patches(&plan.patches)
             .with_whole_packets(self.front.frame_seq().is_some())
             .with_file(self.may_send_file(plan))
-            .hiding_transaction(self.is_held())
+            .hiding(self.hidden())
             .hiding_gtids(!self.tells_gtids(filter));
         reframe.set_next_seq(self.answer_seq());
         self.witness = self.witness_for(plan, from);
@@ -229,6 +230,15 @@ impl Session {
             backend.input = input;
         }
         result
+    }
+
+    /// What the client is not told of the backend's status.
+    fn hidden(&self) -> StatusFlags {
+        match () {
+            () if self.is_held() => TRANSACTION,
+            () if self.directions.alone => StatusFlags::AUTOCOMMIT,
+            () => StatusFlags::empty(),
+        }
     }
 
     /// Whether the client is not given the reply at hand yet.

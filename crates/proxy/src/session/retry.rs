@@ -249,7 +249,7 @@ impl Session {
 
     /// The backend goes back to its pool, or is cleaned or closed.
     fn leave_backend(&mut self, refusal: Refusal) {
-        let is_clean = self.pins.set().is_empty() && self.status.contains(StatusFlags::AUTOCOMMIT);
+        let is_clean = self.pins.set().is_empty() && (self.status.contains(StatusFlags::AUTOCOMMIT) || self.directions.alone);
         let Some(backend) = self.backend.take() else { return };
         if self.label.is_some() {
             // A transaction of the proxy's is open there, or a reply under way to what followed the statement.

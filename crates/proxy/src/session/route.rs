@@ -45,6 +45,8 @@ pub struct Directions {
     pub gtid_from: Option<HostgroupId>,
     /// Whether a copy of it runs elsewhere too.
     pub mirror: Option<Wish>,
+    /// It runs with autocommit on, though the session has it off.
+    pub alone: bool,
 }
 
 /// What was decided.
@@ -208,6 +210,7 @@ impl Session {
             needs: Needs::of(&route, || crate::logs::unix_us() / 1000),
             gtid_from: route.gtid_from_hostgroup,
             mirror: Wish::of(&route),
+            alone: self.reads_alone(in_force, text, analysis, hostgroup, phase),
         };
         let is_rare = route.error_msg.is_some()
             || route.ok_msg.is_some()
@@ -223,6 +226,19 @@ impl Session {
         let meant =
             self.split(in_force, text, analysis, route, phase).or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup);
         self.drawn_to(in_force, text, analysis, meant)
+    }
+
+    /// With autocommit off a statement begins a transaction, and what follows stays where that is. A plain read that a rule sends
+    /// elsewhere than home is to be no such beginning (`enforce_autocommit_on_reads`): what comes next may write.
+    fn reads_alone(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: Phase) -> bool {
+        let is_read = analysis.kind == Kind::Select;
+        let is_off = !self.current_status().contains(StatusFlags::AUTOCOMMIT) && self.initial_status().contains(StatusFlags::AUTOCOMMIT);
+        if !is_read || !is_off || hostgroup == self.user.default_hostgroup || !matches!(phase, Phase::Query | Phase::Execution) {
+            return false;
+        }
+        let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
+        !in_force.snapshot.vars.enforce_autocommit_on_reads
+            && routing::side(&statement, &SessionFacts::default(), &self.user.attributes.safe_functions) == Side::Reader
     }
 
     /// What the rules say of a statement.
@@ -337,6 +353,8 @@ impl Session {
         self.directions = decision.directions;
         self.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
         self.travel(decision.hostgroup).await;
+        // Where it is part of what is open, it stays that.
+        self.directions.alone &= self.pool.shared.id == decision.hostgroup && self.may_read_alone();
         match decision.directions.multiplex {
             Some(RuleMultiplex::On) => self.pins.end(PinReason::Rule),
             Some(RuleMultiplex::Off | RuleMultiplex::IgnoreVariables) | None => {}

@@ -190,7 +190,7 @@ impl Session {
 
     /// An error says nothing of the transaction: did it end with this one, or begin (autocommit=0)?
     fn may_have_ended(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        if reply.error.is_some() && !self.status.contains(StatusFlags::AUTOCOMMIT) && self.pins.set().is_empty() {
+        if reply.error.is_some() && !self.status.contains(StatusFlags::AUTOCOMMIT) && self.pins.set().is_empty() && !self.directions.alone {
             return true;
         }
         let ends = matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Set | Kind::Ddl);

@@ -24,6 +24,9 @@ use wire::session_state::is_variable_name;
 /// ER_UNKNOWN_SYSTEM_VARIABLE, ER_INCORRECT_GLOBAL_LOCAL_VAR: of a variable that no session can set.
 const UNKNOWN: [u16; 2] = [1193, 1238];
 
+/// The variable that is off where each statement begins a transaction.
+pub(super) const AUTOCOMMIT: &str = "autocommit";
+
 /// Facts of a statement that may show how session tracking is set.
 const SHOWS_TRACKING: Facts = Facts::SESSION_TRACK.union(Facts::VARIABLES);
 
@@ -53,6 +56,7 @@ impl Session {
         match entering && self.pins.set().without(WISHES).is_empty() {
             // The one that it leaves may be gone.
             true => self.sync_but_schema(&mut ahead).await?,
+            false if self.directions.alone => self.sync_but_autocommit(&mut ahead).await?,
             false => self.sync_state(&mut ahead).await?,
         }
         self.sync_tracking(analysis).await?;
@@ -183,6 +187,15 @@ impl Session {
         let own = std::mem::replace(&mut self.state.schema, there);
         let result = self.sync_state(ahead).await;
         self.state.schema = own;
+        result
+    }
+
+    /// Brings the backend to the session's state, but for autocommit, which is on there.
+    async fn sync_but_autocommit(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
+        let own = self.state.variables.get(AUTOCOMMIT).cloned();
+        self.state.variables.set(AUTOCOMMIT, None);
+        let result = self.sync_state(ahead).await;
+        self.state.variables.set(AUTOCOMMIT, own.as_deref());
         result
     }
 
