@@ -320,15 +320,15 @@ fn reads_of_a_session_without_autocommit_are_no_transaction() {
     let reads = [("match_digest", "^SELECT port".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
     let proxy = proxy(&[&reads]).start().unwrap();
     for capabilities in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
-        let mut client = Client::connect(&proxy.options("app", "app-pass").capabilities(capabilities)).unwrap();
+        let mut client = Client::connect(&proxy.options("app", "app-pass").database("test").capabilities(capabilities)).unwrap();
         client.run("SET autocommit=0").unwrap();
         let reply = client.query(READ).unwrap();
-        assert!(!reply.status().unwrap().flags.contains(StatusFlags::AUTOCOMMIT), "the client has it off");
+        assert!(!reply.status().unwrap().status.contains(StatusFlags::AUTOCOMMIT), "the client has it off");
     }
     for (n, mut peer) in (1..).zip(sessions(&proxy)) {
         peer.exec("SET autocommit=0");
         for _ in 0..2 {
-            let flags = peer.ask(READ).status().unwrap().flags;
+            let flags = peer.ask(READ).status().unwrap().status;
             assert!(!flags.intersects(StatusFlags::AUTOCOMMIT | StatusFlags::IN_TRANS), "{flags:?}");
             assert_eq!(peer.ask("SELECT port, no_column FROM whoami").err().unwrap().code, 1054);
             assert_eq!(hostgroup(&mut peer, READ), 2);
