@@ -14,6 +14,7 @@ use common::{LIMIT, World, proxy_with, server};
 use lab::client::{Compression, Encoding, Execution, Outcome, Param, Reply, Value};
 use lab::tidegate::Builder;
 use lab::{Client, ConnectOptions, Flavor, Tidegate, wait};
+use wire::handshake::ChangeUser;
 use wire::session_state::Change;
 use wire::{Capabilities, Command, StatusFlags};
 
@@ -852,4 +853,21 @@ fn idle_connections_are_used_again() {
 fn connections_opened(proxy: &Tidegate) -> u64 {
     let sql = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name = 'Server_Connections_created'";
     proxy.admin().unwrap().scalar(sql).unwrap().unwrap().parse().unwrap()
+}
+
+/// MariaDB does so, and there are clients that answer under that, whatever they are asked (libmariadb 3.3.20).
+#[test]
+fn change_user_asks_under_the_greetings_scramble() {
+    for world in [World::direct(Flavor::Mariadb), World::proxied(Flavor::Mariadb, 2, |builder| builder)] {
+        let (mut peer, options) = (world.connect(), world.options());
+        let mut payload = Vec::new();
+        let (user, plugin) = (options.user.as_bytes(), Some(&peer.greeting().plugin[..]));
+        ChangeUser { user, auth_response: b"", schema: b"", collation: Some(45), plugin, attributes: b"" }
+            .write(&mut payload, peer.capabilities());
+        peer.send_payload(&payload, false).unwrap();
+        let asked = peer.recv_packet().unwrap();
+        assert_eq!(asked[0], 0xfe);
+        let scramble = &peer.greeting().scramble[..20];
+        assert!(asked.windows(scramble.len()).any(|part| part == scramble), "{asked:?}");
+    }
 }

@@ -78,8 +78,8 @@ fn authenticate(
     converse(channel, &mut auth, capabilities)
 }
 
-/// COM_CHANGE_USER on a logged-in connection whose sequence numbers were just reset. Servers ask again under a scramble of their
-/// own, so it says nothing of the password at first.
+/// COM_CHANGE_USER on a logged-in connection whose sequence numbers were just reset. Servers ask again, so it says nothing of the
+/// password at first.
 pub(super) fn change_user(
     channel: &mut Channel,
     greeting: &Greeting,

@@ -16,16 +16,15 @@ use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
 
-/// COM_CHANGE_USER: the whole login but greeting and TLS. The old user's state is gone whatever comes.
+/// COM_CHANGE_USER: the whole login but greeting and TLS. The old user's state is gone whatever comes. What a client with plugins
+/// sends along counts for nothing: it is asked.
 pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), End> {
     let change = ChangeUser::parse(payload, session.caps).map_err(malformed)?;
     let worker = Rc::clone(&session.worker);
     let user = worker.snapshot().frontend_user(change.user).cloned();
     let channel = session.front.stream().channel();
     let default = Plugin::from_name(worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
-    if session.caps.contains(Capabilities::PLUGIN_AUTH) {
-        session.scramble = scramble();
-    }
+    // Under the greeting's scramble, as MariaDB does: libmariadb 3.3.20 answers that, whatever it is asked.
     let mut auth = ServerAuth::new(session.scramble, default, channel);
     let seq = session.prove_again(&mut auth, user.as_deref(), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
