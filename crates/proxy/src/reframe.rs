@@ -580,12 +580,11 @@ impl<'f> Reframe<'f> {
         facts.had_rows = true;
         facts.all_rows = facts.all_rows.saturating_add(self.tracker.rows());
         self.note_end(facts);
+        let (mut status, warnings) = (self.shown_status(), self.tracker.warnings());
         if !self.from.contains(Capabilities::DEPRECATE_EOF) {
             if !self.drops_eof() {
-                let (status, warnings) = (self.shown_status(), self.tracker.warnings());
                 return self.hides_something().then_some(Instead::Eof { warnings, status });
             }
-            let (status, warnings) = (self.shown_status(), self.tracker.warnings());
             let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings, info: b"", session_state: b"" };
             let mut payload = Vec::new();
             ok.write(&mut payload, EOF, self.to);
@@ -599,9 +598,8 @@ impl<'f> Reframe<'f> {
         if self.to.contains(Capabilities::DEPRECATE_EOF) {
             return rewritten.map(Instead::Payload);
         }
-        let mut status = self.shown_status();
         status.remove(StatusFlags::SESSION_STATE_CHANGED);
-        Some(Instead::Eof { warnings: self.tracker.warnings(), status })
+        Some(Instead::Eof { warnings, status })
     }
 
     fn note_end(&mut self, facts: &mut ReplyFacts) {

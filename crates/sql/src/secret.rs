@@ -72,12 +72,10 @@ fn names_password(name: &[u8]) -> bool {
 
 /// A statement as it may be written down: by its digest text if it carries a password.
 pub fn shown(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
-    if !carries_password(sql, mode) {
-        return Cow::Borrowed(sql);
-    }
+    let Cow::Owned(named) = without_named_passwords(sql, mode) else { return Cow::Borrowed(sql) };
     let options = DigestOptions { max_query_length: 1 << 20, lex: mode, ..DigestOptions::default() };
     let mut text = Vec::new();
-    digest_text(&without_names(sql, mode), &options, &mut text);
+    digest_text(&named, &options, &mut text);
     Cow::Owned(text)
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
     for (addr, _, facts) in scene.known() {
         let Some(judgement) = judgements.get_mut(addr) else { continue };
         // Silent, it may still be the last resort.
-        if matches!(judgement.fitness, Fitness::Out(outage) if !matches!(outage, Outage::Silent { may_write: true })) {
+        if matches!(judgement.fitness, Fitness::Out(_)) && !judgement.fitness.may_write() {
             continue;
         }
         let outside = outside(scene, addr, facts);

@@ -29,7 +29,7 @@ impl Session {
     /// The same for an execution of the prepared statement `id`.
     pub(super) async fn execution_from_cache(&mut self, command: Incoming, id: u32) -> Result<bool, End> {
         let mode = self.mode();
-        let Some(statement) = self.statements.get(id).filter(|s| !s.long_data && s.cursor.is_none()) else { return Ok(false) };
+        let Some(statement) = self.statements.get(id).filter(|s| !s.is_bound()) else { return Ok(false) };
         let asked = Asked::Execution(Execution {
             statement: &statement.key,
             mode: &mode,

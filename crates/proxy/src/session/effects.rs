@@ -259,7 +259,7 @@ impl Session {
             name if is_observed(name) => {}
             name if UNCARRIED.contains(&name) => self.pin(PinReason::SessionState, analysis),
             "timestamp" if sets_default(sql, self.lex) => self.set_variable(name, None),
-            "autocommit" => {
+            AUTOCOMMIT => {
                 let is_default = value.eq_ignore_ascii_case(b"ON") == self.autocommit_default();
                 self.set_variable(name, (!is_default).then_some(value));
             }
@@ -285,7 +285,7 @@ impl Session {
     /// A value that a SET answered here gives the session; no backend is held.
     pub(super) fn note_learnt_variable(&mut self, name: &str, value: &[u8]) {
         match name {
-            "autocommit" => {
+            AUTOCOMMIT => {
                 let on = value.eq_ignore_ascii_case(b"ON");
                 self.status.set(StatusFlags::AUTOCOMMIT, on);
                 let default = self.initial_status().contains(StatusFlags::AUTOCOMMIT);

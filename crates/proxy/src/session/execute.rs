@@ -6,6 +6,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
 use super::route::Phase;
+use super::statements::ClientStatement;
 use super::sync::Ahead;
 use crate::entry::Activity;
 use crate::pins::PinReason;
@@ -419,16 +420,11 @@ impl Session {
         }
         let Some(id) = self.named_statement(command) else { return Ok(()) };
         self.travel_to_cursor(id).await;
-        let Some(gone) = self.statements.remove(id) else { return Ok(()) };
-        if gone.cursor.is_none() && !gone.long_data {
-            return Ok(());
+        let is_bound = self.statements.get(id).is_some_and(ClientStatement::is_bound);
+        if is_bound {
+            self.forget_on_backend(id).await?;
         }
-        // Its cursor or data is on the server: there it is closed too.
-        if let Some(id) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&gone.on_backend))
-            && let Err(Fault::End(end)) = self.close_on_backend(&[id]).await
-        {
-            return Err(end);
-        }
+        let Some(gone) = self.statements.remove(id).filter(|_| is_bound) else { return Ok(()) };
         self.note_cursors(gone.analysis.digest);
         self.settle_silent(&gone.analysis).await
     }
@@ -441,11 +437,14 @@ impl Session {
         self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
         self.streamed_input = true;
         let id = self.named_statement_streamed();
-        if let Some(id) = id.filter(|_| is_whole) {
-            Box::pin(self.travel_ahead(id)).await;
-        }
         let result = match id.filter(|_| is_whole) {
-            Some(id) => self.pass_long_data(command, id).await,
+            Some(id) => {
+                // The first of it decides where all of it goes.
+                if !self.statements.any_long_data() {
+                    Box::pin(self.travel_ahead(id)).await;
+                }
+                self.pass_long_data(command, id).await
+            }
             None => Ok(()),
         };
         match (result, id) {

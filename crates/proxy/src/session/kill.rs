@@ -185,8 +185,7 @@ pub async fn end_lost_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, ba
     let target = Target::of(&worker, &pool, &backend.core);
     let Backend { link, core, .. } = backend;
     drop(link);
-    let opened_ms = if loss == Loss::Closed { core.opened_ms } else { u64::MAX };
-    match ask(&worker, &pool, &target, What::End { opened_ms }, KILL_WAIT, None).await {
+    match ask(&worker, &pool, &target, What::end(&core, loss), KILL_WAIT, None).await {
         Ok(_) => count(&worker.counters.killed_connections),
         Err(why) => tracing::debug!("lost connection {} was not ended: {why}", target.thread_id),
     }
@@ -198,7 +197,7 @@ pub async fn end_lost_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, ba
 /// `init_connect` may hold up who says so, too: then it counts until that is over, for a while.
 pub async fn end_given_up(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend) {
     let target = Target::of(&worker, &pool, &backend.core);
-    match ask(&worker, &pool, &target, What::End { opened_ms: u64::MAX }, KILL_WAIT, None).await {
+    match ask(&worker, &pool, &target, What::end(&backend.core, Loss::GivenUp), KILL_WAIT, None).await {
         Ok(_) => count(&worker.counters.killed_connections),
         Err(Unanswered::Late(_)) => {
             _ = tokio::time::timeout(GIVEN_UP_WAIT, backend.link.read(&mut backend.input, &worker.buffers)).await;
@@ -279,6 +278,13 @@ enum What<'a> {
     Says(&'a str),
     /// KILL of a connection that was opened then (process clock, ms), if the server certainly runs since before that.
     End { opened_ms: u64 },
+}
+
+impl What<'_> {
+    /// For a connection that was lost so: only one that was closed from without may be of a server that was started since.
+    fn end(core: &Core, loss: Loss) -> Self {
+        Self::End { opened_ms: if loss == Loss::Closed { core.opened_ms } else { u64::MAX } }
+    }
 }
 
 async fn ask_on(worker: &Worker, backend: &mut Backend, target: &Target, what: What<'_>) -> io::Result<Collected> {

@@ -7,6 +7,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::facts::Diagnostics;
 use super::respond::Made;
+use super::sync::AUTOCOMMIT;
 use super::tableless::words;
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Place;
@@ -61,7 +62,7 @@ impl Session {
         if effect.changes.iter().any(|(name, _)| charsets::is_one(name)) && !self.text_variables().is_empty() {
             return Ok(false);
         }
-        if self.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == "autocommit") {
+        if self.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == AUTOCOMMIT) {
             // It has to keep a backend from here on.
             return Ok(false);
         }

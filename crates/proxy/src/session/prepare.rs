@@ -322,8 +322,8 @@ impl Session {
     /// id.
     pub(super) async fn prepared_on_backend(&mut self, id: u32, ahead: &mut Ahead) -> Result<u32, Fault> {
         let Some(statement) = self.statements.get(id) else { return Err(self.unknown_statement(id, "mysqld_stmt_execute")) };
-        // Data or a cursor is with the statement that the held backend has.
-        let stays = statement.long_data || statement.cursor.is_some();
+        // The held backend has it.
+        let stays = statement.is_bound();
         if !stays && self.knows_better(&statement.analysis, statement.fact) {
             // The numbers are put into the text, which is then another statement.
             let text = self.substituted(&statement.key.text, &statement.analysis).into();

@@ -117,7 +117,7 @@ impl Session {
         let numbers = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
         // The numbers of the session were in the text that ran.
         let was_substituted = is_new && statement.fact.is_none() && plan.analysis.facts.intersects(numbers);
-        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.long_data && statement.cursor.is_none() && !was_substituted;
+        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.is_bound() && !was_substituted;
         if matches!(plan.analysis.kind, Kind::Begin | Kind::SetTransaction) && reply.error.is_none() && statement.params == 0 {
             // MariaDB prepares these too; said as text they are the same.
             let mut payload = Vec::with_capacity(statement.key.text.len() + 3);

@@ -45,6 +45,11 @@ pub struct Original {
 }
 
 impl ClientStatement {
+    /// Whether its long data or its cursor is with a backend's statement.
+    pub fn is_bound(&self) -> bool {
+        self.long_data || self.cursor.is_some()
+    }
+
     /// Bytes of its texts.
     fn bytes(&self) -> usize {
         self.key.bytes() + self.original.as_ref().map_or(0, |original| original.text.len())
