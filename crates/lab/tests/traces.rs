@@ -289,6 +289,15 @@ fn stored_code_that_leaves_nothing(world: &World) {
     first.exec_all(&["COMMIT", "SELECT 1"]);
     assert_eq!(pins(world), reason("session_state"));
     first.reset_connection().unwrap().ok().unwrap();
+    // What others define meanwhile, elsewhere.
+    let schema = &world.schema;
+    let elsewhere = format!("DROP DATABASE IF EXISTS {schema}_x");
+    first.exec_all(&[&elsewhere, "BEGIN", "CALL adds(1)", &elsewhere, "COMMIT", "SELECT 1"]);
+    assert_eq!(pins(world), None, "none of its business");
+    let here = format!("DROP FUNCTION IF EXISTS {schema}.other");
+    first.exec_all(&[&here, "BEGIN", "CALL adds(1)", &here, "COMMIT", "SELECT 1"]);
+    assert_eq!(pins(world), reason("session_state"), "the schema is named");
+    first.reset_connection().unwrap().ok().unwrap();
     // A data definition that comes through the proxy.
     first.exec("DROP PROCEDURE adds");
     as_root(world, &["CREATE DEFINER = app PROCEDURE adds(IN n INT) SELECT n INTO @left"]);

@@ -41,6 +41,7 @@ mod quota;
 mod ramp;
 pub mod reframe;
 mod replays;
+mod routines;
 mod safety;
 mod server;
 mod session;

@@ -233,8 +233,8 @@ struct Names {
     unknown_locks: u32,
     /// Calls of routines whose bodies are not known.
     calls: Vec<StoredCall>,
-    /// The epoch of routines' definitions at the first of them.
-    calls_epoch: u64,
+    /// How many definitions of routines there were at the first of them.
+    routines_defined: u64,
     /// How the pins began that are not the first.
     later: Vec<Began>,
 }
@@ -440,11 +440,11 @@ impl Pins {
     }
 
     /// Routines were called whose bodies are not known.
-    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, epoch: u64, now_ms: u64, digest: u64) {
+    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, routines_defined: u64, now_ms: u64, digest: u64) {
         let began = self.set.contains(PinReason::StoredCode);
         let names = self.names();
         if !began {
-            names.calls_epoch = epoch;
+            names.routines_defined = routines_defined;
         }
         let known = &mut names.calls;
         for call in calls {
@@ -463,9 +463,9 @@ impl Pins {
         self.names.as_ref().filter(|_| is_alone).map(|names| &*names.calls)
     }
 
-    /// The epoch of routines' definitions when the first of those routines was called.
-    pub fn stored_code_epoch(&self) -> u64 {
-        self.names.as_ref().map_or(0, |names| names.calls_epoch)
+    /// How many definitions of routines there were when the first of those routines was called.
+    pub fn routines_defined(&self) -> u64 {
+        self.names.as_ref().map_or(0, |names| names.routines_defined)
     }
 
     /// The routines were read; what they leave has pins of its own.
@@ -607,7 +607,7 @@ mod tests {
         p.begin(PinReason::Transaction, 0, 0);
         p.stored_code_called(vec![call.clone(), call.clone()], 3, 0, 0);
         p.stored_code_called(vec![call.clone()], 4, 0, 0);
-        assert_eq!(p.stored_code_epoch(), 3);
+        assert_eq!(p.routines_defined(), 3);
         assert_eq!(p.only_stored_code(), None);
         p.end(PinReason::Transaction);
         p.variables_computed(Some(vec!["x".into()]), 0, 0);

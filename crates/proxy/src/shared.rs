@@ -10,6 +10,7 @@ use crate::hostgroup::Terms;
 use crate::in_force::InForce;
 use crate::logs::Logs;
 use crate::mailbox::Mailbox;
+use crate::routines::Definitions;
 use crate::server::{PlacedBy, Turned};
 pub use crate::server::{ServerShared, Slot};
 use crate::stats::hosts::HostCache;
@@ -257,8 +258,8 @@ pub struct Shared {
     pub rsa: Option<RsaKey>,
     /// Grows with each DDL statement seen by any worker: prepared metadata from before it is stale.
     pub ddl_epoch: AtomicU64,
-    /// Grows with each of them that may be of a stored routine: what was called before it may have been another one.
-    pub routine_epoch: AtomicU64,
+    /// Those of them that may be of stored routines.
+    pub routines_defined: Definitions,
     /// Addresses of servers' names.
     pub names: crate::names::Names,
     /// The process clock.
@@ -304,7 +305,7 @@ impl Shared {
             names: crate::names::Names::default(),
             rsa,
             ddl_epoch: AtomicU64::new(0),
-            routine_epoch: AtomicU64::new(0),
+            routines_defined: Definitions::default(),
             clock: Clock::new(),
             logs: Logs::default(),
             refusals: Refusals::default(),
@@ -439,7 +440,7 @@ impl Shared {
     /// Anything may have been defined anew, stored routines too.
     pub fn anything_was_defined(&self) {
         self.ddl_epoch.fetch_add(1, Ordering::AcqRel);
-        self.routine_epoch.fetch_add(1, Ordering::AcqRel);
+        self.routines_defined.note(None);
     }
 
     /// Whose built-in functions texts are read by.

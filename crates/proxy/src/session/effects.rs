@@ -431,7 +431,7 @@ impl Session {
             _ => {}
         }
         if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| contains(sql, word)) {
-            self.worker.shared.routine_epoch.fetch_add(1, Ordering::AcqRel);
+            self.worker.shared.routines_defined.note(Some(sql));
         }
         match analysis.kind {
             Kind::Ddl if contains(sql, b"rename") => self.pins.tables_renamed(),

@@ -103,14 +103,14 @@ impl Session {
             true => FailedCalls::Judged,
             false => FailedCalls::Unknown,
         };
-        match self.judge(&calls, &[]) {
+        match self.judge(&calls, &[], None) {
             Verdict::Harmless => {}
             Verdict::Leaves { role } => self.pin_unknown(role, analysis),
             // What is pinned so is never asked.
             Verdict::Unread(_) if self.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
-                let (now, epoch) = (self.now_ms(), self.worker.shared.routine_epoch.load(Ordering::Acquire));
-                self.pins.stored_code_called(calls, epoch, now, analysis.digest);
+                let (now, defined) = (self.now_ms(), self.worker.shared.routines_defined.count());
+                self.pins.stored_code_called(calls, defined, now, analysis.digest);
             }
         }
     }
@@ -122,8 +122,9 @@ impl Session {
         safe.iter().any(|safe| **safe == *full)
     }
 
-    /// What these calls leave, by the bodies that were just read and those that are remembered.
-    fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)]) -> Verdict {
+    /// What these calls leave, by the bodies that were just read and those that are remembered. `defined` is how many definitions
+    /// of routines there were when they ran, where that is not now.
+    fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: Option<u64>) -> Verdict {
         let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
             return Verdict::Leaves { role: false };
         };
@@ -139,6 +140,7 @@ impl Session {
             let Some(body) = just_read.or_else(|| memory.body(&place, &routine, epoch, now_ms, max_age_ms)) else {
                 return Verdict::Unread(routine);
             };
+            leaves |= defined.is_some_and(|count| self.worker.shared.routines_defined.may_have_changed(&routine, count));
             match body {
                 Body::Missing => leaves |= !may_be_missing,
                 Body::Unreadable => leaves = true,
@@ -182,9 +184,9 @@ impl Session {
             // A transaction is open, as was seen now.
             return Unread::default();
         }
-        let mut fresh = Vec::new();
+        let (mut fresh, defined) = (Vec::new(), self.pins.routines_defined());
         let verdict = loop {
-            match self.judge(&calls, &fresh) {
+            match self.judge(&calls, &fresh, Some(defined)) {
                 Verdict::Unread(routine) if fresh.len() < MOST => match self.ask_for_body(&routine).await {
                     Ok(body) => fresh.push((routine, body)),
                     Err(_) => {
@@ -195,10 +197,7 @@ impl Session {
                 verdict => break verdict,
             }
         };
-        // What ran may have been defined in another way then.
-        let is_other = self.pins.stored_code_epoch() != self.worker.shared.routine_epoch.load(Ordering::Acquire);
         match verdict {
-            Verdict::Harmless if is_other => self.pin_unknown(false, analysis),
             Verdict::Harmless => {}
             Verdict::Leaves { role } => self.pin_unknown(role, analysis),
             Verdict::Unread(_) => self.pin_unknown(false, analysis),
