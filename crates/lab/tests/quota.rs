@@ -244,6 +244,32 @@ fn who_has_no_connection_at_a_limit_of_the_server_is_told_so_and_is_in_nobodys_w
     }
 }
 
+/// A limit that one server has is no reason to wait for it where another one has room.
+#[test]
+fn a_limit_of_one_server_is_not_the_others() {
+    let [limited, other] = [(); 2].map(|()| Server::start(Flavor::Mariadb, &Options::new()).unwrap());
+    limited.sql("ALTER USER app WITH MAX_USER_CONNECTIONS 1").unwrap();
+    let _holder = Client::connect(&lab::ConnectOptions::tcp(limited.address(), "app", "app-pass")).unwrap();
+    let weight: [(&str, Setting); 1] = [("weight", 100.into())];
+    let builder = Tidegate::builder()
+        .server_with(0, limited.host(), limited.port(), &weight)
+        .backend(0, &other)
+        .app_user()
+        .variable("threads", WORKERS);
+    let proxy = builder.variable("connect_timeout_server_max", 3000).start().unwrap();
+    let asked_at_once: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = Client::connect(&proxy.options("app", "app-pass").timeout(LIMIT)).unwrap();
+            client.send_query("SELECT @@port, SLEEP(4)").unwrap();
+            client
+        })
+        .collect();
+    for mut client in asked_at_once {
+        let reply = client.recv_reply(Encoding::Text).unwrap();
+        assert_eq!(reply.table().unwrap()[0][0].as_deref(), Some(&*other.port().to_string()));
+    }
+}
+
 /// Limits by the hour do not pass in any time that a client waits.
 #[test]
 fn a_limit_by_the_hour_is_told_at_once() {

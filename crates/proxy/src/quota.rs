@@ -1,5 +1,6 @@
 //! What one user may have in one hostgroup: a count of connections for all workers, and who waits for one of them. A server may
-//! have a limit of its own for the user: once it was met, the user has as many as it may for a while, and then one more is tried.
+//! have a limit of its own for the user: once it was met, none more is asked of that server for a while, and then one is tried. Where
+//! all servers have refused one more, the user has as many as it may.
 //!
 //! INVARIANT: each connection of the user in the hostgroup is counted here, whether there is a limit or not, so that one that
 //! is set later holds at once.
@@ -8,21 +9,34 @@ use crate::class::Class;
 use crate::queue::Queue;
 use crate::safety::Safety;
 use crate::server::pause_ms;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::shared::ServerShared;
+use model::ServerKey;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// See the module.
 pub struct Quota {
     connections: AtomicU32,
     /// Sessions of the user that wait in the hostgroup, where the user is limited there.
     pub queue: Queue,
-    /// Process clock (ms) until which no server is asked for one more; 0 where none refused one lately.
-    refused_until_ms: AtomicU64,
-    refusals: AtomicU32,
-    /// What the server said.
-    refusal: Mutex<Option<String>>,
+    refusals: Mutex<Vec<Refusal>>,
+    /// Whether there are refusals.
+    is_refused_somewhere: AtomicBool,
+    /// Whether no server is to be asked for one more now.
+    is_refused: AtomicBool,
     workers: usize,
     lanes: Mutex<Vec<(Class, Arc<Queue>)>>,
+}
+
+/// A server has refused one more, and has let none in since.
+struct Refusal {
+    server: ServerKey,
+    /// How often it did.
+    count: u32,
+    /// Process clock (ms) until which it is not asked; 0 where it may be.
+    until_ms: u64,
+    /// What it said.
+    error: String,
 }
 
 impl Quota {
@@ -31,9 +45,9 @@ impl Quota {
         Self {
             connections: AtomicU32::new(0),
             queue: Queue::new(workers),
-            refused_until_ms: AtomicU64::new(0),
-            refusals: AtomicU32::new(0),
-            refusal: Mutex::default(),
+            refusals: Mutex::default(),
+            is_refused_somewhere: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
             workers,
             lanes: Mutex::default(),
         }
@@ -55,55 +69,72 @@ impl Quota {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// Whether there are as many as `limit` allows (0 is no limit), or as a server does.
+    /// Whether there are as many as `limit` allows (0 is no limit), or as the servers do.
     pub fn is_used_up(&self, limit: u64) -> bool {
         let is_at_limit = limit > 0 && u64::from(self.connections()) >= limit && !Safety::ConnectionLimit.is_off();
         is_at_limit || self.is_refused()
     }
 
-    /// Whether a server refused one more, until [`Quota::look`] finds that one may be tried again.
+    /// Whether every server refused one more, until [`Quota::look`] finds that one may be tried again.
     pub fn is_refused(&self) -> bool {
-        self.refused_until_ms.load(Ordering::Acquire) > 0
+        self.is_refused.load(Ordering::Acquire)
     }
 
-    /// Ends a pause whose time is over.
-    pub fn look(&self, now_ms: u64) {
-        let until_ms = self.refused_until_ms.load(Ordering::Acquire);
-        if until_ms > 0 && until_ms <= now_ms {
-            let _ = self.refused_until_ms.compare_exchange(until_ms, 0, Ordering::AcqRel, Ordering::Acquire);
-        }
+    /// Whether some server refused one more, and has let none in since.
+    pub fn is_refused_somewhere(&self) -> bool {
+        self.is_refused_somewhere.load(Ordering::Acquire)
+    }
+
+    /// Whether this server may be asked for one more.
+    pub fn may_ask(&self, server: &ServerShared) -> bool {
+        !self.is_refused_somewhere() || !self.refusals().iter().any(|refusal| refusal.server == server.key && refusal.until_ms > 0)
+    }
+
+    /// Ends pauses whose time is over; `servers` are the hostgroup's.
+    pub fn look(&self, servers: &[Arc<ServerShared>], now_ms: u64) {
+        let mut refusals = self.refusals();
+        refusals.retain(|refusal| servers.iter().any(|server| server.key == refusal.server));
+        refusals.iter_mut().filter(|refusal| refusal.until_ms <= now_ms).for_each(|refusal| refusal.until_ms = 0);
+        self.reckon(&refusals, servers);
     }
 
     /// One more is tried: after a refusal nobody else tries meanwhile. Answers how many refusals there were.
-    pub fn tries(&self, now_ms: u64) -> u32 {
-        let refusals = self.refusals.load(Ordering::Acquire);
-        if refusals > 0 {
-            self.refused_until_ms.store(now_ms + pause_ms(refusals), Ordering::Release);
+    pub fn tries(&self, server: &ServerShared, servers: &[Arc<ServerShared>], now_ms: u64) -> u32 {
+        if !self.is_refused_somewhere() {
+            return 0;
         }
-        refusals
+        let mut refusals = self.refusals();
+        let Some(refusal) = refusals.iter_mut().find(|refusal| refusal.server == server.key) else { return 0 };
+        let count = refusal.count;
+        refusal.until_ms = now_ms + pause_ms(count);
+        self.reckon(&refusals, servers);
+        count
     }
 
     /// A server let one more in.
-    pub fn let_in(&self) {
-        if self.refusals.swap(0, Ordering::AcqRel) > 0 {
-            self.refused_until_ms.store(0, Ordering::Release);
+    pub fn let_in(&self, server: &ServerShared) {
+        if self.is_refused_somewhere() {
+            let mut refusals = self.refusals();
+            refusals.retain(|refusal| refusal.server != server.key);
+            self.reckon(&refusals, &[]);
         }
     }
 
     /// A server refused one more, for the user has as many there as it lets it have; `before` is how many refusals there were when
     /// it was tried.
-    pub fn refuse(&self, error: &str, before: u32, now_ms: u64) {
-        self.refusals.store(before.saturating_add(1), Ordering::Release);
-        self.refused_until_ms.store(now_ms + pause_ms(before), Ordering::Release);
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
+    pub fn refuse(&self, server: &ServerShared, servers: &[Arc<ServerShared>], error: String, before: u32, now_ms: u64) {
+        let mut refusals = self.refusals();
+        refusals.retain(|refusal| refusal.server != server.key);
+        let (count, until_ms) = (before.saturating_add(1), now_ms + pause_ms(before));
+        refusals.push(Refusal { server: server.key.clone(), count, until_ms, error });
+        self.reckon(&refusals, servers);
     }
 
     /// What a server said that refused one more, while none lets one in.
-    pub fn refusal(&self) -> Option<String> {
-        if self.refusals.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
+        let refusals = self.refusals();
+        let first = refusals.first().filter(|_| are_all_in(servers, refusals.iter()))?;
+        Some(format!("{}:{}: {}", first.server.host, first.server.port, first.error))
     }
 
     /// Counts one more, if `limit` allows; 0 is no limit.
@@ -113,19 +144,44 @@ impl Quota {
         taken.is_ok()
     }
 
-    /// One of them is gone: a server that has refused one more may let one in now, or in a moment.
+    /// One that was counted is not made.
     pub fn give_back(&self) {
         self.connections.fetch_sub(1, Ordering::AcqRel);
-        if self.is_refused() {
-            self.refusals.store(1, Ordering::Release);
-            self.refused_until_ms.store(1, Ordering::Release);
+    }
+
+    /// One of them is gone: a server that has refused one more may let one in now, or in a moment.
+    pub fn closed(&self, server: &ServerShared) {
+        self.give_back();
+        if self.is_refused_somewhere() {
+            let mut refusals = self.refusals();
+            for refusal in refusals.iter_mut().filter(|refusal| refusal.server == server.key && refusal.until_ms > 0) {
+                (refusal.count, refusal.until_ms) = (1, 1);
+            }
         }
     }
+
+    fn refusals(&self) -> MutexGuard<'_, Vec<Refusal>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the refusals come to.
+    fn reckon(&self, refusals: &[Refusal], servers: &[Arc<ServerShared>]) {
+        let paused = refusals.iter().filter(|refusal| refusal.until_ms > 0);
+        self.is_refused_somewhere.store(!refusals.is_empty(), Ordering::Release);
+        self.is_refused.store(are_all_in(servers, paused), Ordering::Release);
+    }
+}
+
+/// Whether each server that new connections may go to is among these; no server is not all of them.
+fn are_all_in<'a>(servers: &[Arc<ServerShared>], refusals: impl Iterator<Item = &'a Refusal> + Clone) -> bool {
+    let mut used = servers.iter().filter(|server| server.is_online() && server.configured_weight() > 0).peekable();
+    used.peek().is_some() && used.all(|server| refusals.clone().any(|refusal| refusal.server == server.key))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bed::server;
 
     #[test]
     fn a_limit_is_never_passed_and_may_come_later() {
@@ -140,30 +196,46 @@ mod tests {
 
     #[test]
     fn after_a_refusal_one_is_tried_at_a_time_and_ever_more_seldom() {
-        let quota = Quota::new(1);
-        assert_eq!(quota.tries(1000), 0);
-        assert!(!quota.is_used_up(0) && quota.refusal().is_none());
-        quota.refuse("1226", 0, 1000);
-        quota.look(1009);
+        let (quota, servers) = (Quota::new(1), [server("a", 1)]);
+        let one = &servers[0];
+        assert_eq!(quota.tries(one, &servers, 1000), 0);
+        assert!(!quota.is_used_up(0) && quota.refusal(&servers).is_none());
+        quota.refuse(one, &servers, "1226".into(), 0, 1000);
+        quota.look(&servers, 1009);
         assert!(quota.is_used_up(0));
-        quota.look(1010);
-        assert!(!quota.is_used_up(0) && quota.refusal().as_deref() == Some("1226"));
-        assert_eq!(quota.tries(1010), 1);
+        quota.look(&servers, 1010);
+        assert!(!quota.is_used_up(0) && quota.refusal(&servers).as_deref() == Some("a:3306: 1226"));
+        assert_eq!(quota.tries(one, &servers, 1010), 1);
         assert!(quota.is_used_up(0), "another one is not tried beside");
-        quota.refuse("1226", 1, 1011);
-        quota.look(1030);
+        quota.refuse(one, &servers, "1226".into(), 1, 1011);
+        quota.look(&servers, 1030);
         assert!(quota.is_used_up(0));
         assert!(quota.take(0));
-        quota.give_back();
-        quota.look(1030);
+        quota.closed(one);
+        quota.look(&servers, 1030);
         assert!(!quota.is_used_up(0), "one that is closed makes room");
-        quota.refuse("1226", 100, 2000);
-        quota.look(2999);
+        quota.refuse(one, &servers, "1226".into(), 100, 2000);
+        quota.look(&servers, 2999);
         assert!(quota.is_used_up(0));
-        quota.look(3000);
+        quota.look(&servers, 3000);
         assert!(!quota.is_used_up(0), "a second at most");
-        quota.tries(3000);
-        quota.let_in();
-        assert!(!quota.is_used_up(0) && quota.refusal().is_none());
+        quota.tries(one, &servers, 3000);
+        quota.let_in(one);
+        assert!(!quota.is_used_up(0) && quota.refusal(&servers).is_none());
+    }
+
+    #[test]
+    fn what_one_server_refuses_another_may_give() {
+        let (quota, servers) = (Quota::new(1), [server("a", 1), server("b", 1), server("no weight", 0)]);
+        let [a, b, _] = &servers;
+        quota.refuse(a, &servers, "1226".into(), 0, 1000);
+        assert!(!quota.may_ask(a) && quota.may_ask(b));
+        assert!(!quota.is_used_up(0) && quota.refusal(&servers).is_none());
+        quota.refuse(b, &servers, "1203".into(), 0, 1005);
+        assert!(quota.is_used_up(0) && quota.refusal(&servers).is_some());
+        quota.look(&servers, 1010);
+        assert!(!quota.is_used_up(0) && quota.may_ask(a) && !quota.may_ask(b));
+        quota.look(&servers[..1], 1010);
+        assert!(quota.may_ask(b), "what is not there any more refuses nothing");
     }
 }

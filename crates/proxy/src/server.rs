@@ -120,7 +120,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         if let Some((server, quota)) = &self.0 {
             server.connections.fetch_sub(1, Ordering::AcqRel);
-            quota.give_back();
+            quota.closed(server);
         }
     }
 }

@@ -169,7 +169,7 @@ impl HostgroupPool {
     fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>, have: usize, makes_room: bool) -> bool {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;
-        let Some(index) = self.choose_to_connect(worker, waiter.wish.needs, now_ms) else {
+        let Some(index) = self.choose_to_connect(worker, &waiter.lane, waiter.wish.needs, now_ms) else {
             if makes_room {
                 self.make_room(worker, waiter, now_ms);
             }
@@ -196,20 +196,20 @@ impl HostgroupPool {
     }
 
     /// The server for a new connection: one that keeps others waiting only where there is no other.
-    fn choose_to_connect(&self, worker: &Worker, needs: Needs, now_ms: u64) -> Option<usize> {
-        let at_once = self.choose_faster(worker, needs, now_ms);
-        at_once.or_else(|| self.choose(worker, needs, |s| s.takes_connects(now_ms)))
+    fn choose_to_connect(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
+        let at_once = self.choose_faster(worker, lane, needs, now_ms);
+        at_once.or_else(|| self.choose(worker, needs, |s| s.takes_connects(now_ms) && lane.quota.may_ask(s)))
     }
 
     /// A server that takes connections and keeps nobody waiting for one.
-    fn choose_faster(&self, worker: &Worker, needs: Needs, now_ms: u64) -> Option<usize> {
-        self.choose(worker, needs, |s| s.takes_connects(now_ms) && !s.is_stalling())
+    fn choose_faster(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
+        self.choose(worker, needs, |s| s.takes_connects(now_ms) && !s.is_stalling() && lane.quota.may_ask(s))
     }
 
     /// A connect that takes long counts no more where another server may be faster: whoever waits for it gets one there beside.
-    fn pass_by(self: &Rc<Self>, worker: &Rc<Worker>, whose: &Whose) -> bool {
+    fn pass_by(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, whose: &Whose) -> bool {
         let now_ms = worker.shared.clock.now_ms();
-        let is_passed = matches!(whose, Whose::Anybodys) && self.choose_faster(worker, Needs::default(), now_ms).is_some();
+        let is_passed = matches!(whose, Whose::Anybodys) && self.choose_faster(worker, lane, Needs::default(), now_ms).is_some();
         if is_passed {
             self.connecting.set(self.connecting.get() - 1);
             self.grow(worker);
@@ -227,7 +227,7 @@ impl HostgroupPool {
         whose: Whose,
         now_us: u64,
     ) -> bool {
-        if lane.quota.is_refused() {
+        if !lane.quota.may_ask(server) {
             return false;
         }
         let Some(permit) = server.begin_connect(u32::try_from(self.settings().connect_concurrency).unwrap_or(u32::MAX)) else {
@@ -237,7 +237,7 @@ impl HostgroupPool {
         if !self.shared.take_connect_rate(now_us) {
             return false;
         }
-        let refusals = lane.quota.tries(now_us / 1000);
+        let refusals = lane.quota.tries(server, &self.servers(), now_us / 1000);
         self.connecting.set(self.connecting.get() + 1);
         whose.is_opening(true);
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
@@ -247,7 +247,7 @@ impl HostgroupPool {
                 Ok(result) => (result, false),
                 Err(_) => {
                     let _stall = server.connect_stalls();
-                    let is_passed = pool.pass_by(&worker, &whose);
+                    let is_passed = pool.pass_by(&worker, &lane, &whose);
                     (work.await, is_passed)
                 }
             };
@@ -343,7 +343,7 @@ impl HostgroupPool {
                     server.told.forget();
                     worker.shared.signal(server, SignalKind::Recovered);
                 }
-                lane.quota.let_in();
+                lane.quota.let_in(server);
                 counters.backends_opened.set(counters.backends_opened.get() + 1);
                 self.release_new(worker, whose, backend);
             }
@@ -358,7 +358,7 @@ impl HostgroupPool {
             Err(ConnectError::UsedUp(e)) => {
                 let text = e.to_string();
                 warn(worker, server, &format!("{} takes no more connections of '{}': {text}", server.key, lane.key.user.name));
-                lane.quota.refuse(&format!("{}:{}: {text}", server.key.host, server.key.port), refusals, now_ms);
+                lane.quota.refuse(server, &self.servers(), text, refusals, now_ms);
                 self.look_for_limits();
                 self.publish_lane(worker, lane);
             }

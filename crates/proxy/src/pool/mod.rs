@@ -114,7 +114,8 @@ impl Waiter {
 
     /// Whether a connection to this server may be opened for it, now or when the server is full no more.
     fn may_connect_to(&self, server: &ServerShared, now_ms: u64) -> bool {
-        server.takes_work(now_ms) && !server.is_backing_off(now_ms) && self.wish.needs.accept(server)
+        let is_fit = server.takes_work(now_ms) && !server.is_backing_off(now_ms) && self.wish.needs.accept(server);
+        is_fit && self.lane.quota.may_ask(server)
     }
 
     /// Whether closing a connection to this server lets one be opened for it, which nobody else would lend it.

@@ -35,8 +35,8 @@ impl HostgroupPool {
 
     /// Servers' own limits of users come and go.
     fn look_at_refusals(&self, worker: &Worker, now_ms: u64) {
-        for lane in self.lanes.borrow().iter().filter(|lane| lane.quota.is_refused()) {
-            lane.quota.look(now_ms);
+        for lane in self.lanes.borrow().iter().filter(|lane| lane.quota.is_refused_somewhere()) {
+            lane.quota.look(&self.servers(), now_ms);
             self.publish_lane(worker, lane);
         }
         self.look_for_limits();
@@ -89,7 +89,7 @@ impl HostgroupPool {
         if !usable.iter().any(|s| waiter.wish.needs.accept(s)) {
             return "every server of the hostgroup is further behind than the statement's max_lag_ms".into();
         }
-        if let Some(refusal) = waiter.lane.quota.refusal() {
+        if let Some(refusal) = waiter.lane.quota.refusal(&servers) {
             return format!("no server takes one more connection of user '{}': {refusal}", waiter.lane.key.user.name);
         }
         if waiter.waits_for_its_own() {
