@@ -54,6 +54,36 @@ fn without_multiplexing_a_split_session_writes_to_the_writer() {
     }
 }
 
+/// What begins while a transaction that only reads is open commits that, and may write.
+#[test]
+fn what_follows_a_transaction_that_reads_is_not_drawn_to_the_reader() {
+    table("after_reading");
+    let ways: [(&[&str], &[&str]); 4] = [
+        (&["BEGIN"], &["COMMIT"]),
+        (&["SAVEPOINT one", "START TRANSACTION READ WRITE"], &["ROLLBACK"]),
+        (&["SET completion_type = 1", "BEGIN"], &["COMMIT AND NO CHAIN"]),
+        (&["LOCK TABLES after_reading WRITE"], &["UNLOCK TABLES"]),
+    ];
+    let proxy = split(&[]);
+    for (begins, ends) in ways {
+        for mut peer in sessions(&proxy) {
+            peer.exec("START TRANSACTION READ ONLY");
+            assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
+            let before = rows("after_reading")[1].clone();
+            peer.exec_all(begins);
+            peer.exec("INSERT INTO after_reading VALUES (1)");
+            assert_eq!(peer.get("SELECT ROW_COUNT()"), "1");
+            peer.exec_all(ends);
+            assert_eq!(rows("after_reading")[1], before, "{begins:?}");
+            peer.exec("INSERT INTO after_reading VALUES (2)");
+            assert_eq!(pins(&proxy), "", "{begins:?}");
+        }
+    }
+    assert_eq!(rows("after_reading"), ["14", "0"]);
+    let open = "SELECT COUNT(*) FROM information_schema.innodb_trx";
+    wait::until("no transaction to be open", LIMIT, || (servers()[1].scalar(open).unwrap()? == "0").then_some(())).unwrap();
+}
+
 #[test]
 fn a_pin_of_a_rule_keeps_the_connection_of_its_hostgroup() {
     table("ruled_place");

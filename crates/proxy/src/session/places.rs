@@ -3,6 +3,7 @@
 //! hostgroup. A transaction and its like stay in one place until they end.
 
 use super::Session;
+use super::guard::guarded;
 use super::settle::{self, Unread};
 use crate::backend::Backend;
 use crate::entry::{Elsewhere, Leaving};
@@ -13,6 +14,7 @@ use crate::stats::view::Held;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::rc::Rc;
+use wire::flags::StatusFlags;
 
 /// Pins under which every statement goes where the session is: what runs elsewhere would be outside of the transaction, or not see
 /// what is locked; and what is bound to one command after another.
@@ -25,6 +27,9 @@ const BOUND: PinSet = PinSet::of(&[
     PinReason::LongData,
     PinReason::Replication,
 ]);
+
+/// A transaction.
+const OPEN: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::Savepoint]);
 
 /// Pins that end when the session goes elsewhere: wishes, and what is asked for before it goes.
 const ENDS: PinSet = PinSet::of(&[PinReason::AutoIncrementDelay, PinReason::AutocommitOff, PinReason::FoundRows]);
@@ -115,6 +120,24 @@ impl Session {
             true => Box::pin(self.change_places(hostgroup)).await,
             false => self.go_to(hostgroup),
         }
+    }
+
+    /// A statement for `hostgroup` commits what is open. Where that is a transaction elsewhere that can only read, it is committed
+    /// ahead, so that it takes along nothing that writes.
+    pub(super) async fn commit_what_was_read(&mut self, hostgroup: HostgroupId) {
+        let is_bound_elsewise = self.pins.set().without(OPEN).intersects(BOUND);
+        if self.pool.shared.id == hostgroup || !self.status.contains(StatusFlags::IN_TRANS_READONLY) || is_bound_elsewise {
+            return;
+        }
+        self.read_before_leaving().await;
+        if let Some(backend) = self.backend.as_mut() {
+            // Whatever completion_type says.
+            let commit = backend.query("COMMIT AND NO CHAIN NO RELEASE", &self.worker.buffers);
+            if !guarded(&self.worker, &self.entry, commit).await.is_ok_and(|reply| reply.error.is_none()) {
+                self.backend = None;
+            }
+        }
+        self.forget_transaction();
     }
 
     /// Nothing is open here that a read would be part of.

@@ -52,6 +52,8 @@ pub struct Directions {
 /// What was decided.
 pub struct Decision {
     hostgroup: HostgroupId,
+    /// Whether it commits a transaction that is open.
+    commits_first: bool,
     /// User variables to bring there: their names, where they can be read.
     brings: Option<Option<Vec<String>>>,
     directions: Directions,
@@ -175,8 +177,9 @@ impl Session {
     fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, prepared: Option<Prepared<'_>>, phase: Phase) -> Decision {
         let default = self.user.default_hostgroup;
         if in_force.is_plain() {
-            return Decision { hostgroup: default, brings: None, directions: Directions::default(), route: None };
+            return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
+        let commits_first = matches!(analysis.kind, Kind::Begin | Kind::LockTables);
         let digest = self.worker.digest(text, self.lex, analysis);
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
         let schema = prepared.map_or(self.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
@@ -188,7 +191,7 @@ impl Session {
             let request = self.request(text, analysis, &known, asked);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
             let hostgroup = self.destination(in_force, text, analysis, &route, phase);
-            return Decision { hostgroup, brings: None, directions: Directions::default(), route: None };
+            return Decision { hostgroup, commits_first, brings: None, directions: Directions::default(), route: None };
         }
         let original = prepared.and_then(|prepared| prepared.original);
         let (said, known) = original.map_or((text, analysis), |original| (&original.text, &original.analysis));
@@ -219,7 +222,7 @@ impl Session {
             || route.min_gtid.is_some()
             || route.timeout_ms.is_some()
             || route.next_query_flag_in.is_some();
-        Decision { hostgroup, brings: None, directions, route: is_rare.then(|| Box::new(route)) }
+        Decision { hostgroup, commits_first, brings: None, directions, route: is_rare.then(|| Box::new(route)) }
     }
 
     fn destination(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route, phase: Phase) -> HostgroupId {
@@ -352,6 +355,9 @@ impl Session {
         }
         self.directions = decision.directions;
         self.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
+        if decision.commits_first && phase != Phase::Prepare {
+            Box::pin(self.commit_what_was_read(decision.hostgroup)).await;
+        }
         self.travel(decision.hostgroup).await;
         // Where it is part of what is open, it stays that.
         self.directions.alone &= self.pool.shared.id == decision.hostgroup && self.may_read_alone();
