@@ -5,7 +5,7 @@
 mod common;
 
 use common::{LIMIT, Peer};
-use lab::client::Encoding;
+use lab::client::{Encoding, Execution, Param};
 use lab::tidegate::{Builder, Setting};
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
 use std::sync::OnceLock;
@@ -145,8 +145,7 @@ fn each_copy_is_a_transaction_of_its_own_and_leaves_nothing() {
 fn what_is_not_copied() {
     table("skipped", "n INT");
     let proxy = builder(&[&[("match_pattern", ".".into()), ("mirror_hostgroup", 2.into())]]).start().unwrap();
-    let [mut text, mut prepared] = [Encoding::Text, Encoding::Binary].map(|encoding| Peer::through(&proxy, encoding));
-    prepared.exec("INSERT INTO skipped (n) VALUES (1)");
+    let mut text = Peer::through(&proxy, Encoding::Text);
     text.exec_all(&[
         "SET @a=1",
         "USE test",
@@ -164,6 +163,78 @@ fn what_is_not_copied() {
     let mut numbers = Numbers::of(&proxy);
     numbers.wait("done", 2);
     assert_eq!(["dropped", "failed", "errors"].map(|name| numbers.get(name)), [0; 3]);
+    // What it would be executed with is not at hand.
+    let mut client = text.into_client();
+    let statement = client.prepare("INSERT INTO skipped (n) VALUES (?)").unwrap();
+    client.send_long_data(&statement, 0, b"3").unwrap();
+    client.execute(&statement, &[Param::Long]).unwrap().check().unwrap();
+    numbers.wait("dropped", 1);
+    assert_eq!(contents(&servers()[0], "skipped", "n"), "2|3");
+}
+
+#[test]
+fn executions_are_copied_with_their_parameters() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let [one, two] = [1, 2].map(|_| Server::start(flavor, &Options::new()).unwrap());
+        for server in [&one, &two] {
+            server.sql("CREATE TABLE test.executed (id INT AUTO_INCREMENT PRIMARY KEY, a BIGINT, b DOUBLE, c VARCHAR(50) CHARACTER SET utf8mb4)").unwrap();
+            server.sql("CREATE DATABASE test_elsewhere").unwrap();
+        }
+        let mut rule = vec![("rule_id", 1.into()), ("active", 1.into())];
+        rule.extend(mirrors("executed"));
+        let proxy = Tidegate::builder().backend(1, &one).backend(2, &two).user("app", "app-pass", 1).row("mysql_query_rules", &rule);
+        let proxy = proxy.start().unwrap();
+        let options = proxy.options("app", "app-pass").timeout(LIMIT);
+        let with_attributes = options.clone().with(wire::Capabilities::QUERY_ATTRIBUTES);
+        for options in [&options, &with_attributes] {
+            let mut client = Client::connect(options).unwrap();
+            client.run("USE test").unwrap();
+            let statement = client.prepare("INSERT INTO executed (a, b, c) VALUES (?, ?, ?)").unwrap();
+            client.run("USE test_elsewhere").unwrap();
+            let text = |text: &str| Param::Text(text.to_owned());
+            client.execute(&statement, &[Param::Int(-1), Param::Double(1.5), text("it's \\ é")]).unwrap().check().unwrap();
+            let again = Execution { reuse_types: true, ..Execution::default() };
+            client.execute_with(&statement, &[Param::Int(7), Param::Double(0.1), text("")], again).unwrap().check().unwrap();
+            client.execute(&statement, &[Param::UInt(8), Param::Null, Param::Null]).unwrap().check().unwrap();
+            let read = client.prepare("SELECT a, c FROM test.executed WHERE a > ?").unwrap();
+            let cursor = Execution { cursor: true, ..Execution::default() };
+            client.execute_with(&read, &[Param::Int(0)], cursor).unwrap().check().unwrap();
+            client.prepare("SELECT a FROM executed").unwrap_err();
+        }
+        let mut numbers = Numbers::of(&proxy);
+        numbers.wait("done", 8);
+        assert_eq!(["dropped", "failed", "errors"].map(|name| numbers.get(name)), [0; 3], "{flavor:?}");
+        let all = "CONCAT_WS(',', a, b, c)";
+        assert_eq!(contents(&two, "executed", all), contents(&one, "executed", all), "{flavor:?}");
+        assert_eq!(contents(&two, "executed", "a"), "-1|7|8|-1|7|8");
+        let left = "SELECT VARIABLE_VALUE FROM {}.global_status WHERE VARIABLE_NAME='Prepared_stmt_count'";
+        let schema = if flavor == Flavor::Mariadb { "information_schema" } else { "performance_schema" };
+        let left = left.replace("{}", schema);
+        wait::until("the mirror to have no statements", LIMIT, || (two.scalar(&left).unwrap()? == "0").then_some(())).unwrap();
+    }
+}
+
+/// A rule for copies sees the statement, and may give another one.
+#[test]
+fn rules_see_the_copies_of_executions() {
+    table("ruled", "v VARCHAR(20)");
+    let proxy = builder(&[
+        &[("match_digest", "^INSERT INTO ruled".into()), ("mirror_flagOUT", 50.into()), ("apply", 1.into())],
+        &[
+            ("flagIN", 50.into()),
+            ("match_pattern", r"VALUES \((.*)\)".into()),
+            ("replace_pattern", r"VALUES (CONCAT('copy of ', \1))".into()),
+            ("destination_hostgroup", 2.into()),
+            ("apply", 1.into()),
+        ],
+    ])
+    .start()
+    .unwrap();
+    let mut client = Peer::through(&proxy, Encoding::Binary).into_client();
+    let statement = client.prepare("INSERT INTO ruled (v) VALUES (?)").unwrap();
+    client.execute(&statement, &[Param::Text("a".into())]).unwrap().check().unwrap();
+    assert_eq!(mirrored("ruled", "v", 1), "copy of a");
+    assert_eq!(contents(&servers()[0], "ruled", "v"), "a");
 }
 
 #[test]

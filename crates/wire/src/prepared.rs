@@ -84,6 +84,7 @@ impl ExecuteHeader {
     pub const CURSOR_FOR_UPDATE: u8 = 2;
     /// Flag: a scrollable cursor; servers do not have it.
     pub const CURSOR_SCROLLABLE: u8 = 4;
+    const CURSORS: u8 = Self::CURSOR_READ_ONLY | Self::CURSOR_FOR_UPDATE | Self::CURSOR_SCROLLABLE;
     /// Flag: a parameter count is there (CLIENT_QUERY_ATTRIBUTES).
     pub const PARAMETER_COUNT_AVAILABLE: u8 = 8;
 
@@ -99,7 +100,7 @@ impl ExecuteHeader {
     /// True when the client asks for a cursor.
     #[must_use]
     pub const fn opens_cursor(&self) -> bool {
-        self.flags & (Self::CURSOR_READ_ONLY | Self::CURSOR_FOR_UPDATE | Self::CURSOR_SCROLLABLE) != 0
+        self.flags & Self::CURSORS != 0
     }
 }
 
@@ -180,6 +181,13 @@ pub fn rewrite_execute(
 pub fn put_stmt_id(payload: &mut [u8], stmt_id: u32) -> Result<()> {
     let slot = payload.get_mut(ID_AT..ID_AT + 4).ok_or(WireError::Malformed("no statement id"))?;
     slot.copy_from_slice(&stmt_id.to_le_bytes());
+    Ok(())
+}
+
+/// Has an execute open no cursor, whatever it asks for.
+pub fn put_no_cursor(payload: &mut [u8]) -> Result<()> {
+    let flags = payload.get_mut(ID_AT + 4).ok_or(WireError::Malformed("execute is too short"))?;
+    *flags &= !ExecuteHeader::CURSORS;
     Ok(())
 }
 

@@ -32,6 +32,10 @@ pub struct Mirrored {
     pub body: Vec<u8>,
     /// Where the text begins.
     pub start: usize,
+    /// COM_STMT_EXECUTE with its parameters' types, where the text was prepared: whatever statement id and cursor it asks for.
+    pub execution: Option<Vec<u8>>,
+    /// Whether the client sends attributes with what it executes (CLIENT_QUERY_ATTRIBUTES).
+    pub has_attributes: bool,
     /// What it is.
     pub analysis: Analysis,
     /// How its text is read.
@@ -51,6 +55,11 @@ pub struct Mirrored {
 impl Mirrored {
     fn text(&self) -> &[u8] {
         self.body.get(self.start..).unwrap_or_default()
+    }
+
+    /// How much room it takes.
+    fn bytes(&self) -> usize {
+        self.body.len() + self.execution.as_ref().map_or(0, Vec::len)
     }
 }
 
@@ -85,7 +94,7 @@ impl Mirrors {
 
 /// Takes a copy: it runs at once, or waits, or is dropped.
 pub fn admit(worker: &Rc<Worker>, strand: &Rc<Strand>, copy: Mirrored) {
-    let bytes = copy.body.len();
+    let bytes = copy.bytes();
     if !worker.mirrors.take_room(bytes) {
         return drop_copy(worker, "the waiting ones take too much memory");
     }
@@ -134,7 +143,7 @@ fn serve(worker: &Rc<Worker>, strand: &Rc<Strand>, first: Option<(Turn, Mirrored
 }
 
 async fn run_one(worker: &Rc<Worker>, copy: Mirrored, turn: Turn) {
-    let bytes = copy.body.len();
+    let bytes = copy.bytes();
     let running = &worker.counters.mirrors_running;
     count(running);
     run::run(worker, copy).await;

@@ -5,14 +5,14 @@
 
 use super::discard::{Discarded, discard};
 use super::{Mirrored, plan};
-use crate::backend::{Backend, ServerError, put_command, put_query};
+use crate::backend::{Backend, ServerError, invalid, put_command, put_query};
 use crate::choice::Needs;
 use crate::counters::count;
 use crate::lane::Lane;
 use crate::pins::PinSet;
 use crate::pool::{AcquireError, HostgroupPool, Wish};
 use crate::session::flavors::adapt;
-use crate::session::{abandon, reset};
+use crate::session::{abandon, prepare_ok, reset};
 use crate::state::{Diff, State, diff};
 use crate::stats::digest_table::Sums;
 use crate::stats::meter::{Ended, error_key};
@@ -24,6 +24,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::packet::put_packet;
+use wire::prepared::{put_no_cursor, put_stmt_id};
+use wire::reply::ReplyKind;
 
 /// How long (ms) a copy may run where no rule says so; `mysql-default_query_timeout` may be shorter.
 const MAX_RUN_MS: u64 = 60_000;
@@ -37,6 +40,8 @@ enum Failure {
     NoBackend(String),
     #[error("the session's state was refused: {0}")]
     State(ServerError),
+    #[error("the server takes parameters in another form than the client sends them in (CLIENT_QUERY_ATTRIBUTES)")]
+    OtherForm,
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
     #[error("still running after {0} ms")]
@@ -67,11 +72,20 @@ async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
     let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
+    if copy.execution.is_some() && backend.core.caps.contains(Capabilities::QUERY_ATTRIBUTES) != copy.has_attributes {
+        pool.release(worker, backend);
+        return Err(Failure::OtherForm);
+    }
     let limit_ms = run_limit_ms(copy.timeout_ms, lane.settings().default_query_timeout);
     let exchange = async {
-        backend.start_exchange()?;
-        backend.link.write_all(&packet(copy, backend.core.caps)).await?;
-        discard(&mut backend, &worker.buffers).await
+        match &copy.execution {
+            Some(execution) => execute(worker, &mut backend, copy, execution).await,
+            None => {
+                backend.start_exchange()?;
+                backend.link.write_all(&packet(copy, backend.core.caps)).await?;
+                discard(&mut backend, &worker.buffers).await
+            }
+        }
     };
     let outcome = timeout(Duration::from_millis(limit_ms), exchange).await;
     let traffic = backend.link.take_traffic();
@@ -203,6 +217,25 @@ fn packet(copy: &Mirrored, caps: Capabilities) -> Vec<u8> {
         false => put_query(&mut out, copy.text(), caps),
     }
     out
+}
+
+/// Prepares the copy's text, executes it as the client did, and closes it.
+async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execution: &[u8]) -> io::Result<Discarded> {
+    backend.send(Command::StmtPrepare, copy.text()).await?;
+    let prepared = backend.collect(ReplyKind::Prepare, true, &worker.buffers).await?;
+    if let Some(error) = prepared.error {
+        return Ok(Discarded { error: Some(error), ..Discarded::default() });
+    }
+    let ok = prepare_ok(&prepared).ok_or_else(|| invalid("malformed answer to COM_STMT_PREPARE"))?;
+    let mut execution = execution.to_vec();
+    put_stmt_id(&mut execution, ok.stmt_id).and_then(|()| put_no_cursor(&mut execution)).map_err(invalid)?;
+    backend.start_exchange()?;
+    let mut out = Vec::with_capacity(execution.len() + 8);
+    put_packet(&mut out, &mut 0, &execution);
+    backend.link.write_all(&out).await?;
+    let reply = discard(backend, &worker.buffers).await?;
+    backend.close_statements(worker, &[ok.stmt_id]).await?;
+    Ok(reply)
 }
 
 /// Counts the copy with the statements of its hostgroup.

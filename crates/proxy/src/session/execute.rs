@@ -86,6 +86,7 @@ impl Session {
             self.execution_ended(id, &plan.analysis, None);
             return Ok(());
         }
+        self.mirror_execution(command, id);
         let result = self.run_plan(command, &plan).await;
         self.execution_ended(id, &plan.analysis, Some(&result));
         match result {
@@ -298,6 +299,7 @@ impl Session {
         }
         let Some(analysis) = self.statements.get(id).map(|s| s.analysis) else { return Ok(()) };
         let plan = Plan { statement: Some(id), ..Plan::new(analysis) };
+        self.mirror_execution(command, id);
         let result = self.run_plan(command, &plan).await;
         self.execution_ended(id, &analysis, Some(&result));
         match result {

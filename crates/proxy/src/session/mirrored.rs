@@ -6,57 +6,113 @@ use super::route::Asked;
 use crate::class::Class;
 use crate::lane::LaneKey;
 use crate::mirror::{self, Mirrored, Wish};
-use crate::state::State;
-use model::HostgroupId;
+use crate::state::{State, Text};
 use routing::Route;
 use sql::Analysis;
 use std::sync::Arc;
+use wire::command::Command;
+use wire::flags::Capabilities;
+use wire::prepared::{ExecuteParams, rewrite_execute};
+
+/// What is copied.
+struct Said<'a> {
+    /// What follows the byte of COM_QUERY, and where in that the text begins.
+    body: &'a [u8],
+    start: usize,
+    analysis: &'a Analysis,
+    /// The schema in which names are looked up.
+    schema: Option<&'a Text>,
+    /// The execution with its types, where the text was prepared.
+    execution: Option<Vec<u8>>,
+}
+
+impl Said<'_> {
+    fn text(&self) -> &[u8] {
+        self.body.get(self.start..).unwrap_or_default()
+    }
+}
 
 impl Session {
     /// Copies a COM_QUERY that is about to run, if a rule or a comment wants it.
     pub(super) fn mirror(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
-        let Some(wish) = self.directions.mirror.filter(|_| mirror::is_copied(analysis)) else { return };
-        if self.sql_text(command, start).len() >= mirror::MAX_TEXT {
-            return mirror::drop_copy(&self.worker, "it is too long");
+        let Some(wish) = self.wish_for(analysis) else { return };
+        let body = self.body(command);
+        let said = Said { body, start, analysis, schema: self.state.schema.as_ref(), execution: None };
+        if let Some(copy) = self.copy(wish, said) {
+            self.admit(copy);
         }
-        let Some(route) = self.route_of_copy(wish, command, start, analysis) else { return };
-        let destination = route.destination_hostgroup.or(wish.hostgroup).unwrap_or(self.user.default_hostgroup);
-        let copy = self.copy(command, start, analysis, destination, &route);
+    }
+
+    /// The same for an execution of this statement.
+    pub(super) fn mirror_execution(&mut self, command: Incoming, id: u32) {
+        let Some(statement) = self.directions.mirror.and_then(|_| self.statements.get(id)) else { return };
+        let Some(wish) = self.wish_for(&statement.analysis) else { return };
+        let is_execution = command.byte == Command::StmtExecute as u8;
+        if !is_execution || statement.long_data {
+            return mirror::drop_copy(&self.worker, "it came with long data, or with rows of parameters");
+        }
+        let payload = self.payload(command);
+        let mut execution = Vec::with_capacity(payload.len() + statement.types.len() + 1);
+        let rewritten = ExecuteParams::parse(payload, statement.params, self.caps)
+            .and_then(|params| rewrite_execute(payload, 0, params.as_ref(), Some(&statement.types), &mut execution));
+        if rewritten.is_err() {
+            return;
+        }
+        let key = &statement.key;
+        let said =
+            Said { body: &key.text, start: 0, analysis: &statement.analysis, schema: key.schema.as_ref(), execution: Some(execution) };
+        if let Some(copy) = self.copy(wish, said) {
+            self.admit(copy);
+        }
+    }
+
+    fn wish_for(&self, analysis: &Analysis) -> Option<Wish> {
+        self.directions.mirror.filter(|_| mirror::is_copied(analysis))
+    }
+
+    fn admit(&mut self, copy: Mirrored) {
         let strand = self.strand.get_or_insert_default();
         mirror::admit(&self.worker, strand, copy);
     }
 
     /// What the rules say of the copy; None when it is not to run.
-    fn route_of_copy(&self, wish: Wish, command: Incoming, start: usize, analysis: &Analysis) -> Option<Route> {
+    fn route_of_copy(&self, wish: Wish, said: &Said<'_>) -> Option<Route> {
         let Some(flag) = wish.flag else { return Some(Route::default()) };
-        let text = self.sql_text(command, start);
-        let digest = self.worker.digest(text, self.lex, analysis);
-        let asked = Asked { flag_in: flag, comment: None, schema: self.state.schema.as_deref().unwrap_or_default() };
-        let route = self.ask_rules(&self.worker.in_force(), text, analysis, &digest, asked);
+        let digest = self.worker.digest(said.text(), self.lex, said.analysis);
+        let asked = Asked { flag_in: flag, comment: None, schema: said.schema.map_or(&[][..], |schema| schema) };
+        let route = self.ask_rules(&self.worker.in_force(), said.text(), said.analysis, &digest, asked);
         // A message has nobody to go to.
         (route.error_msg.is_none() && route.ok_msg.is_none()).then_some(route)
     }
 
-    fn copy(&self, command: Incoming, start: usize, analysis: &Analysis, hostgroup: HostgroupId, route: &Route) -> Mirrored {
+    /// None where there is to be none.
+    fn copy(&self, wish: Wish, said: Said<'_>) -> Option<Mirrored> {
+        if said.text().len() + said.execution.as_ref().map_or(0, Vec::len) >= mirror::MAX_TEXT {
+            mirror::drop_copy(&self.worker, "it is too long");
+            return None;
+        }
+        let route = self.route_of_copy(wish, &said)?;
+        let hostgroup = route.destination_hostgroup.or(wish.hostgroup).unwrap_or(self.user.default_hostgroup);
         let (body, analysis) = match &route.rewritten {
-            None => (self.body(command).to_vec(), *analysis),
+            None => (said.body.to_vec(), *said.analysis),
             Some(text) => {
-                let attributes = self.body(command).get(..start).unwrap_or_default();
+                let attributes = said.body.get(..said.start).unwrap_or_default();
                 ([attributes, text].concat(), sql::analyze_with(text, self.lex, self.worker.meter.grouping()))
             }
         };
-        let class = Class::of(self.caps);
-        Mirrored {
+        Some(Mirrored {
             body,
-            start,
+            start: said.start,
+            execution: said.execution,
+            has_attributes: self.caps.contains(Capabilities::QUERY_ATTRIBUTES),
             analysis,
             lex: self.lex,
-            state: state_of_copy(&self.state),
-            lane: LaneKey { hostgroup, user: Arc::clone(&self.user), class },
+            state: State { schema: said.schema.cloned(), ..state_of_copy(&self.state) },
+            lane: LaneKey { hostgroup, user: Arc::clone(&self.user), class: Class::of(self.caps) },
             collation: u8::try_from(self.collation).unwrap_or(0),
             timeout_ms: route.timeout_ms,
             client: self.client_ip(),
-        }
+        })
     }
 }
 

@@ -75,6 +75,7 @@ use facts::SessionFacts;
 pub use leave::WISHES;
 use model::HostgroupId;
 use model::snapshot::User;
+pub use prepare::prepare_ok;
 pub use settle::{abandon, is_kept, reset};
 use sql::LexMode;
 use statements::Statements;

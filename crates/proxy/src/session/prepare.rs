@@ -443,7 +443,8 @@ impl Session {
     }
 }
 
-fn prepare_ok(reply: &Collected) -> Option<PrepareOk> {
+/// The server's answer to a PREPARE that it took.
+pub fn prepare_ok(reply: &Collected) -> Option<PrepareOk> {
     first_packet(&reply.raw)
 }
 
