@@ -186,7 +186,8 @@ fn executions_are_copied_with_their_parameters() {
         let proxy = proxy.start().unwrap();
         let options = proxy.options("app", "app-pass").timeout(LIMIT);
         let with_attributes = options.clone().with(wire::Capabilities::QUERY_ATTRIBUTES);
-        for options in [&options, &with_attributes] {
+        let mut numbers = Numbers::of(&proxy);
+        for (done, options) in [(4, &options), (8, &with_attributes)] {
             let mut client = Client::connect(options).unwrap();
             client.run("USE test").unwrap();
             let statement = client.prepare("INSERT INTO executed (a, b, c) VALUES (?, ?, ?)").unwrap();
@@ -200,9 +201,9 @@ fn executions_are_copied_with_their_parameters() {
             let cursor = Execution { cursor: true, ..Execution::default() };
             client.execute_with(&read, &[Param::Int(0)], cursor).unwrap().check().unwrap();
             client.prepare("SELECT a FROM executed").unwrap_err();
+            // Copies of two sessions are in no order.
+            numbers.wait("done", done);
         }
-        let mut numbers = Numbers::of(&proxy);
-        numbers.wait("done", 8);
         assert_eq!(["dropped", "failed", "errors"].map(|name| numbers.get(name)), [0; 3], "{flavor:?}");
         let all = "CONCAT_WS(',', a, b, c)";
         assert_eq!(contents(&two, "executed", all), contents(&one, "executed", all), "{flavor:?}");
@@ -235,6 +236,69 @@ fn rules_see_the_copies_of_executions() {
     client.execute(&statement, &[Param::Text("a".into())]).unwrap().check().unwrap();
     assert_eq!(mirrored("ruled", "v", 1), "copy of a");
     assert_eq!(contents(&servers()[0], "ruled", "v"), "a");
+}
+
+/// What is prepared under other settings than it is executed under would be another statement on the mirror, and one that a rule gave
+/// other parameters cannot be executed.
+#[test]
+fn what_an_execution_is_not_copied_for() {
+    table("unlike", "v VARCHAR(20)");
+    let drops_one: [(&str, Setting); 5] = [
+        ("flagIN", 50.into()),
+        ("match_pattern", r"[(][?], [?][)]".into()),
+        ("replace_pattern", "(?)".into()),
+        ("destination_hostgroup", 2.into()),
+        ("apply", 1.into()),
+    ];
+    let proxy = builder(&[
+        &[("match_digest", "CONCAT".into()), ("mirror_flagOUT", 50.into()), ("apply", 1.into())],
+        &drops_one,
+        &mirrors("unlike"),
+    ])
+    .start()
+    .unwrap();
+    let mut client = Peer::through(&proxy, Encoding::Binary).into_client();
+    let mut numbers = Numbers::of(&proxy);
+    client.run("SET sql_mode='ANSI_QUOTES'").unwrap();
+    let quoted = client.prepare("INSERT INTO unlike (v) VALUES (?)").unwrap();
+    client.run("SET sql_mode=''").unwrap();
+    client.execute(&quoted, &[Param::Text("a".into())]).unwrap().check().unwrap();
+    numbers.wait("dropped", 1);
+    let two = client.prepare("INSERT INTO unlike (v) SELECT CONCAT(?, ?)").unwrap();
+    client.execute(&two, &[Param::Int(11), Param::Text("b".into())]).unwrap().check().unwrap();
+    numbers.wait("errors", 1);
+    assert_eq!(contents(mirror(), "unlike", "v"), "");
+    assert_eq!(contents(&servers()[0], "unlike", "v"), "a|11b");
+}
+
+/// MariaDB keeps roles over a reset.
+#[test]
+fn a_copy_that_sets_a_role_leaves_it_to_nobody() {
+    for server in servers() {
+        let mut root = server.root().unwrap();
+        root.init_db("test").unwrap();
+        for sql in [
+            "CREATE ROLE IF NOT EXISTS mirrored_role",
+            "GRANT mirrored_role TO app",
+            "CREATE OR REPLACE PROCEDURE test.takes_role() SQL SECURITY INVOKER SET ROLE mirrored_role",
+        ] {
+            root.run(sql).unwrap();
+        }
+    }
+    let reads: [(&str, Setting); 3] = [("match_digest", "CURRENT_ROLE".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let proxy = builder(&[&mirrors("takes_role"), &reads]).start().unwrap();
+    let mut numbers = Numbers::of(&proxy);
+    for (n, sql) in (1..).zip(["CALL takes_role()", "SELECT 1 takes_role; SET ROLE mirrored_role"]) {
+        let options = proxy.options("app", "app-pass").with(wire::Capabilities::MULTI_STATEMENTS);
+        let mut client = Client::connect(&options).unwrap();
+        client.init_db("test").unwrap();
+        client.query(sql).unwrap().check().unwrap();
+        numbers.wait("done", n);
+        for _ in 0..3 {
+            let mut reader = Client::connect(&options).unwrap();
+            assert_eq!(reader.scalar("SELECT CURRENT_ROLE()").unwrap(), None, "{sql}");
+        }
+    }
 }
 
 #[test]

@@ -694,6 +694,32 @@ fn routines_that_are_others_by_now(world: &World) {
     }
 }
 
+/// Servers let a procedure be defined anew while it runs.
+#[test]
+fn routines_defined_while_they_run() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let (server, schema) = (server(flavor), "test_defined_meanwhile");
+        server.sql(&format!("CREATE DATABASE {schema}")).unwrap();
+        let proxy = proxy_with(server, 2, |builder| builder);
+        let [mut first, mut second] = [(); 2].map(|()| Peer::through(&proxy, Encoding::Text));
+        let body = "BEGIN SELECT 7 INTO @left; DO SLEEP(1.5); END";
+        second.exec_all(&[&format!("USE {schema}"), &format!("CREATE PROCEDURE running() {body}")]);
+        first.exec(&format!("USE {schema}"));
+        first.send_query("CALL running()").unwrap();
+        let runs = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(1.5)%' AND info NOT LIKE '%processlist%'";
+        wait::until("it to run", LIMIT, || (server.scalar(runs).unwrap()? != "0").then_some(())).unwrap();
+        second.exec_all(&["DROP PROCEDURE running", "CREATE PROCEDURE running() SELECT 1"]);
+        first.recv_reply(Encoding::Text).unwrap().check().unwrap();
+        assert_eq!(first.get("SELECT @left"), "7", "{flavor:?}");
+        drop(first);
+        for _ in 0..4 {
+            assert_eq!(second.get("SELECT @left"), "NULL", "{flavor:?}");
+            assert_eq!(Peer::through(&proxy, Encoding::Text).get("SELECT @left"), "NULL", "{flavor:?}");
+        }
+        server.sql(&format!("DROP DATABASE {schema}")).unwrap();
+    }
+}
+
 /// A name that the session's character set does not have.
 fn routines_with_other_names(world: &World) {
     as_root(

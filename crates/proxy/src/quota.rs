@@ -133,7 +133,10 @@ impl Quota {
     /// What a server said that refused one more, while none lets one in.
     pub fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
         let refusals = self.refusals();
-        let first = refusals.first().filter(|_| are_all_in(servers, refusals.iter()))?;
+        if !are_all_in(servers, refusals.iter()) {
+            return None;
+        }
+        let first = refusals.iter().find(|refusal| used(servers).any(|server| server.key == refusal.server))?;
         Some(format!("{}:{}: {}", first.server.host, first.server.port, first.error))
     }
 
@@ -172,9 +175,14 @@ impl Quota {
     }
 }
 
-/// Whether each server that new connections may go to is among these; no server is not all of them.
+/// The servers that new connections may go to.
+fn used(servers: &[Arc<ServerShared>]) -> impl Iterator<Item = &Arc<ServerShared>> {
+    servers.iter().filter(|server| server.is_online() && server.configured_weight() > 0)
+}
+
+/// Whether each of them is among these; no server is not all of them.
 fn are_all_in<'a>(servers: &[Arc<ServerShared>], refusals: impl Iterator<Item = &'a Refusal> + Clone) -> bool {
-    let mut used = servers.iter().filter(|server| server.is_online() && server.configured_weight() > 0).peekable();
+    let mut used = used(servers).peekable();
     used.peek().is_some() && used.all(|server| refusals.clone().any(|refusal| refusal.server == server.key))
 }
 

@@ -32,10 +32,8 @@ pub struct Mirrored {
     pub body: Vec<u8>,
     /// Where the text begins.
     pub start: usize,
-    /// COM_STMT_EXECUTE with its parameters' types, where the text was prepared: whatever statement id and cursor it asks for.
-    pub execution: Option<Vec<u8>>,
-    /// Whether the client sends attributes with what it executes (CLIENT_QUERY_ATTRIBUTES).
-    pub has_attributes: bool,
+    /// How it is executed, where the text was prepared.
+    pub execution: Option<Execution>,
     /// What it is.
     pub analysis: Analysis,
     /// How its text is read.
@@ -52,6 +50,16 @@ pub struct Mirrored {
     pub client: Option<IpAddr>,
 }
 
+/// An execution of a prepared statement.
+pub struct Execution {
+    /// COM_STMT_EXECUTE with the parameters' types: whatever statement id and cursor it asks for.
+    pub payload: Vec<u8>,
+    /// Parameters of the statement.
+    pub params: u16,
+    /// Whether the client sends attributes with what it executes (CLIENT_QUERY_ATTRIBUTES).
+    pub has_attributes: bool,
+}
+
 impl Mirrored {
     fn text(&self) -> &[u8] {
         self.body.get(self.start..).unwrap_or_default()
@@ -59,7 +67,7 @@ impl Mirrored {
 
     /// How much room it takes.
     fn bytes(&self) -> usize {
-        self.body.len() + self.execution.as_ref().map_or(0, Vec::len)
+        self.body.len() + self.execution.as_ref().map_or(0, |execution| execution.payload.len())
     }
 }
 

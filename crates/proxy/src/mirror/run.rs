@@ -4,12 +4,12 @@
 //! Each step has a time limit. A copy is tried once: whether it arrived is not known when its connection is lost.
 
 use super::discard::{Discarded, discard};
-use super::{Mirrored, plan};
+use super::{Execution, Mirrored, plan};
 use crate::backend::{Backend, ServerError, invalid, put_command, put_query};
 use crate::choice::Needs;
 use crate::counters::count;
 use crate::lane::Lane;
-use crate::pins::PinSet;
+use crate::pins::{PinReason, PinSet};
 use crate::pool::{AcquireError, HostgroupPool, Wish};
 use crate::session::flavors::adapt;
 use crate::session::{abandon, prepare_ok, reset};
@@ -22,6 +22,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::timeout;
+use wire::charset::Flavor;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::put_packet;
@@ -30,6 +31,8 @@ use wire::reply::ReplyKind;
 
 /// How long (ms) a copy may run where no rule says so; `mysql-default_query_timeout` may be shorter.
 const MAX_RUN_MS: u64 = 60_000;
+/// ER_WRONG_ARGUMENTS: what servers say of an execution that does not go with its statement.
+const WRONG_ARGUMENTS: u16 = 1210;
 /// How many backends are looked at for one that can be brought to the session's state.
 const MAX_BACKENDS: u32 = 8;
 
@@ -72,7 +75,8 @@ async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
     let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
-    if copy.execution.is_some() && backend.core.caps.contains(Capabilities::QUERY_ATTRIBUTES) != copy.has_attributes {
+    let has_attributes = backend.core.caps.contains(Capabilities::QUERY_ATTRIBUTES);
+    if copy.execution.as_ref().is_some_and(|execution| execution.has_attributes != has_attributes) {
         pool.release(worker, backend);
         return Err(Failure::OtherForm);
     }
@@ -220,20 +224,29 @@ fn packet(copy: &Mirrored, caps: Capabilities) -> Vec<u8> {
 }
 
 /// Prepares the copy's text, executes it as the client did, and closes it.
-async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execution: &[u8]) -> io::Result<Discarded> {
+async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execution: &Execution) -> io::Result<Discarded> {
     backend.send(Command::StmtPrepare, copy.text()).await?;
     let prepared = backend.collect(ReplyKind::Prepare, true, &worker.buffers).await?;
     if let Some(error) = prepared.error {
         return Ok(Discarded { error: Some(error), ..Discarded::default() });
     }
     let ok = prepare_ok(&prepared).ok_or_else(|| invalid("malformed answer to COM_STMT_PREPARE"))?;
-    let mut execution = execution.to_vec();
-    put_stmt_id(&mut execution, ok.stmt_id).and_then(|()| put_no_cursor(&mut execution)).map_err(invalid)?;
-    backend.start_exchange()?;
-    let mut out = Vec::with_capacity(execution.len() + 8);
-    put_packet(&mut out, &mut 0, &execution);
-    backend.link.write_all(&out).await?;
-    let reply = discard(backend, &worker.buffers).await?;
+    let reply = match ok.params == execution.params {
+        true => {
+            let mut payload = execution.payload.clone();
+            put_stmt_id(&mut payload, ok.stmt_id).and_then(|()| put_no_cursor(&mut payload)).map_err(invalid)?;
+            backend.start_exchange()?;
+            let mut out = Vec::with_capacity(payload.len() + 8);
+            put_packet(&mut out, &mut 0, &payload);
+            backend.link.write_all(&out).await?;
+            discard(backend, &worker.buffers).await?
+        }
+        false => {
+            let message = format!("a rule gave the copy {} parameters, and the client has {}", ok.params, execution.params);
+            let error = ServerError { code: WRONG_ARGUMENTS, sqlstate: *b"HY000", message: message.into() };
+            Discarded { error: Some(error), ..Discarded::default() }
+        }
+    };
     backend.close_statements(worker, &[ok.stmt_id]).await?;
     Ok(reply)
 }
@@ -266,7 +279,10 @@ async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backen
     // An error does not say whether it left a transaction open.
     let is_clean = plan::leaves_nothing(&copy.analysis) && reply.error.is_none() && !reply.status.intersects(changed);
     if !is_clean {
-        return abandon(Rc::clone(worker), pool, backend, PinSet::default(), false).await;
+        // MariaDB keeps roles over a reset.
+        let may_keep_role = backend.core.info.flavor == Flavor::MariaDb && plan::may_set_role(&copy.analysis);
+        let pins = if may_keep_role { PinSet::of(&[PinReason::Role]) } else { PinSet::default() };
+        return abandon(Rc::clone(worker), pool, backend, pins, false).await;
     }
     backend.core.has_warnings |= reply.warnings > 0;
     if reply.affected_rows > 0 {

@@ -546,6 +546,8 @@ impl Session {
         match verb(sql, self.lex, 1).as_deref() {
             Some("COMMIT" | "ROLLBACK") if is_certain && !failed => self.pins.end(PinReason::Xa),
             Some("RECOVER") if is_certain => {}
+            // Refused, it has begun nothing.
+            Some("START" | "BEGIN") if is_certain && failed => {}
             _ => self.pin(PinReason::Xa, analysis),
         }
     }

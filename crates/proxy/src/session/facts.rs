@@ -112,6 +112,8 @@ pub struct SessionFacts {
     pub keeps_found_rows: bool,
     /// What the statement called that just ran, if it failed.
     pub failed_calls: FailedCalls,
+    /// How many definitions of routines there were before the statement that calls some.
+    pub routines_defined: u64,
     /// Statements left before `auto_increment_delay_multiplex` ends.
     pub auto_increment_left: u64,
     /// Process clock (ms) at which it ends in any case (`auto_increment_delay_multiplex_timeout_ms`); 0 is never.

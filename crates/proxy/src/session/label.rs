@@ -198,8 +198,7 @@ impl Session {
                 self.sql_text(command, start).to_vec()
             }
         };
-        let text = String::from_utf8_lossy(&text).to_ascii_uppercase();
-        text.trim_end_matches([';', ' ', '\t', '\r', '\n']).split_whitespace().collect::<Vec<_>>().join(" ")
+        words(&text)
     }
 
     /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
@@ -338,6 +337,12 @@ impl Labelled {
 /// The SET for a label.
 pub fn set_to(label: &Label) -> String {
     format!("SET SESSION gtid_next='{label}'")
+}
+
+/// A text's words in capitals, with one space between.
+pub fn words(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text).to_ascii_uppercase();
+    text.trim_end_matches([';', ' ', '\t', '\r', '\n']).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the words are one of these statements.

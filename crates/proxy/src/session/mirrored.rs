@@ -5,7 +5,7 @@ use super::command::Incoming;
 use super::route::Asked;
 use crate::class::Class;
 use crate::lane::LaneKey;
-use crate::mirror::{self, Mirrored, Wish};
+use crate::mirror::{self, Execution, Mirrored, Wish};
 use crate::state::{State, Text};
 use routing::Route;
 use sql::Analysis;
@@ -23,7 +23,7 @@ struct Said<'a> {
     /// The schema in which names are looked up.
     schema: Option<&'a Text>,
     /// The execution with its types, where the text was prepared.
-    execution: Option<Vec<u8>>,
+    execution: Option<Execution>,
 }
 
 impl Said<'_> {
@@ -51,13 +51,18 @@ impl Session {
         if !is_execution || statement.long_data {
             return mirror::drop_copy(&self.worker, "it came with long data, or with rows of parameters");
         }
+        if statement.key.mode != self.mode() {
+            return mirror::drop_copy(&self.worker, "it was prepared under other settings than it is executed under");
+        }
         let payload = self.payload(command);
-        let mut execution = Vec::with_capacity(payload.len() + statement.types.len() + 1);
-        let rewritten = ExecuteParams::parse(payload, statement.params, self.caps)
-            .and_then(|params| rewrite_execute(payload, 0, params.as_ref(), Some(&statement.types), &mut execution));
-        if rewritten.is_err() {
+        let mut rewritten = Vec::with_capacity(payload.len() + statement.types.len() + 1);
+        let outcome = ExecuteParams::parse(payload, statement.params, self.caps)
+            .and_then(|params| rewrite_execute(payload, 0, params.as_ref(), Some(&statement.types), &mut rewritten));
+        if outcome.is_err() {
             return;
         }
+        let has_attributes = self.caps.contains(Capabilities::QUERY_ATTRIBUTES);
+        let execution = Execution { payload: rewritten, params: statement.params, has_attributes };
         let key = &statement.key;
         let said =
             Said { body: &key.text, start: 0, analysis: &statement.analysis, schema: key.schema.as_ref(), execution: Some(execution) };
@@ -87,7 +92,7 @@ impl Session {
 
     /// None where there is to be none.
     fn copy(&self, wish: Wish, said: Said<'_>) -> Option<Mirrored> {
-        if said.text().len() + said.execution.as_ref().map_or(0, Vec::len) >= mirror::MAX_TEXT {
+        if said.text().len() + said.execution.as_ref().map_or(0, |execution| execution.payload.len()) >= mirror::MAX_TEXT {
             mirror::drop_copy(&self.worker, "it is too long");
             return None;
         }
@@ -104,7 +109,6 @@ impl Session {
             body,
             start: said.start,
             execution: said.execution,
-            has_attributes: self.caps.contains(Capabilities::QUERY_ATTRIBUTES),
             analysis,
             lex: self.lex,
             state: State { schema: said.schema.cloned(), ..state_of_copy(&self.state) },

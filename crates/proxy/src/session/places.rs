@@ -4,6 +4,7 @@
 
 use super::Session;
 use super::guard::guarded;
+use super::label::{is_plain, words};
 use super::settle::{self, Unread};
 use crate::backend::Backend;
 use crate::entry::{Elsewhere, Leaving};
@@ -14,6 +15,7 @@ use crate::stats::view::Held;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::rc::Rc;
+use wire::charset::Flavor;
 use wire::flags::StatusFlags;
 
 /// Pins under which every statement goes where the session is: what runs elsewhere would be outside of the transaction, or not see
@@ -30,6 +32,19 @@ const BOUND: PinSet = PinSet::of(&[
 
 /// A transaction.
 const OPEN: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::Savepoint]);
+
+/// What begins a transaction that may write, whatever was open: on all servers the first of them.
+const BEGINS: &[&str] = &[
+    "START TRANSACTION READ WRITE",
+    "START TRANSACTION READ WRITE, WITH CONSISTENT SNAPSHOT",
+    "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ WRITE",
+    "BEGIN",
+    "BEGIN WORK",
+    "START TRANSACTION",
+    "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+];
+/// How many those are.
+const WRITING: usize = 3;
 
 /// Pins that end when the session goes elsewhere: wishes, and what is asked for before it goes.
 const ENDS: PinSet = PinSet::of(&[PinReason::AutoIncrementDelay, PinReason::AutocommitOff, PinReason::FoundRows]);
@@ -122,11 +137,20 @@ impl Session {
         }
     }
 
-    /// A statement for `hostgroup` commits what is open. Where that is a transaction elsewhere that can only read, it is committed
-    /// ahead, so that it takes along nothing that writes.
+    /// Whether this BEGIN ends a transaction that only reads, and begins one that may write, and the backend has nothing else of the
+    /// session. A server that does not understand it would end nothing, so it is one that all understand.
+    pub(super) fn may_leave_what_was_read(&self, begin: &[u8]) -> bool {
+        let has_only_read =
+            self.status.contains(StatusFlags::IN_TRANS_READONLY) && self.pins.set().without(OPEN).without(super::WISHES).is_empty();
+        // On MySQL the other forms leave it READ ONLY.
+        let forms = if self.is_on(Flavor::MariaDb) { BEGINS } else { &BEGINS[..WRITING] };
+        has_only_read && is_plain(&words(begin), forms)
+    }
+
+    /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what
+    /// may write.
     pub(super) async fn commit_what_was_read(&mut self, hostgroup: HostgroupId) {
-        let is_bound_elsewise = self.pins.set().without(OPEN).intersects(BOUND);
-        if self.pool.shared.id == hostgroup || !self.status.contains(StatusFlags::IN_TRANS_READONLY) || is_bound_elsewise {
+        if self.pool.shared.id == hostgroup {
             return;
         }
         self.read_before_leaving().await;

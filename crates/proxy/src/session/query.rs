@@ -136,6 +136,9 @@ impl Session {
     /// Runs a statement; a lost connection or a refusal is made good where it is certain that nothing happened.
     pub(super) async fn run_plan(&mut self, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let mut patience = self.patience();
+        if plan.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
+            self.facts.routines_defined = self.worker.shared.routines_defined.count();
+        }
         self.give_label(command, plan);
         let result = loop {
             match self.try_plan(command, plan).await {

@@ -52,7 +52,7 @@ pub struct Directions {
 /// What was decided.
 pub struct Decision {
     hostgroup: HostgroupId,
-    /// Whether it commits a transaction that is open.
+    /// Whether it ends a transaction that only reads, and that nothing was left in.
     commits_first: bool,
     /// User variables to bring there: their names, where they can be read.
     brings: Option<Option<Vec<String>>>,
@@ -179,7 +179,7 @@ impl Session {
         if in_force.is_plain() {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
-        let commits_first = matches!(analysis.kind, Kind::Begin | Kind::LockTables);
+        let commits_first = analysis.kind == Kind::Begin && self.may_leave_what_was_read(text);
         let digest = self.worker.digest(text, self.lex, analysis);
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
         let schema = prepared.map_or(self.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
@@ -355,7 +355,8 @@ impl Session {
         }
         self.directions = decision.directions;
         self.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
-        if decision.commits_first && phase != Phase::Prepare {
+        let is_answered = decision.route.as_ref().is_some_and(|route| route.ok_msg.is_some() || route.error_msg.is_some());
+        if decision.commits_first && phase != Phase::Prepare && !is_answered {
             Box::pin(self.commit_what_was_read(decision.hostgroup)).await;
         }
         self.travel(decision.hostgroup).await;

@@ -103,13 +103,14 @@ impl Session {
             true => FailedCalls::Judged,
             false => FailedCalls::Unknown,
         };
-        match self.judge(&calls, &[], None) {
+        let defined = self.facts.routines_defined;
+        match self.judge(&calls, &[], defined) {
             Verdict::Harmless => {}
             Verdict::Leaves { role } => self.pin_unknown(role, analysis),
             // What is pinned so is never asked.
             Verdict::Unread(_) if self.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
-                let (now, defined) = (self.now_ms(), self.worker.shared.routines_defined.count());
+                let now = self.now_ms();
                 self.pins.stored_code_called(calls, defined, now, analysis.digest);
             }
         }
@@ -123,8 +124,8 @@ impl Session {
     }
 
     /// What these calls leave, by the bodies that were just read and those that are remembered. `defined` is how many definitions
-    /// of routines there were when they ran, where that is not now.
-    fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: Option<u64>) -> Verdict {
+    /// of routines there were before they ran.
+    fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u64) -> Verdict {
         let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
             return Verdict::Leaves { role: false };
         };
@@ -140,7 +141,7 @@ impl Session {
             let Some(body) = just_read.or_else(|| memory.body(&place, &routine, epoch, now_ms, max_age_ms)) else {
                 return Verdict::Unread(routine);
             };
-            leaves |= defined.is_some_and(|count| self.worker.shared.routines_defined.may_have_changed(&routine, count));
+            leaves |= self.worker.shared.routines_defined.may_have_changed(&routine, defined);
             match body {
                 Body::Missing => leaves |= !may_be_missing,
                 Body::Unreadable => leaves = true,
@@ -186,7 +187,7 @@ impl Session {
         }
         let (mut fresh, defined) = (Vec::new(), self.pins.routines_defined());
         let verdict = loop {
-            match self.judge(&calls, &fresh, Some(defined)) {
+            match self.judge(&calls, &fresh, defined) {
                 Verdict::Unread(routine) if fresh.len() < MOST => match self.ask_for_body(&routine).await {
                     Ok(body) => fresh.push((routine, body)),
                     Err(_) => {
