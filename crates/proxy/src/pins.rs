@@ -234,7 +234,7 @@ struct Names {
     /// Calls of routines whose bodies are not known.
     calls: Vec<StoredCall>,
     /// How many definitions of routines there were at the first of them.
-    routines_defined: u64,
+    routines_defined: u32,
     /// How the pins began that are not the first.
     later: Vec<Began>,
 }
@@ -440,7 +440,7 @@ impl Pins {
     }
 
     /// Routines were called whose bodies are not known.
-    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, routines_defined: u64, now_ms: u64, digest: u64) {
+    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, routines_defined: u32, now_ms: u64, digest: u64) {
         let began = self.set.contains(PinReason::StoredCode);
         let names = self.names();
         if !began {
@@ -464,7 +464,7 @@ impl Pins {
     }
 
     /// How many definitions of routines there were when the first of those routines was called.
-    pub fn routines_defined(&self) -> u64 {
+    pub fn routines_defined(&self) -> u32 {
         self.names.as_ref().map_or(0, |names| names.routines_defined)
     }
 

@@ -15,8 +15,8 @@ pub struct Definitions(Mutex<Latest>);
 
 #[derive(Debug, Default)]
 struct Latest {
-    /// How many there were.
-    count: u64,
+    /// How many there were, modulo 2³².
+    count: u32,
     /// The last of them; None may be of any routine.
     texts: VecDeque<Option<Box<[u8]>>>,
 }
@@ -26,8 +26,8 @@ impl Definitions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there were so far.
-    pub fn count(&self) -> u64 {
+    /// How many there were so far, modulo 2³².
+    pub fn count(&self) -> u32 {
         self.latest().count
     }
 
@@ -37,16 +37,16 @@ impl Definitions {
         if latest.texts.len() == MOST {
             latest.texts.pop_front();
         }
-        latest.count += 1;
+        latest.count = latest.count.wrapping_add(1);
         // Servers compare names without accents.
         let is_told = |text: &&[u8]| text.len() <= LONGEST && text.is_ascii();
         latest.texts.push_back(text.filter(is_told).map(Into::into));
     }
 
     /// May a routine that was called when there were `count` definitions be another one now, going by the names in their texts?
-    pub fn may_have_changed(&self, routine: &Routine, count: u64) -> bool {
+    pub fn may_have_changed(&self, routine: &Routine, count: u32) -> bool {
         let latest = self.latest();
-        let Ok(later) = usize::try_from(latest.count.saturating_sub(count)) else { return true };
+        let later = latest.count.wrapping_sub(count) as usize;
         if later > latest.texts.len() {
             return true;
         }

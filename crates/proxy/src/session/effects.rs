@@ -670,7 +670,8 @@ impl Session {
                 // Not the worker's clock, which may be behind: it would end too early.
                 ms => self.worker.shared.clock.now_ms() + ms,
             };
-            (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (delay, until_ms);
+            let left = u32::try_from(delay).unwrap_or(u32::MAX);
+            (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (left, until_ms);
             self.entry.hold_backend_until(until_ms);
             self.pin(PinReason::AutoIncrementDelay, analysis);
         } else if self.facts.auto_increment_left > 0 {

@@ -113,9 +113,9 @@ pub struct SessionFacts {
     /// What the statement called that just ran, if it failed.
     pub failed_calls: FailedCalls,
     /// How many definitions of routines there were before the statement that calls some.
-    pub routines_defined: u64,
+    pub routines_defined: u32,
     /// Statements left before `auto_increment_delay_multiplex` ends.
-    pub auto_increment_left: u64,
+    pub auto_increment_left: u32,
     /// Process clock (ms) at which it ends in any case (`auto_increment_delay_multiplex_timeout_ms`); 0 is never.
     pub auto_increment_until_ms: u64,
 }

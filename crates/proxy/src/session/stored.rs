@@ -125,7 +125,7 @@ impl Session {
 
     /// What these calls leave, by the bodies that were just read and those that are remembered. `defined` is how many definitions
     /// of routines there were before they ran.
-    fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u64) -> Verdict {
+    fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u32) -> Verdict {
         let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
             return Verdict::Leaves { role: false };
         };
