@@ -87,6 +87,20 @@ fn roles(world: &World) {
     }
     drop(second);
     assert_eq!(world.connect().get("SELECT CURRENT_ROLE()"), at_login);
+    as_root(
+        world,
+        &[
+            &format!("CREATE DEFINER = app PROCEDURE takes_role() SQL SECURITY INVOKER SET ROLE {role}"),
+            "CREATE DEFINER = app PROCEDURE takes_it_within() SQL SECURITY INVOKER CALL takes_role()",
+        ],
+    );
+    for sql in ["CALL takes_role()", "CALL takes_it_within()"] {
+        let mut first = world.connect();
+        first.exec(sql);
+        assert!(first.get("SELECT CURRENT_ROLE()").contains(&role), "{sql}");
+        drop(first);
+        assert_eq!(world.connect().get("SELECT CURRENT_ROLE()"), at_login, "{sql}");
+    }
     if world.encoding == Encoding::Text {
         let set = format!("SET ROLE {role}");
         let mut ways = vec![vec![format!("PREPARE s FROM '{set}'"), "EXECUTE s".to_owned()]];
@@ -294,9 +308,9 @@ fn stored_code_that_leaves_nothing(world: &World) {
     let elsewhere = format!("DROP DATABASE IF EXISTS {schema}_x");
     first.exec_all(&[&elsewhere, "BEGIN", "CALL adds(1)", &elsewhere, "COMMIT", "SELECT 1"]);
     assert_eq!(pins(world), None, "none of its business");
-    let here = format!("DROP FUNCTION IF EXISTS {schema}.other");
+    let here = format!("DROP FUNCTION IF EXISTS {schema}.adds");
     first.exec_all(&[&here, "BEGIN", "CALL adds(1)", &here, "COMMIT", "SELECT 1"]);
-    assert_eq!(pins(world), reason("session_state"), "the schema is named");
+    assert_eq!(pins(world), reason("session_state"), "it is named");
     first.reset_connection().unwrap().ok().unwrap();
     // A data definition that comes through the proxy.
     first.exec("DROP PROCEDURE adds");
@@ -716,6 +730,22 @@ fn routines_defined_while_they_run() {
             assert_eq!(second.get("SELECT @left"), "NULL", "{flavor:?}");
             assert_eq!(Peer::through(&proxy, Encoding::Text).get("SELECT @left"), "NULL", "{flavor:?}");
         }
+        // What has nothing to do with it keeps nothing.
+        let mut calling = Peer::through(&proxy, Encoding::Text);
+        second.exec("CREATE TABLE function_log(n INT)");
+        let waits = format!("CREATE DEFINER = app FUNCTION {schema}.waits(n DOUBLE) RETURNS INT DETERMINISTIC NO SQL RETURN SLEEP(n)");
+        server.sql(&waits).unwrap();
+        calling.exec_all(&[&format!("USE {schema}"), "SELECT waits(0)", "SELECT 1"]);
+        calling.send_query("SELECT waits(1.6)").unwrap();
+        let runs = runs.replace("SLEEP(1.5)", "waits(1.6)");
+        wait::until("it to run", LIMIT, || (server.scalar(&runs).unwrap()? != "0").then_some(())).unwrap();
+        second.exec_all(&["TRUNCATE TABLE function_log", "PREPARE s FROM 'SET @k = 5'", "EXECUTE s", "DEALLOCATE PREPARE s"]);
+        second.exec("CREATE PROCEDURE another() SELECT 1");
+        second.reset_connection().unwrap().ok().unwrap();
+        calling.recv_reply(Encoding::Text).unwrap().check().unwrap();
+        calling.exec("SELECT 1");
+        let pins = proxy.admin().unwrap().scalar("SELECT GROUP_CONCAT(reason) FROM stats_tidegate_pins").unwrap();
+        assert_eq!(pins, None, "{flavor:?}");
         server.sql(&format!("DROP DATABASE {schema}")).unwrap();
     }
 }

@@ -192,6 +192,8 @@ pub enum Trace {
     Nothing,
     /// What a reset takes away.
     State,
+    /// The same, and data may be defined otherwise than before.
+    Definition,
     /// Perhaps a role, which none does.
     Anything,
 }

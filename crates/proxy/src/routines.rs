@@ -50,13 +50,15 @@ impl Definitions {
         if later > latest.texts.len() {
             return true;
         }
-        let names = |text: &[u8]| has_word(text, &routine.name) || routine.schema.as_ref().is_none_or(|schema| has_word(text, schema));
+        let is_of_schemas = |text: &[u8]| ["database", "schema"].into_iter().any(|word| has_word(text, word));
+        let names_schema = |text: &[u8]| routine.schema.as_ref().is_none_or(|schema| has_word(text, schema));
+        let names = |text: &[u8]| has_word(text, &routine.name) || is_of_schemas(text) && names_schema(text);
         latest.texts.iter().rev().take(later).any(|text| text.as_ref().is_none_or(|text| names(text)))
     }
 }
 
 /// Is it in the text, as a word of its own or in a way that cannot be told?
-fn has_word(text: &[u8], word: &str) -> bool {
+pub fn has_word(text: &[u8], word: &str) -> bool {
     let in_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii();
     if word.is_empty() || !word.bytes().all(in_word) {
         return true;

@@ -105,6 +105,16 @@ fn a_transaction_that_reads_keeps_what_it_has() {
     assert_eq!(text.fails("INSERT INTO kept_reading VALUES (1)"), 1792, "it is open still");
     assert_eq!(text.fails("XA START 'x'"), 1400);
     text.exec_all(&["COMMIT", "INSERT INTO kept_reading VALUES (2)"]);
+    assert_eq!(text.fails("XA COMMIT 'nobodys'"), 1397);
+    assert_eq!(pins(&proxy), "", "what is refused begins nothing");
+    text.exec_all(&reads);
+    assert_eq!(text.fails("BEGIN \u{a0}"), 1064);
+    assert_eq!(text.fails("INSERT INTO kept_reading VALUES (1)"), 1792);
+    text.exec_all(&["ROLLBACK", "SET sql_mode = 'ORACLE'"]);
+    text.exec_all(&reads);
+    assert_eq!(text.fails("BEGIN"), 1064);
+    assert_eq!(text.fails("INSERT INTO kept_reading VALUES (1)"), 1792);
+    text.exec("ROLLBACK");
     assert_eq!(rows("kept_reading"), ["1", "0"]);
 }
 

@@ -280,7 +280,8 @@ async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backen
     let is_clean = plan::leaves_nothing(&copy.analysis) && reply.error.is_none() && !reply.status.intersects(changed);
     if !is_clean {
         // MariaDB keeps roles over a reset.
-        let may_keep_role = backend.core.info.flavor == Flavor::MariaDb && plan::may_set_role(&copy.analysis);
+        let may_have_role = plan::may_set_role(&copy.analysis) || reply.status.contains(StatusFlags::SESSION_STATE_CHANGED);
+        let may_keep_role = backend.core.info.flavor == Flavor::MariaDb && may_have_role;
         let pins = if may_keep_role { PinSet::of(&[PinReason::Role]) } else { PinSet::default() };
         return abandon(Rc::clone(worker), pool, backend, pins, false).await;
     }

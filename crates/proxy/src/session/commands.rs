@@ -165,7 +165,7 @@ impl Session {
         // A role, which no server takes back with a reset, keeps its connection.
         let keeps_role = pins.contains(PinReason::Role) && !pins.contains(PinReason::Xa);
         if let Some(mut backend) = self.backend.take()
-            && (keeps_role || !outlives_reset(pins))
+            && (keeps_role || !outlives_reset(&backend, pins))
             && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
         {
             if keeps_role {
@@ -239,7 +239,7 @@ impl Session {
         self.pins.clear();
         self.drop_label(false);
         if let Some(mut backend) = self.backend.take()
-            && !outlives_reset(pins)
+            && !outlives_reset(&backend, pins)
             && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
         {
             self.pool.release_to(&self.worker, &self.lane, backend);

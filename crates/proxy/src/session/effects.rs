@@ -12,6 +12,7 @@ use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
 use crate::pins::{PinReason, Trace};
 use crate::reframe::{ReplyFacts, TrackFilter};
+use crate::routines::has_word;
 use crate::safety::Safety;
 use crate::state::{RESULTS_COLLATION, Text};
 use model::snapshot::RuleMultiplex;
@@ -37,7 +38,7 @@ const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout
 const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE", b"IGNORE_SPACE"];
 
 /// What holds stored routines, as a data definition names it.
-const ROUTINES: [&[u8]; 5] = [b"procedure", b"function", b"package", b"database", b"schema"];
+const ROUTINES: [&str; 5] = ["procedure", "function", "package", "database", "schema"];
 
 /// Session variables that act once, or on the connection itself: they are not carried but pin.
 pub(super) const UNCARRIED: &[&str] = &[
@@ -430,7 +431,7 @@ impl Session {
             }
             _ => {}
         }
-        if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| contains(sql, word)) {
+        if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| has_word(sql, word)) {
             self.worker.shared.routines_defined.note(Some(sql));
         }
         match analysis.kind {
@@ -546,8 +547,8 @@ impl Session {
         match verb(sql, self.lex, 1).as_deref() {
             Some("COMMIT" | "ROLLBACK") if is_certain && !failed => self.pins.end(PinReason::Xa),
             Some("RECOVER") if is_certain => {}
-            // Refused, it has begun nothing.
-            Some("START" | "BEGIN") if is_certain && failed => {}
+            // What is refused begins nothing; what there was before has its pin.
+            Some(_) if is_certain && failed => {}
             _ => self.pin(PinReason::Xa, analysis),
         }
     }
@@ -560,8 +561,10 @@ impl Session {
             None => self.trace_of(sql),
         };
         if trace != Trace::Nothing {
-            self.worker.shared.anything_was_defined();
             self.pin(PinReason::SessionState, analysis);
+        }
+        if matches!(trace, Trace::Definition | Trace::Anything) {
+            self.worker.shared.anything_was_defined();
         }
         if trace == Trace::Anything {
             self.pin(PinReason::Role, analysis);
@@ -583,7 +586,11 @@ impl Session {
             _ if mentions_role(&text) || analysis.facts.contains(Facts::TORN) => Trace::Anything,
             Kind::Call | Kind::Compound => Trace::Anything,
             kind if changes_data_at_most(kind) && !analysis.facts.intersects(tracing) => Trace::Nothing,
-            _ => Trace::State,
+            kind if changes_data_at_most(kind) || matches!(kind, Kind::Set | Kind::Do) => match analysis.facts.contains(Facts::MULTI) {
+                true => Trace::Definition,
+                false => Trace::State,
+            },
+            _ => Trace::Definition,
         }
     }
 
@@ -629,6 +636,10 @@ impl Session {
         }
         if stored_code || changes_nothing_itself {
             self.pin(PinReason::SessionState, analysis);
+            if let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
+                // It tells of a role as of any change.
+                backend.core.may_have_role = true;
+            }
         }
         if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
             backend.core.server.has_loud_triggers.store(true, Ordering::Relaxed);

@@ -342,7 +342,7 @@ pub fn set_to(label: &Label) -> String {
 /// A text's words in capitals, with one space between.
 pub fn words(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text).to_ascii_uppercase();
-    text.trim_end_matches([';', ' ', '\t', '\r', '\n']).split_whitespace().collect::<Vec<_>>().join(" ")
+    text.trim_end_matches([';', ' ', '\t', '\r', '\n']).split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the words are one of these statements.

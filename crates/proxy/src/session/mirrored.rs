@@ -51,7 +51,7 @@ impl Session {
         if !is_execution || statement.long_data {
             return mirror::drop_copy(&self.worker, "it came with long data, or with rows of parameters");
         }
-        if statement.key.mode != self.mode() {
+        if !self.reads_as_then(&statement.key.mode) {
             return mirror::drop_copy(&self.worker, "it was prepared under other settings than it is executed under");
         }
         let payload = self.payload(command);

@@ -142,8 +142,8 @@ impl Session {
     pub(super) fn may_leave_what_was_read(&self, begin: &[u8]) -> bool {
         let has_only_read =
             self.status.contains(StatusFlags::IN_TRANS_READONLY) && self.pins.set().without(OPEN).without(super::WISHES).is_empty();
-        // On MySQL the other forms leave it READ ONLY.
-        let forms = if self.is_on(Flavor::MariaDb) { BEGINS } else { &BEGINS[..WRITING] };
+        // On MySQL the other forms leave it READ ONLY, and under MariaDB's sql_mode ORACLE some begin a block.
+        let forms = if self.is_on(Flavor::MariaDb) && !self.lex.oracle { BEGINS } else { &BEGINS[..WRITING] };
         has_only_read && is_plain(&words(begin), forms)
     }
 

@@ -478,8 +478,9 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
 
 /// Whether a backend with these pins is closed rather than reset: what passes through is unknown, a role outlives a reset (and on
 /// MariaDB even COM_CHANGE_USER), and MariaDB loses a prepared XA transaction with a reset, though not with a connection.
-pub fn outlives_reset(pins: PinSet) -> bool {
-    [PinReason::Replication, PinReason::Role, PinReason::Xa].into_iter().any(|reason| pins.contains(reason))
+pub fn outlives_reset(backend: &Backend, pins: PinSet) -> bool {
+    let lasting = [PinReason::Replication, PinReason::Role, PinReason::Xa];
+    backend.core.may_have_role || lasting.into_iter().any(|reason| pins.contains(reason))
 }
 
 /// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.
@@ -490,7 +491,7 @@ pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: B
     if !running && backend.is_owed() && !backend.core.server.is_severed() {
         return end_lost_connection(worker, pool, backend, Loss::Closed).await;
     }
-    if running || outlives_reset(pins) || backend.core.is_labelled {
+    if running || outlives_reset(&backend, pins) || backend.core.is_labelled {
         return drop(backend);
     }
     let reset = if Safety::ResetOnRelease.is_off() { Ok(()) } else { reset(&worker, &mut backend, false).await };

@@ -80,6 +80,12 @@ impl Session {
         split(mode, &self.state.variables, self.settles_at_prepare())
     }
 
+    /// Is text read as it was at the PREPARE?
+    pub(super) fn reads_as_then(&self, mode: &[u8]) -> bool {
+        let read_by = |mode: &[u8]| mode.splitn(MODE.len() + 1, |byte| *byte == 0).take(MODE.len()).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        read_by(mode) == read_by(&self.mode())
+    }
+
     /// Prepares on the held backend, which is in the state of then but for user variables: those that the statement names get
     /// their values of then for as long as that takes.
     pub(super) async fn prepare_with_values(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
