@@ -2,6 +2,7 @@
 
 use sql::Routine;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Definitions that are remembered; what was called before the oldest one may be another routine by now.
@@ -11,49 +12,49 @@ const LONGEST: usize = 1024;
 
 /// The latest definitions, by their texts.
 #[derive(Debug, Default)]
-pub struct Definitions(Mutex<Latest>);
-
-#[derive(Debug, Default)]
-struct Latest {
-    /// How many there were, modulo 2³².
-    count: u32,
+pub struct Definitions {
+    /// How many there were, modulo 2³². It changes while `texts` is locked.
+    count: AtomicU32,
     /// The last of them; None may be of any routine.
-    texts: VecDeque<Option<Box<[u8]>>>,
+    texts: Mutex<VecDeque<Option<Box<[u8]>>>>,
 }
 
 impl Definitions {
-    fn latest(&self) -> MutexGuard<'_, Latest> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn texts(&self) -> MutexGuard<'_, VecDeque<Option<Box<[u8]>>>> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many there were so far, modulo 2³².
     pub fn count(&self) -> u32 {
-        self.latest().count
+        self.count.load(Ordering::Acquire)
     }
 
     /// A definition of routines, or of what holds them, was run; None for one whose text is not known.
     pub fn note(&self, text: Option<&[u8]>) {
-        let mut latest = self.latest();
-        if latest.texts.len() == MOST {
-            latest.texts.pop_front();
+        let mut texts = self.texts();
+        if texts.len() == MOST {
+            texts.pop_front();
         }
-        latest.count = latest.count.wrapping_add(1);
         // Servers compare names without accents.
         let is_told = |text: &&[u8]| text.len() <= LONGEST && text.is_ascii();
-        latest.texts.push_back(text.filter(is_told).map(Into::into));
+        texts.push_back(text.filter(is_told).map(Into::into));
+        self.count.fetch_add(1, Ordering::AcqRel);
     }
 
     /// May a routine that was called when there were `count` definitions be another one now, going by the names in their texts?
     pub fn may_have_changed(&self, routine: &Routine, count: u32) -> bool {
-        let latest = self.latest();
-        let later = latest.count.wrapping_sub(count) as usize;
-        if later > latest.texts.len() {
+        if self.count() == count {
+            return false;
+        }
+        let texts = self.texts();
+        let later = self.count().wrapping_sub(count) as usize;
+        if later > texts.len() {
             return true;
         }
         let is_of_schemas = |text: &[u8]| ["database", "schema"].into_iter().any(|word| has_word(text, word));
         let names_schema = |text: &[u8]| routine.schema.as_ref().is_none_or(|schema| has_word(text, schema));
         let names = |text: &[u8]| has_word(text, &routine.name) || is_of_schemas(text) && names_schema(text);
-        latest.texts.iter().rev().take(later).any(|text| text.as_ref().is_none_or(|text| names(text)))
+        texts.iter().rev().take(later).any(|text| text.as_ref().is_none_or(|text| names(text)))
     }
 }
 

@@ -56,8 +56,6 @@ pub struct Execution {
     pub payload: Vec<u8>,
     /// Parameters of the statement.
     pub params: u16,
-    /// Whether the client sends attributes with what it executes (CLIENT_QUERY_ATTRIBUTES).
-    pub has_attributes: bool,
 }
 
 impl Mirrored {

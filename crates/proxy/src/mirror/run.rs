@@ -9,7 +9,7 @@ use crate::backend::{Backend, ServerError, invalid, put_command, put_query};
 use crate::choice::Needs;
 use crate::counters::count;
 use crate::lane::Lane;
-use crate::pins::{PinReason, PinSet};
+use crate::pins::PinSet;
 use crate::pool::{AcquireError, HostgroupPool, Wish};
 use crate::session::flavors::adapt;
 use crate::session::{abandon, prepare_ok, reset};
@@ -25,7 +25,6 @@ use tokio::time::timeout;
 use wire::charset::Flavor;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
-use wire::packet::put_packet;
 use wire::prepared::{put_no_cursor, put_stmt_id};
 use wire::reply::ReplyKind;
 
@@ -75,8 +74,8 @@ async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
     let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
-    let has_attributes = backend.core.caps.contains(Capabilities::QUERY_ATTRIBUTES);
-    if copy.execution.as_ref().is_some_and(|execution| execution.has_attributes != has_attributes) {
+    let has_attributes = |caps: Capabilities| caps.contains(Capabilities::QUERY_ATTRIBUTES);
+    if copy.execution.is_some() && has_attributes(backend.core.caps) != has_attributes(copy.lane.class.capabilities()) {
         pool.release(worker, backend);
         return Err(Failure::OtherForm);
     }
@@ -235,10 +234,7 @@ async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execut
         true => {
             let mut payload = execution.payload.clone();
             put_stmt_id(&mut payload, ok.stmt_id).and_then(|()| put_no_cursor(&mut payload)).map_err(invalid)?;
-            backend.start_exchange()?;
-            let mut out = Vec::with_capacity(payload.len() + 8);
-            put_packet(&mut out, &mut 0, &payload);
-            backend.link.write_all(&out).await?;
+            backend.send(Command::StmtExecute, payload.get(1..).unwrap_or_default()).await?;
             discard(backend, &worker.buffers).await?
         }
         false => {
@@ -280,10 +276,9 @@ async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backen
     let is_clean = plan::leaves_nothing(&copy.analysis) && reply.error.is_none() && !reply.status.intersects(changed);
     if !is_clean {
         // MariaDB keeps roles over a reset.
-        let may_have_role = plan::may_set_role(&copy.analysis) || reply.status.contains(StatusFlags::SESSION_STATE_CHANGED);
-        let may_keep_role = backend.core.info.flavor == Flavor::MariaDb && may_have_role;
-        let pins = if may_keep_role { PinSet::of(&[PinReason::Role]) } else { PinSet::default() };
-        return abandon(Rc::clone(worker), pool, backend, pins, false).await;
+        let may_have_set_one = plan::may_set_role(&copy.analysis) || reply.status.contains(StatusFlags::SESSION_STATE_CHANGED);
+        backend.core.may_have_role |= backend.core.info.flavor == Flavor::MariaDb && may_have_set_one;
+        return abandon(Rc::clone(worker), pool, backend, PinSet::default(), false).await;
     }
     backend.core.has_warnings |= reply.warnings > 0;
     if reply.affected_rows > 0 {

@@ -586,10 +586,8 @@ impl Session {
             _ if mentions_role(&text) || analysis.facts.contains(Facts::TORN) => Trace::Anything,
             Kind::Call | Kind::Compound => Trace::Anything,
             kind if changes_data_at_most(kind) && !analysis.facts.intersects(tracing) => Trace::Nothing,
-            kind if changes_data_at_most(kind) || matches!(kind, Kind::Set | Kind::Do) => match analysis.facts.contains(Facts::MULTI) {
-                true => Trace::Definition,
-                false => Trace::State,
-            },
+            _ if analysis.facts.contains(Facts::MULTI) => Trace::Definition,
+            kind if changes_data_at_most(kind) || matches!(kind, Kind::Set | Kind::Do) => Trace::State,
             _ => Trace::Definition,
         }
     }

@@ -198,7 +198,7 @@ impl Session {
                 self.sql_text(command, start).to_vec()
             }
         };
-        words(&text)
+        plain_words(&text)
     }
 
     /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
@@ -340,7 +340,7 @@ pub fn set_to(label: &Label) -> String {
 }
 
 /// A text's words in capitals, with one space between.
-pub fn words(text: &[u8]) -> String {
+pub fn plain_words(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text).to_ascii_uppercase();
     text.trim_end_matches([';', ' ', '\t', '\r', '\n']).split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }

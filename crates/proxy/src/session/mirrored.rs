@@ -11,7 +11,6 @@ use routing::Route;
 use sql::Analysis;
 use std::sync::Arc;
 use wire::command::Command;
-use wire::flags::Capabilities;
 use wire::prepared::{ExecuteParams, rewrite_execute};
 
 /// What is copied.
@@ -61,8 +60,7 @@ impl Session {
         if outcome.is_err() {
             return;
         }
-        let has_attributes = self.caps.contains(Capabilities::QUERY_ATTRIBUTES);
-        let execution = Execution { payload: rewritten, params: statement.params, has_attributes };
+        let execution = Execution { payload: rewritten, params: statement.params };
         let key = &statement.key;
         let said =
             Said { body: &key.text, start: 0, analysis: &statement.analysis, schema: key.schema.as_ref(), execution: Some(execution) };

@@ -4,7 +4,7 @@
 
 use super::Session;
 use super::guard::guarded;
-use super::label::{is_plain, words};
+use super::label::{is_plain, plain_words};
 use super::settle::{self, Unread};
 use crate::backend::Backend;
 use crate::entry::{Elsewhere, Leaving};
@@ -33,18 +33,14 @@ const BOUND: PinSet = PinSet::of(&[
 /// A transaction.
 const OPEN: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::Savepoint]);
 
-/// What begins a transaction that may write, whatever was open: on all servers the first of them.
-const BEGINS: &[&str] = &[
+/// What begins a transaction that may write, whatever was open.
+const WRITES: &[&str] = &[
     "START TRANSACTION READ WRITE",
     "START TRANSACTION READ WRITE, WITH CONSISTENT SNAPSHOT",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ WRITE",
-    "BEGIN",
-    "BEGIN WORK",
-    "START TRANSACTION",
-    "START TRANSACTION WITH CONSISTENT SNAPSHOT",
 ];
-/// How many those are.
-const WRITING: usize = 3;
+/// The same on MariaDB; on MySQL these leave a transaction READ ONLY.
+const BEGINS: &[&str] = &["BEGIN", "BEGIN WORK", "START TRANSACTION", "START TRANSACTION WITH CONSISTENT SNAPSHOT"];
 
 /// Pins that end when the session goes elsewhere: wishes, and what is asked for before it goes.
 const ENDS: PinSet = PinSet::of(&[PinReason::AutoIncrementDelay, PinReason::AutocommitOff, PinReason::FoundRows]);
@@ -142,9 +138,11 @@ impl Session {
     pub(super) fn may_leave_what_was_read(&self, begin: &[u8]) -> bool {
         let has_only_read =
             self.status.contains(StatusFlags::IN_TRANS_READONLY) && self.pins.set().without(OPEN).without(super::WISHES).is_empty();
-        // On MySQL the other forms leave it READ ONLY, and under MariaDB's sql_mode ORACLE some begin a block.
-        let forms = if self.is_on(Flavor::MariaDb) && !self.lex.oracle { BEGINS } else { &BEGINS[..WRITING] };
-        has_only_read && is_plain(&words(begin), forms)
+        let may_write = |words: &str| {
+            // Under sql_mode ORACLE some of them begin a block.
+            is_plain(words, WRITES) || self.is_on(Flavor::MariaDb) && !self.lex.oracle && is_plain(words, BEGINS)
+        };
+        has_only_read && may_write(&plain_words(begin))
     }
 
     /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what

@@ -82,8 +82,8 @@ impl Session {
 
     /// Is text read as it was at the PREPARE?
     pub(super) fn reads_as_then(&self, mode: &[u8]) -> bool {
-        let read_by = |mode: &[u8]| mode.splitn(MODE.len() + 1, |byte| *byte == 0).take(MODE.len()).map(<[u8]>::to_vec).collect::<Vec<_>>();
-        read_by(mode) == read_by(&self.mode())
+        let now = self.mode();
+        head(mode).eq(head(&now))
     }
 
     /// Prepares on the held backend, which is in the state of then but for user variables: those that the statement names get
@@ -168,6 +168,11 @@ impl Assignments {
         };
         [&self.first, &self.then, &self.last].iter().filter(|all| !all.is_empty()).map(set).collect()
     }
+}
+
+/// The values of [`MODE`] in what [`join`] made.
+fn head(mode: &[u8]) -> impl Iterator<Item = &[u8]> {
+    mode.splitn(MODE.len() + 1, |byte| *byte == 0).take(MODE.len())
 }
 
 fn join(variables: &Variables, ignores_space: bool, with_others: bool) -> Vec<u8> {
