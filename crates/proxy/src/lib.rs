@@ -35,6 +35,7 @@ mod memory;
 mod mirror;
 mod names;
 mod pins;
+mod prefetch;
 mod pool;
 mod queue;
 mod quota;

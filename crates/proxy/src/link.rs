@@ -7,7 +7,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::stream::{DetachedStream, Stream};
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use wire::compress::{Compressor, Decompressor, FRAME_HEADER, Method};
 use wire::packet::{self, HEADER};
 
@@ -125,6 +125,22 @@ pub struct Link {
     stream: Stream,
     compression: Option<Box<Compression>>,
     traffic: Traffic,
+}
+
+/// What became of bytes that were to be sent without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// How many of them were taken.
+    pub taken: usize,
+    /// Whether nothing is left to do: all were taken, and none is held back.
+    pub is_all: bool,
+}
+
+impl Sent {
+    /// There was nothing to send.
+    pub const ALL: Sent = Sent { taken: 0, is_all: true };
+    /// Nothing was tried.
+    pub const NONE: Sent = Sent { taken: 0, is_all: false };
 }
 
 /// Bytes of packets, before compression and TLS: sent, received.
@@ -257,6 +273,29 @@ impl Link {
         self.stream.poll_flush(cx)
     }
 
+    /// Sends what goes without waiting; the rest is for [`Link::send_rest`].
+    pub fn send_at_once(&mut self, bytes: &[u8]) -> io::Result<Sent> {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let taken = match self.poll_send(cx, bytes) {
+            Poll::Ready(taken) => taken?,
+            Poll::Pending => 0,
+        };
+        let is_all = taken == bytes.len() && matches!(self.poll_flush(cx)?, Poll::Ready(()));
+        Ok(Sent { taken, is_all })
+    }
+
+    /// Sends what [`Link::send_at_once`] did not take, and what it holds back.
+    pub async fn send_rest(&mut self, mut rest: &[u8]) -> io::Result<()> {
+        poll_fn(|cx| {
+            while !rest.is_empty() {
+                let taken = ready!(self.poll_send(cx, rest))?;
+                rest = rest.get(taken..).unwrap_or_default();
+            }
+            self.poll_flush(cx)
+        })
+        .await
+    }
+
     /// With compression, the sequence id of the next frame sent: packets inside it count on from there.
     pub fn frame_seq(&self) -> Option<u8> {
         self.compression.as_ref().map(|c| c.compressor.next_seq())
@@ -273,5 +312,67 @@ impl Link {
             c.decompressor.reset();
             c.begins = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::DetachedSocket;
+    use std::os::unix::net::UnixStream;
+
+    /// More than a socket takes at once.
+    const MUCH: usize = 3 << 20;
+
+    fn pair() -> (Link, Link) {
+        let link = |socket| Link::new(Stream::new(DetachedSocket::Unix(socket).attach().unwrap()));
+        let (near, far) = UnixStream::pair().unwrap();
+        (link(near), link(far))
+    }
+
+    async fn read(link: &mut Link, len: usize) -> Vec<u8> {
+        let (pool, mut buffer, mut all) = (BufferPool::default(), Buffer::default(), Vec::new());
+        while all.len() < len {
+            assert!(link.read(&mut buffer, &pool).await.unwrap() > 0);
+            all.extend_from_slice(buffer.filled());
+            buffer.consume(buffer.len());
+        }
+        all
+    }
+
+    /// Bytes that no compression makes few.
+    fn noise(len: usize) -> Vec<u8> {
+        let random = crate::clock::Random::new(7);
+        (0..len).map(|_| random.next().to_le_bytes()[7]).collect()
+    }
+
+    #[tokio::test]
+    async fn what_does_not_go_at_once_goes_later() {
+        for method in [None, Some(Method::Zlib { level: 1 }), Some(Method::Zstd { level: 1 })] {
+            let (mut near, mut far) = pair();
+            if let Some(method) = method {
+                near.compress(Compression::new(method));
+                far.compress(Compression::new(method));
+            }
+            let (few, much) = (noise(100), noise(MUCH));
+            // From here on the runtime knows that there is room.
+            near.send_rest(&few).await.unwrap();
+            assert_eq!(near.send_at_once(&few).unwrap(), Sent { taken: few.len(), is_all: true });
+            let sent = near.send_at_once(&much).unwrap();
+            assert!(!sent.is_all, "{method:?}: {sent:?}");
+            let wanted = 2 * few.len() + much.len();
+            let (sent, all) = tokio::join!(near.send_rest(&much[sent.taken..]), read(&mut far, wanted));
+            sent.unwrap();
+            assert!(all == [few.clone(), few, much].concat(), "{method:?}: other bytes");
+            assert_eq!(near.take_traffic().0, wanted as u64, "{method:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_takes_what_is_sent_to_a_closed_connection() {
+        let (mut near, far) = pair();
+        near.send_rest(b"anybody?").await.unwrap();
+        drop(far);
+        near.send_at_once(b"anybody?").unwrap_err();
     }
 }

@@ -53,8 +53,8 @@ impl Variables {
 
     /// The value of `name`, when it differs from the default.
     pub fn get(&self, name: &str) -> Option<&Text> {
-        let entries = self.entries();
-        entries.binary_search_by(|(n, _)| (**n).cmp(name)).ok().and_then(|i| entries.get(i)).map(|(_, v)| v)
+        // They are few, and hardly two names are of one length: that tells most of them apart without reading them.
+        self.entries().iter().find(|(n, _)| n.len() == name.len() && **n == *name).map(|(_, v)| v)
     }
 
     /// Sets `name`, or (None) puts it back to its default.

@@ -458,7 +458,7 @@ impl HostgroupPool {
         let (other, own_us) = if all.is_room_due() { (other_room, own.room_us) } else { (other_taker, own.taker_us) };
         match other.filter(|(_, since)| since.saturating_add(FAIRNESS_BOUND_US) < own_us) {
             Some((other, _)) => self.hand_over(worker, backend, other),
-            None => self.give_to_waiter(worker, backend),
+            None => self.give_or_close(worker, lane, backend, &own),
         }
     }
 
@@ -469,19 +469,19 @@ impl HostgroupPool {
 
     /// Who of this worker has a claim on a backend.
     fn claims(&self, worker: &Worker, backend: &Backend) -> Claims {
-        let (server, now_ms) = (&backend.core.server, worker.shared.clock.now_ms());
-        let waiters = self.waiters.borrow();
+        let (server, waiters) = (&backend.core.server, self.waiters.borrow());
         let since = |one: Option<&Rc<Waiter>>| one.map_or(NOBODY, |w| w.turn_us);
         let taker_us = since(waiters.iter().find(|w| w.takes(backend)));
         let mut room_us = NOBODY;
         if server.is_full() {
+            let now_ms = worker.shared.clock.now_ms();
             let of_server = |w: &&Rc<Waiter>| w.may_connect_to(server, now_ms);
             room_us = self.without_room(&waiters, now_ms).find(of_server).map_or(NOBODY, |w| w.turn_us);
             let own = waiters.iter().filter(|_| self.loners.get() > 0).find(|w| w.wants_room_on(server, now_ms));
             room_us = room_us.min(own.map_or(NOBODY, |w| w.turn_us.saturating_sub(LANES_BOUND_US)));
         }
         if self.has_limits.get() {
-            let user = &backend.core.lane.user.name;
+            let (user, now_ms) = (&backend.core.lane.user.name, worker.shared.clock.now_ms());
             let is_mate = |w: &&Rc<Waiter>| w.lane.key.user.name == *user && w.lane.key != backend.core.lane;
             let waits = |w: &&Rc<Waiter>| w.wish.needs.takes_used() && w.waits_for_its_own() && self.has_hope(w, now_ms);
             room_us = room_us.min(since(waiters.iter().filter(is_mate).find(waits)));
@@ -499,20 +499,26 @@ impl HostgroupPool {
         (taker, room.min_by_key(|(_, since)| *since))
     }
 
-    /// A backend, given back here or sent by another worker, to one who waits here, or to the idle ones.
+    /// A backend that came from elsewhere, to one who waits here, or to the idle ones.
     fn give_to_waiter(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
+        let lane = self.lane(worker, &backend.core.lane);
         if self.shared.is_held() || !backend.core.server.takes_work(worker.clock.now_ms()) {
-            // A backend from another worker: its server may be out by now. Idle, it goes with the next look.
-            return self.lane(worker, &backend.core.lane).put(backend);
+            // Its server may be out by now. Idle, it goes with the next look.
+            return lane.put(backend);
         }
-        if self.claims(worker, &backend).is_room_due() {
+        let own = self.claims(worker, &backend);
+        self.give_or_close(worker, &lane, backend, &own);
+    }
+
+    /// A backend on which these have claims, to the first of them who takes it, or to the idle ones; it is closed for whom only that
+    /// helps and whose turn it is.
+    fn give_or_close(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, backend: Backend, own: &Claims) {
+        if own.is_room_due() {
             drop(backend);
             return self.grow(worker);
         }
         let position = self.waiters.borrow().iter().position(|w| w.takes(&backend));
-        let Some(waiter) = position.and_then(|i| self.waiters.borrow_mut().remove(i)) else {
-            return self.lane(worker, &backend.core.lane).put(backend);
-        };
+        let Some(waiter) = position.and_then(|i| self.waiters.borrow_mut().remove(i)) else { return lane.put(backend) };
         self.publish(worker, &waiter.lane);
         waiter.finish(Outcome::Ready(Box::new(backend)));
     }
@@ -609,14 +615,18 @@ impl HostgroupPool {
 
     /// Tells all workers for whom a backend would be closed here.
     fn publish_room(&self, worker: &Worker) {
-        let (waiters, now_ms) = (self.waiters.borrow(), worker.shared.clock.now_ms());
-        let is_any_full = !waiters.is_empty() && self.servers.borrow().iter().any(|s| s.is_full());
-        let without_room = || self.without_room(&waiters, now_ms).filter(|_| is_any_full);
-        let mut since = NOBODY;
-        if is_any_full {
-            since = without_room().find(|w| !w.is_choosy()).map_or(NOBODY, |w| w.turn_us);
+        let waiters = self.waiters.borrow();
+        if waiters.is_empty() || !self.servers.borrow().iter().any(|s| s.is_full()) {
+            self.shared.queue.set_oldest(worker.index, NOBODY);
+            if self.choosy.get() > 0 {
+                self.shared.queue.set_choosy(worker.index, std::iter::empty());
+            }
+            return;
         }
-        if is_any_full && self.loners.get() > 0 {
+        let now_ms = worker.shared.clock.now_ms();
+        let without_room = || self.without_room(&waiters, now_ms);
+        let mut since = without_room().find(|w| !w.is_choosy()).map_or(NOBODY, |w| w.turn_us);
+        if self.loners.get() > 0 {
             let servers = self.servers.borrow();
             let own = waiters.iter().find(|w| servers.iter().any(|s| w.wants_room_on(s, now_ms)));
             since = since.min(own.map_or(NOBODY, |w| w.turn_us.saturating_sub(LANES_BOUND_US)));

@@ -99,23 +99,41 @@ impl Fault {
 impl Session {
     /// Makes sure that the session holds a backend.
     pub(super) async fn obtain(&mut self) -> Result<(), Fault> {
-        match self.keeps_backend()? {
+        match self.obtain_at_once()? {
             Kept::AtHand => Ok(()),
-            Kept::None => self.obtain_fresh().await,
-            // Rare, and long.
-            Kept::Moves => Box::pin(self.reopen()).await,
+            kept => self.obtain_later(kept).await,
         }
     }
 
-    /// Gets a backend for a session that has none.
-    async fn obtain_fresh(&mut self) -> Result<(), Fault> {
+    /// The same as far as that goes without waiting: with the one that it keeps, or an idle one.
+    pub(super) fn obtain_at_once(&mut self) -> Result<Kept, Fault> {
+        let kept = self.keeps_backend()?;
+        if kept != Kept::None {
+            return Ok(kept);
+        }
         count(&self.worker.counters.wants);
+        if self.head_start_ends_us(u64::MAX).is_some() {
+            return Ok(Kept::None);
+        }
+        let Some(backend) = self.try_acquire() else { return Ok(Kept::None) };
+        self.take_on(backend);
+        Ok(Kept::AtHand)
+    }
+
+    /// Gets one where [`Session::obtain_at_once`] had none.
+    pub(super) async fn obtain_later(&mut self, kept: Kept) -> Result<(), Fault> {
+        if kept == Kept::Moves {
+            // Rare, and long.
+            return Box::pin(self.reopen()).await;
+        }
         let others_go_first = self.head_start_ends_us(u64::MAX).is_some();
-        let at_once = if others_go_first { None } else { self.try_acquire() };
-        let backend = match at_once {
-            Some(backend) => backend,
-            None => self.wait_for_backend(others_go_first).await?,
-        };
+        let backend = self.wait_for_backend(others_go_first).await?;
+        self.take_on(backend);
+        Ok(())
+    }
+
+    /// The session holds this one from here on.
+    fn take_on(&mut self, backend: Backend) {
         if self.replaying.is_some() {
             self.pool.shared.replays.served(self.worker.shared.clock.now_us());
         }
@@ -123,7 +141,6 @@ impl Session {
         self.came_to_a_server();
         self.backend = Some(backend);
         self.adapt_to_flavor();
-        Ok(())
     }
 
     fn try_acquire(&self) -> Option<Backend> {

@@ -8,6 +8,7 @@ use super::settle::outlives_reset;
 use crate::logs::audit::AuditEvent;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
+use crate::reframe::ReplyFacts;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
@@ -84,8 +85,9 @@ impl Session {
     async fn send_on(&mut self, command: Incoming, reply: ReplyKind) -> Result<(), End> {
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply, ..Plan::new(analysis) };
-        match self.run_plan(command, &plan).await {
-            Ok(mut reply) => {
+        let mut reply = ReplyFacts::default();
+        match self.run_plan(command, &plan, &mut reply).await {
+            Ok(()) => {
                 if plan.reply == ReplyKind::Text {
                     reply.status = None;
                 }
@@ -108,8 +110,9 @@ impl Session {
         self.direct_for_schema(&schema).await;
         let analysis = Analysis { kind: Kind::Use, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
-        match self.run_plan(command, &plan).await {
-            Ok(reply) => {
+        let mut reply = ReplyFacts::default();
+        match self.run_plan(command, &plan, &mut reply).await {
+            Ok(()) => {
                 if reply.error.is_none() {
                     self.note_schema_command();
                     self.enter_schema(Some(schema));
@@ -143,7 +146,7 @@ impl Session {
             // The pinned backend follows; it changes its class with the session.
             let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
             let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
-            if let Err(fault) = self.run_plan(command, &plan).await {
+            if let Err(fault) = self.run_plan(command, &plan, &mut ReplyFacts::default()).await {
                 return self.report(fault).await;
             }
             self.caps.set(Capabilities::MULTI_STATEMENTS, on);

@@ -87,10 +87,11 @@ impl Session {
             return Ok(());
         }
         self.mirror_execution(command, id);
-        let result = self.run_plan(command, &plan).await;
-        self.execution_ended(id, &plan.analysis, Some(&result));
+        let mut reply = ReplyFacts::default();
+        let result = self.run_plan(command, &plan, &mut reply).await;
+        self.execution_ended(id, &plan.analysis, Some(result.as_ref().map(|()| &reply)));
         match result {
-            Ok(reply) => self.executed(command, id, &plan, &reply).await,
+            Ok(()) => self.executed(command, id, &plan, &reply).await,
             Err(fault) => self.report(fault).await,
         }
     }
@@ -163,16 +164,21 @@ impl Session {
     /// seen them. Answers the packet when it could not be changed in place.
     pub(super) async fn ready_execution(&mut self, command: Incoming, id: u32, ahead: &mut Ahead) -> Result<Option<Vec<u8>>, Fault> {
         let server_id = self.prepared_on_backend(id, ahead).await?;
+        Ok(self.with_server_id(command, id, server_id))
+    }
+
+    /// The same for a statement that the held backend has prepared under this id.
+    pub(super) fn with_server_id(&mut self, command: Incoming, id: u32, server_id: u32) -> Option<Vec<u8>> {
         if command.byte == Command::StmtExecute as u8
             && let Some(packet) = self.with_types(command, id, server_id)
         {
-            return Ok(Some(packet));
+            return Some(packet);
         }
         let len = command.wire_len.min(HEADER + MAX_PAYLOAD);
         if let Some(payload) = self.input.filled_mut().get_mut(HEADER..len) {
             let _ = put_stmt_id(payload, server_id);
         }
-        Ok(None)
+        None
     }
 
     /// The execution with its types, when the server needs them and the client did not send them.
@@ -300,10 +306,11 @@ impl Session {
         let Some(analysis) = self.statements.get(id).map(|s| s.analysis) else { return Ok(()) };
         let plan = Plan { statement: Some(id), ..Plan::new(analysis) };
         self.mirror_execution(command, id);
-        let result = self.run_plan(command, &plan).await;
-        self.execution_ended(id, &analysis, Some(&result));
+        let mut reply = ReplyFacts::default();
+        let result = self.run_plan(command, &plan, &mut reply).await;
+        self.execution_ended(id, &analysis, Some(result.as_ref().map(|()| &reply)));
         match result {
-            Ok(reply) => {
+            Ok(()) => {
                 // The types were bound by the bulk packet: an ordinary execution sends its own again.
                 if let Some((backend, statement)) = self.backend.as_mut().zip(self.statements.get(id))
                     && let Some(prepared) = backend.core.statements.get(&statement.on_backend)
@@ -338,8 +345,9 @@ impl Session {
         };
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { statement: Some(id), reply: ReplyKind::Fetch, ..Plan::new(analysis) };
-        match self.run_plan(command, &plan).await {
-            Ok(reply) => {
+        let mut reply = ReplyFacts::default();
+        match self.run_plan(command, &plan, &mut reply).await {
+            Ok(()) => {
                 self.note_status(&analysis, &reply);
                 let ended = reply.error.is_some() || reply.status.is_some_and(|s| s.contains(StatusFlags::LAST_ROW_SENT));
                 if ended {
@@ -402,8 +410,9 @@ impl Session {
         }
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { statement: Some(id), reply: ReplyKind::Simple, ..Plan::new(analysis) };
-        match self.run_plan(command, &plan).await {
-            Ok(reply) => {
+        let mut reply = ReplyFacts::default();
+        match self.run_plan(command, &plan, &mut reply).await {
+            Ok(()) => {
                 self.note_status(&analysis, &reply);
                 if has_cursor {
                     self.cursor_ended(id).await?;

@@ -227,7 +227,7 @@ impl Session {
         let mut bytes = Vec::with_capacity(128);
         match only_read {
             true => put_query(&mut bytes, b"ROLLBACK", self.backend_caps()),
-            false => bytes.extend_from_slice(self.bytes_of(outgoing)),
+            false => bytes.extend_from_slice(outgoing.bytes(&self.input)),
         }
         self.put_automatic(&mut bytes, true);
         self.send_statement(ahead, Outgoing::Bytes(&bytes)).await?;
@@ -255,7 +255,7 @@ impl Session {
 
     /// BEGIN in a transaction commits that one, and its label is used up: the new one is begun once more without.
     async fn begin_anew(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
-        let begin = self.bytes_of(outgoing).to_vec();
+        let begin = outgoing.bytes(&self.input).to_vec();
         self.send_statement(ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
         self.note_gtids(&plan.analysis, &reply);
@@ -360,12 +360,5 @@ impl Session {
 
     fn backend_caps(&self) -> wire::flags::Capabilities {
         self.backend.as_ref().map(|backend| backend.core.caps).unwrap_or_default()
-    }
-
-    fn bytes_of<'a>(&'a self, outgoing: Outgoing<'a>) -> &'a [u8] {
-        match outgoing {
-            Outgoing::AsItCame(len) => self.input.filled().get(..len).unwrap_or_default(),
-            Outgoing::Bytes(bytes) => bytes,
-        }
     }
 }

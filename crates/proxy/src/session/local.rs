@@ -30,6 +30,11 @@ struct Wanted {
 }
 
 impl Session {
+    /// Whether a statement of this kind is ever answered by the proxy.
+    pub(super) fn may_be_answered_here(analysis: &Analysis) -> bool {
+        matches!(analysis.kind, Kind::Show | Kind::Set | Kind::Kill | Kind::ShowWarnings | Kind::ShowErrors)
+    }
+
     /// Answers a COM_QUERY without a backend, if that is possible.
     pub(super) async fn answered_here(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
         match analysis.kind {

@@ -126,13 +126,13 @@ impl Session {
     }
 
     /// A COM_QUERY has ended; None: the proxy answered it.
-    pub(super) fn query_ended(&mut self, command: Incoming, start: usize, analysis: &Analysis, result: Option<&Result<ReplyFacts, Fault>>) {
+    pub(super) fn query_ended(&mut self, command: Incoming, start: usize, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>) {
         self.note_traffic();
         self.statement_ended(Statement::Text(self.sql_text(command, start)), analysis, result);
     }
 
     /// An execution of a prepared statement has ended; None: the proxy answered it.
-    pub(super) fn execution_ended(&mut self, id: u32, analysis: &Analysis, result: Option<&Result<ReplyFacts, Fault>>) {
+    pub(super) fn execution_ended(&mut self, id: u32, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>) {
         self.note_traffic();
         if self.backend.is_some() {
             count(&self.worker.counters.backend_executes);
@@ -174,9 +174,9 @@ impl Session {
         }
     }
 
-    fn statement_ended(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<&Result<ReplyFacts, Fault>>) {
+    fn statement_ended(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>) {
         let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
-        let reply = result.and_then(|r| r.as_ref().ok());
+        let reply = result.and_then(Result::ok);
         let (affected, sent) = reply.map_or((0, 0), |r| (r.all_affected, r.all_rows));
         let sums = Sums::one(time_us, affected, sent, self.now_ms());
         let held = self.backend.as_ref().map(Held::of).or(self.entry.view.held.get());
@@ -193,10 +193,10 @@ impl Session {
         });
         self.count_kind(analysis, statement.text(), time_us);
         match result {
-            Some(result) => self.count_fault(result.as_ref(), Some((statement, analysis))),
+            Some(result) => self.count_fault(result, Some((statement, analysis))),
             None => self.count_answer(statement, analysis),
         }
-        self.log(statement, analysis, result.map(Result::as_ref), sums);
+        self.log(statement, analysis, result, sums);
     }
 
     /// Where the session's statements go now.

@@ -64,6 +64,7 @@ use crate::link::Link;
 use crate::logs::audit::AuditEvent;
 use crate::pins::Pins;
 use crate::pool::HostgroupPool;
+use crate::prefetch::Extent;
 use crate::reframe::TrackFilter;
 use crate::replays::Replaying;
 use crate::shared::Family;
@@ -81,10 +82,11 @@ use sql::LexMode;
 use statements::Statements;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use wire::flags::{Capabilities, StatusFlags};
 
 /// See the module.
@@ -244,7 +246,8 @@ impl Session {
             if self.input.is_empty() {
                 self.park().await;
             }
-            if let Err(end) = Box::pin(self.serve_busy()).await {
+            let extents = [Extent::of(self), Extent::of(&*self.entry)];
+            if let Err(end) = (Warm { extents, future: Box::pin(self.serve_busy()) }).await {
                 return end;
             }
         }
@@ -324,6 +327,22 @@ impl Session {
 
     fn now_ms(&self) -> u64 {
         self.worker.clock.now_ms()
+    }
+}
+
+/// What a busy session does; whenever it is woken, its memory is asked for first.
+struct Warm<F> {
+    extents: [Extent; 2],
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Warm<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        Extent::of(&*self.future).fetch();
+        self.extents.iter().for_each(|extent| extent.fetch());
+        self.future.as_mut().poll(cx)
     }
 }
 

@@ -28,7 +28,7 @@ impl Session {
             if !self.is_to_end() {
                 self.wait_for_turn(rate, piece.len()).await?;
             }
-            self.write_at_once(piece).await?;
+            self.write_waiting(piece).await?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::entry::{Activity, Signal};
 use crate::link::Link;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
+use crate::reframe::ReplyFacts;
 use crate::stats::view::Held;
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
@@ -99,10 +100,11 @@ impl Session {
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
         let was_replicas = self.pins.set().contains(PinReason::Replication);
+        let mut reply = ReplyFacts::default();
         let result = match command.byte == Command::RegisterSlave as u8 {
             true => {
                 self.pins.begin(PinReason::Replication, now, analysis.digest);
-                self.run_plan(command, &plan).await
+                self.run_plan(command, &plan, &mut reply).await
             }
             false => match self.begin_dump(command, &analysis).await {
                 // Servers close the connection when a dump has ended: bytes pass until a side closes.
@@ -110,15 +112,15 @@ impl Session {
                     self.input.consume(command.wire_len);
                     return Err(Box::pin(self.pump(Passage { is_endless: true, ..Passage::default() })).await);
                 }
-                Ok(false) => self.relay(&plan).await,
+                Ok(false) => self.relay_to(&plan, &mut reply).await,
                 Err(fault) => Err(fault),
             },
         };
-        if !was_replicas && result.as_ref().map_or(true, |reply| reply.error.is_some()) {
+        if !was_replicas && result.is_err() || reply.error.is_some() {
             self.pins.end(PinReason::Replication);
         }
         match result {
-            Ok(reply) => {
+            Ok(()) => {
                 self.leave_warnings();
                 self.note_status(&analysis, &reply);
                 self.settle(&analysis, &reply, |_, _| false).await

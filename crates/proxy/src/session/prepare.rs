@@ -123,6 +123,7 @@ impl Session {
     async fn prepare_afresh(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
         // Preparing has no effect: it may be done again anywhere.
         let harmless = Analysis { kind: Kind::Show, facts: Facts::NONE, digest: statement.analysis.digest };
+        self.forget_retries();
         let mut patience = self.patience();
         loop {
             let fault = match self.try_prepare(statement).await {
@@ -373,6 +374,16 @@ impl Session {
     fn execute_as(&mut self, id: u32, key: StatementKey) {
         if let Some(statement) = self.statements.get_mut(id).filter(|statement| *statement.on_backend != key) {
             statement.on_backend = Arc::new(key);
+        }
+    }
+
+    /// The server's id of the statement, where the held backend has it prepared as it is to be executed.
+    pub(super) fn found_on_backend_as_bound(&mut self, id: u32) -> Option<u32> {
+        let statement = self.statements.get(id)?;
+        let is_as_bound = || !self.knows_better(&statement.analysis, statement.fact) && statement.is_on_backend_as_bound();
+        match statement.is_bound() || is_as_bound() {
+            true => self.found_on_backend(id),
+            false => None,
         }
     }
 

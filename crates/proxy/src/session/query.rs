@@ -6,9 +6,10 @@ use super::charsets;
 use super::command::Incoming;
 use super::effects::contains;
 use super::end::End;
+use super::leave::Kept;
 use super::relay::Outgoing;
 use super::route::{Phase, packets_of};
-use super::sync::is_about_diagnostics;
+use super::sync::{Ahead, is_about_diagnostics};
 use crate::backend::put_command;
 use crate::causal::Writing;
 use crate::counters::count;
@@ -78,7 +79,7 @@ impl Session {
         if self.facts.is_refused && analysis.kind == Kind::Set {
             self.make_way_for(command, start, &analysis);
         }
-        if self.answered_here(command, start, &analysis).await? {
+        if Self::may_be_answered_here(&analysis) && self.answered_here(command, start, &analysis).await? {
             count(&self.worker.counters.answered_here);
             self.query_ended(command, start, &analysis, None);
             return Ok(());
@@ -96,12 +97,12 @@ impl Session {
             plan.rewritten = Some(packets_of(self.payload(command)));
         }
         self.mirror(command, start, &analysis);
-        let result = self.run_plan(command, &plan).await;
-        self.query_ended(command, start, &analysis, Some(&result));
-        let reply = match result {
-            Ok(reply) => reply,
-            Err(fault) => return self.report(fault).await,
-        };
+        let mut reply = ReplyFacts::default();
+        let result = self.run_plan(command, &plan, &mut reply).await;
+        self.query_ended(command, start, &analysis, Some(result.as_ref().map(|()| &reply)));
+        if let Err(fault) = result {
+            return self.report(fault).await;
+        }
         self.note_effects(command, start, &analysis, &reply);
         self.note_said(command, &plan, &reply);
         if analysis.facts.contains(Facts::MULTI) {
@@ -133,21 +134,26 @@ impl Session {
         self.body(command).get(start..).unwrap_or_default()
     }
 
-    /// Runs a statement; a lost connection or a refusal is made good where it is certain that nothing happened.
-    pub(super) async fn run_plan(&mut self, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
-        let mut patience = self.patience();
+    /// Runs a statement, and writes down in `reply` what its answer said; a lost connection or a refusal is made good where it is
+    /// certain that nothing happened.
+    pub(super) async fn run_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
+        self.forget_retries();
+        let mut patience = None;
         if plan.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
             self.facts.routines_defined = self.worker.shared.routines_defined.count();
         }
         self.give_label(command, plan);
         let result = loop {
-            match self.try_plan(command, plan).await {
-                Ok(reply) => break Ok(reply),
+            match self.try_plan(command, plan, reply).await {
+                Ok(()) => break Ok(()),
                 // Rare, and long.
-                Err(fault) => match Box::pin(self.once_more(&mut patience, fault, &plan.analysis)).await {
-                    Ok(()) => {}
-                    Err(fault) => break Err(fault),
-                },
+                Err(fault) => {
+                    let patience = patience.get_or_insert_with(|| Box::new(self.patience()));
+                    match Box::pin(self.once_more(patience, fault, &plan.analysis)).await {
+                        Ok(()) => {}
+                        Err(fault) => break Err(fault),
+                    }
+                }
             }
         };
         if self.fill.is_some() {
@@ -159,39 +165,49 @@ impl Session {
         result
     }
 
-    async fn try_plan(&mut self, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
+    async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
         if self.label.is_some()
-            && let Some(reply) = Box::pin(self.settle_commit()).await?
+            && let Some(settled) = Box::pin(self.settle_commit()).await?
         {
-            return Ok(reply);
+            *reply = settled;
+            return Ok(());
         }
         let (ahead, readied) = loop {
-            self.obtain().await?;
+            match self.obtain_at_once()? {
+                Kept::AtHand => {}
+                kept => self.obtain_later(kept).await?,
+            }
             let mut ahead = match self.is_not_causal() {
-                true => self.sync(&plan.analysis).await?,
+                true if self.is_in_sync(&plan.analysis) => Ahead::default(),
+                // Exchanges of its own, or something to send ahead.
+                true => Box::pin(self.sync(&plan.analysis)).await?,
                 false => Box::pin(self.sync_causally(&plan.analysis)).await?,
             };
             if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
-                self.raise_own_error().await?;
+                Box::pin(self.raise_own_error()).await?;
             }
             if self.label.is_some()
-                && let Some(reply) = Box::pin(self.settle_write(&mut ahead)).await?
+                && let Some(settled) = Box::pin(self.settle_write(&mut ahead)).await?
             {
-                return Ok(reply);
+                *reply = settled;
+                return Ok(());
             }
             if self.label.is_some() {
                 Box::pin(self.learn_member()).await?;
             }
             let readied = match plan.statement {
-                Some(id) => match self.ready_execution(command, id, &mut ahead).await {
-                    Ok(readied) => readied,
-                    Err(fault) => {
-                        // What was to go ahead was never sent, and the backend is noted to have it.
-                        if ahead.replies > 0 && self.pins.set().is_empty() {
-                            self.backend = None;
+                Some(id) => match self.found_on_backend_as_bound(id) {
+                    Some(server_id) => self.with_server_id(command, id, server_id),
+                    None => match Box::pin(self.ready_execution(command, id, &mut ahead)).await {
+                        Ok(readied) => readied,
+                        Err(fault) => {
+                            // What was to go ahead was never sent, and the backend is noted to have it.
+                            if ahead.replies > 0 && self.pins.set().is_empty() {
+                                self.backend = None;
+                            }
+                            return Err(fault);
                         }
-                        return Err(fault);
-                    }
+                    },
                 },
                 None => None,
             };
@@ -205,14 +221,15 @@ impl Session {
             None => Outgoing::AsItCame(command.wire_len),
         };
         if self.label.is_some() {
-            return Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await;
+            *reply = Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await?;
+            return Ok(());
         }
         self.send_statement(&ahead, outgoing).await?;
-        let reply = self.relay(plan).await?;
+        self.relay_to(plan, reply).await?;
         if self.lane.causal().writes == Writing::Remembered {
-            self.note_written(&plan.analysis, &reply);
+            self.note_written(&plan.analysis, reply);
         }
-        Ok(reply)
+        Ok(())
     }
 
     /// Tells the client of a fault; the session goes on where it can.

@@ -11,10 +11,12 @@ use super::leave::Overdue;
 use super::query::Plan;
 use super::sync::Ahead;
 use crate::backend::OUTSTANDING;
-use crate::buffer::WINDOW;
+use crate::buffer::{Buffer, WINDOW};
 use crate::counters::add;
 use crate::entry::Signal;
-use crate::reframe::{Reframe, ReplyFacts, TRANSACTION, TrackFilter};
+use crate::link::Sent;
+use crate::prefetch::Extent;
+use crate::reframe::{Processed, Reframe, ReplyFacts, TRANSACTION, TrackFilter};
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -28,6 +30,23 @@ const GIVE_UP_AFTER_MS: u64 = 5000;
 /// How long nothing is heard of a client of which no more can be read, until it is looked at whether it is still there.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// How far passing on bytes has come.
+enum Forwarded {
+    /// All that was there; so many bytes must be there to go on.
+    All { needs: usize },
+    /// The client does not take all of it now.
+    Part(Box<Part>),
+}
+
+/// Bytes on their way to the client.
+struct Part {
+    input: Buffer,
+    out: Vec<u8>,
+    processed: Processed,
+    /// How many of them it has.
+    taken: usize,
+}
+
 enum Event {
     Backend(usize),
     Signal(Signal),
@@ -39,6 +58,15 @@ enum Event {
 impl Session {
     /// Sends the statement (`what` picks its bytes), with what goes ahead of it.
     pub(super) async fn send_statement(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<(), Fault> {
+        match self.send_at_once(ahead, what)? {
+            Sent { is_all: true, .. } => Ok(()),
+            // A state change goes ahead, or the server does not read.
+            Sent { taken, .. } => Box::pin(self.send_waiting(ahead, what, taken)).await,
+        }
+    }
+
+    /// The same as far as that goes without waiting, where nothing goes ahead.
+    pub(super) fn send_at_once(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<Sent, Fault> {
         let Some(backend) = self.backend.as_mut() else {
             return Err(self.pinned_backend_lost("no backend"));
         };
@@ -46,21 +74,28 @@ impl Session {
             return Err(self.lost(&io::Error::other(OUTSTANDING), Certainty::NeverSent));
         }
         backend.link.start_command();
-        let statement = match what {
-            Outgoing::AsItCame(len) => self.input.filled().get(..len).unwrap_or_default(),
-            Outgoing::Bytes(bytes) => bytes,
-        };
+        if !ahead.packets.is_empty() {
+            return Ok(Sent::NONE);
+        }
+        let statement = what.bytes(&self.input);
+        let certainty = if_it_failed(statement.len());
+        backend.link.send_at_once(statement).map_err(|e| self.lost(&e, certainty))
+    }
+
+    /// Sends what [`Session::send_at_once`] left, and hears the answers to what went ahead.
+    async fn send_waiting(&mut self, ahead: &Ahead, what: Outgoing<'_>, taken: usize) -> Result<(), Fault> {
+        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+        let statement = what.bytes(&self.input);
         let result = if ahead.packets.is_empty() {
-            unless_killed(&self.entry, backend.link.write_all(statement)).await
+            unless_killed(&self.entry, backend.link.send_rest(statement.get(taken..).unwrap_or_default())).await
         } else {
             let mut all = Vec::with_capacity(ahead.packets.len() + statement.len());
             all.extend_from_slice(&ahead.packets);
             all.extend_from_slice(statement);
-            unless_killed(&self.entry, backend.link.write_all(&all)).await
+            unless_killed(&self.entry, backend.link.send_rest(&all)).await
         };
-        // A short statement goes out in one system call: if that failed, nothing of it was sent.
-        let short = statement.len() + ahead.packets.len() <= WINDOW;
-        result.map_err(|e| self.lost(&e, if short { Certainty::NeverSent } else { Certainty::Unknown }))?;
+        let certainty = if taken > 0 { Certainty::Unknown } else { if_it_failed(statement.len() + ahead.packets.len()) };
+        result.map_err(|e| self.lost(&e, certainty))?;
         self.collect_ahead(ahead).await
     }
 
@@ -104,21 +139,26 @@ impl Session {
     /// Passes the reply on to the client; answers what it said.
     pub(super) async fn relay(&mut self, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let mut facts = ReplyFacts::default();
+        self.relay_to(plan, &mut facts).await.map(|()| facts)
+    }
+
+    /// The same, which writes down what it said in `facts`.
+    pub(super) async fn relay_to(&mut self, plan: &Plan, facts: &mut ReplyFacts) -> Result<(), Fault> {
+        *facts = ReplyFacts::default();
         let mut began = false;
         if let Some(fill) = self.fill.as_mut() {
             fill.restart();
         }
         let began_ns = self.worker.meter.rules().times_backends.then(|| self.worker.shared.clock.now_ns());
         let filter = self.filter.take();
-        let result = self.relay_with(plan, filter.as_deref(), &mut facts, &mut began).await;
+        let result = self.relay_with(plan, filter.as_deref(), facts, &mut began).await;
         self.filter = filter;
         if let Some(began_ns) = began_ns {
             add(&self.worker.counters.backend_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
         match result {
-            Ok(()) => Ok(facts),
             Err(Fault::Lost { text, pins, .. }) if began => Err(Fault::Lost { certainty: Certainty::Answering, text, pins }),
-            Err(fault) => Err(fault),
+            result => result,
         }
     }
 
@@ -146,7 +186,10 @@ impl Session {
                 self.statement_is_over().await;
                 return Err(fault);
             }
-            let needs = self.forward(&mut reframe, facts, began).await?;
+            let needs = match self.forward(&mut reframe, facts, began)? {
+                Forwarded::All { needs } => needs,
+                Forwarded::Part(part) => self.forward_rest(part).await?,
+            };
             if reframe.is_done() {
                 break;
             }
@@ -194,42 +237,62 @@ impl Session {
         filter.is_some_and(|filter| filter.gtids) && self.worker.snapshot().vars.client_session_track_gtid
     }
 
-    /// Passes on what the backend's input holds; answers how many bytes must be there to go on.
-    async fn forward(&mut self, reframe: &mut Reframe<'_>, facts: &mut ReplyFacts, began: &mut bool) -> Result<usize, Fault> {
-        let Some(mut input) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return Ok(0) };
+    /// Passes on what the backend's input holds, as far as that goes without waiting for the client.
+    fn forward(&mut self, reframe: &mut Reframe<'_>, facts: &mut ReplyFacts, began: &mut bool) -> Result<Forwarded, Fault> {
+        let Some(mut input) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return Ok(Forwarded::All { needs: 0 }) };
         // Only while bytes are passed on: a session that waits for its server leaves it to the others.
         let mut out = self.worker.scratch.take();
-        let processed = reframe.process(input.filled_mut(), &mut out, facts);
-        let result = match processed {
-            Ok(p) => {
-                let direct = input.filled().get(..p.consumed).unwrap_or_default();
-                let bytes: &[u8] = if p.direct { direct } else { &out };
-                let held = self.label.as_mut().and_then(|labelled| labelled.holds());
-                *began |= !bytes.is_empty() && held.is_none();
-                if let Some(fill) = self.fill.as_mut() {
-                    fill.feed(direct);
-                }
-                if let Some(witness) = self.witness.as_mut() {
-                    witness.feed(direct);
-                }
-                let written = match held {
-                    Some(held) => {
-                        held.extend_from_slice(bytes);
-                        Ok(())
-                    }
-                    None if bytes.is_empty() => Ok(()),
-                    None => self.write_front(bytes).await,
-                };
-                input.consume(p.consumed);
-                written.map(|()| p.needs).map_err(Fault::End)
+        let processed = match reframe.process(input.filled_mut(), &mut out, facts) {
+            Ok(processed) => processed,
+            Err(e) => {
+                let fault = self.lost(&io::Error::new(io::ErrorKind::InvalidData, e), Certainty::Unknown);
+                self.forwarded(input, out, 0);
+                return Err(fault);
             }
-            Err(e) => Err(self.lost(&io::Error::new(io::ErrorKind::InvalidData, e), Certainty::Unknown)),
         };
+        let direct = input.filled().get(..processed.consumed).unwrap_or_default();
+        let bytes: &[u8] = if processed.direct { direct } else { &out };
+        let held = self.label.as_mut().and_then(|labelled| labelled.holds());
+        *began |= !bytes.is_empty() && held.is_none();
+        if let Some(fill) = self.fill.as_mut() {
+            fill.feed(direct);
+        }
+        if let Some(witness) = self.witness.as_mut() {
+            witness.feed(direct);
+        }
+        let sent = match held {
+            Some(held) => {
+                held.extend_from_slice(bytes);
+                Ok(Sent::ALL)
+            }
+            None if bytes.is_empty() => Ok(Sent::ALL),
+            None => self.write_front_at_once(bytes),
+        };
+        match sent {
+            Ok(Sent { is_all: false, taken }) => Ok(Forwarded::Part(Box::new(Part { input, out, processed, taken }))),
+            sent => {
+                self.forwarded(input, out, processed.consumed);
+                sent.map(|_| Forwarded::All { needs: processed.needs }).map_err(Fault::End)
+            }
+        }
+    }
+
+    /// Waits until the client has taken the rest; answers how many bytes must be there to go on.
+    async fn forward_rest(&mut self, part: Box<Part>) -> Result<usize, Fault> {
+        let Part { input, out, processed, taken } = *part;
+        let bytes: &[u8] = if processed.direct { input.filled().get(..processed.consumed).unwrap_or_default() } else { &out };
+        let written = self.write_front_rest(bytes.get(taken..).unwrap_or_default()).await;
+        self.forwarded(input, out, processed.consumed);
+        written.map(|()| processed.needs).map_err(Fault::End)
+    }
+
+    /// What was taken to pass bytes on goes back to where it was.
+    fn forwarded(&mut self, mut input: Buffer, out: Vec<u8>, consumed: usize) {
+        input.consume(consumed);
         self.worker.scratch.put(out);
         if let Some(backend) = self.backend.as_mut() {
             backend.input = input;
         }
-        result
     }
 
     /// What the client is not told of the backend's status.
@@ -290,6 +353,8 @@ impl Session {
         let Self { front, input, backend, worker, entry, .. } = self;
         let Some(backend) = backend.as_mut() else { return Ok(Event::Backend(0)) };
         poll_fn(|cx| {
+            // What the kernel does meanwhile takes longer than it takes to come.
+            Extent::of(&*backend.core).fetch();
             if let Poll::Ready(result) = backend.link.poll_read(cx, &mut backend.input, &worker.buffers) {
                 return Poll::Ready(result.map(Event::Backend));
             }
@@ -342,6 +407,11 @@ impl Session {
     }
 }
 
+/// What is known of bytes that were to be sent, and were not: few go out in one system call, and if that failed, nothing was sent.
+fn if_it_failed(len: usize) -> Certainty {
+    if len <= WINDOW { Certainty::NeverSent } else { Certainty::Unknown }
+}
+
 /// The bytes of a statement.
 #[derive(Clone, Copy)]
 pub enum Outgoing<'a> {
@@ -349,4 +419,14 @@ pub enum Outgoing<'a> {
     AsItCame(usize),
     /// Rewritten.
     Bytes(&'a [u8]),
+}
+
+impl<'a> Outgoing<'a> {
+    /// They themselves, with `input` the session's.
+    pub fn bytes(self, input: &'a Buffer) -> &'a [u8] {
+        match self {
+            Outgoing::AsItCame(len) => input.filled().get(..len).unwrap_or_default(),
+            Outgoing::Bytes(bytes) => bytes,
+        }
+    }
 }

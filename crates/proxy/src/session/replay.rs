@@ -420,6 +420,7 @@ impl Session {
         self.replay_is_due();
         self.entry.end_command();
         self.began_us = self.worker.shared.clock.now_us();
+        self.forget_retries();
         let mut patience = self.patience();
         let nothing = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };
         let result = loop {

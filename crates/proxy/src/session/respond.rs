@@ -4,6 +4,7 @@ use super::Session;
 use super::end::End;
 use crate::counters::count;
 use crate::entry::Signal;
+use crate::link::Sent;
 use crate::reframe::{LASTING, Reframe, ReplyFacts};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -99,47 +100,56 @@ impl Session {
 
     /// Writes to the client, no faster than `throttle_max_bytes_per_second_to_client` allows.
     pub(super) async fn write_front(&mut self, bytes: &[u8]) -> Result<(), End> {
+        let sent = self.write_front_at_once(bytes)?;
+        match sent.is_all {
+            true => Ok(()),
+            false => self.write_front_rest(bytes.get(sent.taken..).unwrap_or_default()).await,
+        }
+    }
+
+    /// The same as far as that goes without waiting; the rest is for [`Session::write_front_rest`].
+    pub(super) fn write_front_at_once(&mut self, bytes: &[u8]) -> Result<Sent, End> {
         match self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
-            0 => self.write_at_once(bytes).await,
-            rate => Box::pin(self.write_paced(bytes, rate)).await,
+            0 => self.front.send_at_once(bytes).map_err(End::ClientError),
+            _ => Ok(Sent::NONE),
+        }
+    }
+
+    /// Writes what was left to do, and waits for it. Boxed, for it is rare and arms a timer.
+    pub(super) async fn write_front_rest(&mut self, rest: &[u8]) -> Result<(), End> {
+        match self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
+            0 => Box::pin(self.write_waiting(rest)).await,
+            rate => Box::pin(self.write_paced(rest, rate)).await,
         }
     }
 
     /// Writes to the client; a kill, a client that does not read for long, or the end of the server at hand ends the wait.
-    pub(super) async fn write_at_once(&mut self, bytes: &[u8]) -> Result<(), End> {
+    pub(super) async fn write_waiting(&mut self, bytes: &[u8]) -> Result<(), End> {
         let (entry, backend) = (&self.entry, &self.backend);
         let is_cut = || backend.as_ref().is_some_and(|backend| backend.core.server.is_cut());
-        let mut write = pin!(self.front.write_all(bytes));
-        // Most writes finish at once; only one that has to wait arms a timer.
-        let first = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await;
-        let result = match first {
-            Poll::Ready(result) => result,
-            Poll::Pending => {
-                let interrupted = poll_fn(|cx| {
-                    if let Poll::Ready(result) = write.as_mut().poll(cx) {
-                        return Poll::Ready(Ok(result));
-                    }
-                    match entry.poll_signal(cx) {
-                        Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
-                        Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
-                        Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
-                        Some(Signal::Cut) if is_cut() => Poll::Ready(Err(End::ServerCut)),
-                        // Seen when the server is read again.
-                        Some(Signal::Cut | Signal::KillQuery | Signal::QueryTimeout) => Poll::Pending,
-                        Some(_) => {
-                            entry.clear_signal();
-                            Poll::Pending
-                        }
-                        None => Poll::Pending,
-                    }
-                });
-                match tokio::time::timeout(WRITE_TIMEOUT, interrupted).await {
-                    Ok(result) => result?,
-                    Err(_) => return Err(End::WriteTimeout),
-                }
+        let mut write = pin!(self.front.send_rest(bytes));
+        let interrupted = poll_fn(|cx| {
+            if let Poll::Ready(result) = write.as_mut().poll(cx) {
+                return Poll::Ready(Ok(result));
             }
-        };
-        result.map_err(End::ClientError)
+            match entry.poll_signal(cx) {
+                Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
+                Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
+                Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
+                Some(Signal::Cut) if is_cut() => Poll::Ready(Err(End::ServerCut)),
+                // Seen when the server is read again.
+                Some(Signal::Cut | Signal::KillQuery | Signal::QueryTimeout) => Poll::Pending,
+                Some(_) => {
+                    entry.clear_signal();
+                    Poll::Pending
+                }
+                None => Poll::Pending,
+            }
+        });
+        match tokio::time::timeout(WRITE_TIMEOUT, interrupted).await {
+            Ok(result) => result?.map_err(End::ClientError),
+            Err(_) => Err(End::WriteTimeout),
+        }
     }
 
     /// Status flags for answers of our own: as the server's last ones, less what belonged to that reply.

@@ -50,11 +50,15 @@ pub(super) struct Patience {
 }
 
 impl Session {
-    /// For a statement that begins.
-    pub(super) fn patience(&mut self) -> Patience {
+    /// A statement begins: what the one before had to wait for is over.
+    pub(super) fn forget_retries(&mut self) {
         self.again_until_us = None;
         self.lost_at_us = None;
         self.replay_until_us = None;
+    }
+
+    /// For a statement that begins.
+    pub(super) fn patience(&self) -> Patience {
         let retries = self.directions.retries.map_or_else(|| self.lane.settings().query_retries_on_failure, u64::from);
         // A rule that says 0 means it; elsewhere an idle connection that the server had closed costs no try.
         let tries = if self.directions.retries == Some(0) { 0 } else { retries.saturating_add(1) };

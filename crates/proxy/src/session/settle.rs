@@ -74,6 +74,15 @@ impl Session {
         reply: &ReplyFacts,
         certain: impl Fn(&Self, u64) -> bool,
     ) -> Result<(), End> {
+        if reply.error.is_some() || reply.warnings > 0 {
+            Box::pin(self.look_after(analysis, reply)).await;
+        }
+        let unread = self.remember(analysis, reply, certain);
+        self.let_go(analysis, unread).await
+    }
+
+    /// What an error may have left or ended, and warnings for the log.
+    async fn look_after(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         if let Some(code) = reply.error.filter(|code| may_have_left(analysis, *code)) {
             Box::pin(self.look_after_failure(analysis, code)).await;
         }
@@ -83,8 +92,6 @@ impl Session {
         if reply.warnings > 0 && reply.error.is_none() && self.worker.meter.rules().logs_warnings {
             self.log_warnings(analysis).await;
         }
-        let unread = self.remember(analysis, reply, certain);
-        self.let_go(analysis, unread).await
     }
 
     /// Whether pins keep the backend, and no setting says so any more.
@@ -110,7 +117,30 @@ impl Session {
         }
         self.note_rule(analysis);
         self.note_autocommit(analysis);
-        let mut unread = unread;
+        match self.is_let_go_at_once(unread) {
+            true => Ok(()),
+            false => Box::pin(self.let_go_later(analysis, unread)).await,
+        }
+    }
+
+    /// Gives the backend back if there is nothing to read, or leaves it where a pin holds that is none to look at.
+    fn is_let_go_at_once(&mut self, unread: Unread) -> bool {
+        if self.label.is_some() || self.pins.only_stored_code().is_some() || self.pins.only_variables().is_some() {
+            return false;
+        }
+        if !self.pins.set().is_empty() {
+            return true;
+        }
+        let keeps_tracking = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
+        let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..unread };
+        if keeps_tracking || unread.any() || self.lacks_gtids() || self.lane.settings().connection_delay_multiplex_ms > 0 {
+            return false;
+        }
+        self.give_back();
+        true
+    }
+
+    async fn let_go_later(&mut self, analysis: &Analysis, mut unread: Unread) -> Result<(), End> {
         if self.label.is_some() {
             Box::pin(self.unlabel_ended(&mut unread.warnings)).await;
         }

@@ -49,6 +49,22 @@ impl Ahead {
 }
 
 impl Session {
+    /// Whether the backend is as the session wants it for this statement, so that there is nothing for [`Session::sync`] to do. False
+    /// also where that takes more than a look.
+    pub(super) fn is_in_sync(&mut self, analysis: &Analysis) -> bool {
+        if self.directions.alone || analysis.kind == Kind::Use || analysis.facts.intersects(SHOWS_TRACKING) || self.needs_last_insert_id(analysis) {
+            return false;
+        }
+        let Some(backend) = self.backend.as_mut() else { return false };
+        let core = &mut backend.core;
+        if core.has_warnings || core.tracking == Tracking::Clients || self.state != core.state {
+            return false;
+        }
+        // One copy in memory from here on: the next comparison is that of two pointers.
+        core.state.variables.share(&self.state.variables);
+        true
+    }
+
     /// Brings the backend to the session's state for this statement.
     pub(super) async fn sync(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
         let mut ahead = Ahead::default();
