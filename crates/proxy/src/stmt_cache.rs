@@ -2,13 +2,43 @@
 
 use crate::state::{Text, Variables};
 use crate::stats::prepared::{Holder, Side};
+use foldhash::fast::FixedState;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a prepared statement is the same as: its text, in a schema, under settings that change its meaning.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// What a prepared statement is the same as, for look-ups: each execution makes one, so its hash is known beforehand.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatementKey {
+    hash: u64,
+    meaning: Meaning,
+}
+
+impl From<Meaning> for StatementKey {
+    fn from(meaning: Meaning) -> Self {
+        Self { hash: FixedState::default().hash_one(&meaning), meaning }
+    }
+}
+
+impl Deref for StatementKey {
+    type Target = Meaning;
+
+    fn deref(&self) -> &Meaning {
+        &self.meaning
+    }
+}
+
+impl Hash for StatementKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// A prepared statement's text, in a schema, under settings that change what it means.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Meaning {
     /// Current schema at PREPARE.
     pub schema: Option<Text>,
     /// Variables that change how the text is read (sql_mode and character sets), joined; on MySQL all that decide at PREPARE.
@@ -53,7 +83,7 @@ impl StatementKey {
     pub fn as_prepared(self: &Arc<Self>) -> Arc<Self> {
         match self.types {
             None => Arc::clone(self),
-            Some(_) => Arc::new(Self { types: None, ..(**self).clone() }),
+            Some(_) => Arc::new(Meaning { types: None, ..self.meaning.clone() }.into()),
         }
     }
 }
@@ -79,7 +109,7 @@ impl Prepared {
 /// The statements of one backend.
 #[derive(Default)]
 pub struct StatementCache {
-    by_key: HashMap<Arc<StatementKey>, Prepared, foldhash::fast::FixedState>,
+    by_key: HashMap<Arc<StatementKey>, Prepared, FixedState>,
     tick: u64,
     bytes: usize,
 }
@@ -166,7 +196,7 @@ mod tests {
     }
 
     fn key(text: &str) -> Arc<StatementKey> {
-        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None })
+        Arc::new(Meaning { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None }.into())
     }
 
     #[test]

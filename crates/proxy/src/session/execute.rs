@@ -187,12 +187,12 @@ impl Session {
         if statement.params == 0 {
             return None;
         }
-        let payload = if command.joined { &self.joined[..] } else { self.input.filled().get(HEADER..command.wire_len)? };
-        let params = ExecuteParams::parse(payload, statement.params, self.caps).ok()??;
         let prepared = self.backend.as_mut()?.core.statements.get(&statement.on_backend)?;
         if prepared.bound_types == statement.types {
             return None;
         }
+        let payload = if command.joined { &self.joined[..] } else { self.input.filled().get(HEADER..command.wire_len)? };
+        let params = ExecuteParams::parse(payload, statement.params, self.caps).ok()??;
         prepared.bound_types.clone_from(&statement.types);
         if params.new_types {
             return None;

@@ -17,7 +17,7 @@ use crate::pins::PinReason;
 use crate::reframe::{INTERRUPTED, QUERY_TIMEOUT, Reframe, ReplyFacts, TIME_IS_OVER};
 use crate::state::Text;
 use crate::stats::prepared::Side;
-use crate::stmt_cache::StatementKey;
+use crate::stmt_cache::{Meaning, StatementKey};
 use crate::worker::ping;
 use sql::{Analysis, Facts, Kind};
 use std::rc::Rc;
@@ -65,7 +65,7 @@ impl Session {
         let original = original.or_else(|| (*text != *self.body(command)).then(|| self.body(command).into()));
         let fact = sql::single_fact_select(self.body(command), self.lex);
         let user_variables = self.named_variables(&text, &analysis);
-        let key = Arc::new(StatementKey { schema: self.state.schema.clone(), mode: self.mode(), user_variables, text, types: None });
+        let key = Arc::new(StatementKey::from(Meaning { schema: self.state.schema.clone(), mode: self.mode(), user_variables, text, types: None }));
         let statement = ClientStatement {
             on_backend: Arc::clone(&key),
             key,
@@ -328,11 +328,11 @@ impl Session {
         if !stays && self.knows_better(&statement.analysis, statement.fact) {
             // The numbers are put into the text, which is then another statement.
             let text = self.substituted(&statement.key.text, &statement.analysis).into();
-            let key = StatementKey { text, types: statement.settled_types.clone(), ..(*statement.key).clone() };
-            self.execute_as(id, key);
+            let meaning = Meaning { text, types: statement.settled_types.clone(), ..(**statement.key).clone() };
+            self.execute_as(id, meaning.into());
         } else if !stays && !statement.is_on_backend_as_bound() {
-            let key = StatementKey { types: statement.settled_types.clone(), ..(*statement.key).clone() };
-            self.execute_as(id, key);
+            let meaning = Meaning { types: statement.settled_types.clone(), ..(**statement.key).clone() };
+            self.execute_as(id, meaning.into());
         }
         if let Some(found) = self.found_on_backend(id) {
             return Ok(found);

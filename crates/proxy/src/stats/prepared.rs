@@ -131,9 +131,10 @@ impl PreparedList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stmt_cache::Meaning;
 
     fn key(text: &str) -> Arc<StatementKey> {
-        Arc::new(StatementKey { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None })
+        Arc::new(Meaning { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None }.into())
     }
 
     fn digest() -> Arc<Digest> {

@@ -4,7 +4,7 @@ use super::super::{Asked, Asker, Execution};
 use super::*;
 use crate::class::Class;
 use crate::state::State;
-use crate::stmt_cache::StatementKey;
+use crate::stmt_cache::{Meaning, StatementKey};
 use model::HostgroupId;
 use sql::LexMode;
 use wire::flags::{Capabilities, StatusFlags};
@@ -94,13 +94,8 @@ fn execute(flags: u8, value: i64) -> Vec<u8> {
 }
 
 fn statement(text: &str) -> StatementKey {
-    StatementKey {
-        schema: Some(b"shop"[..].into()),
-        mode: b"\0\0\0"[..].into(),
-        user_variables: None,
-        text: text.as_bytes().into(),
-        types: None,
-    }
+    let (schema, mode) = (Some(b"shop"[..].into()), b"\0\0\0"[..].into());
+    Meaning { schema, mode, user_variables: None, text: text.as_bytes().into(), types: None }.into()
 }
 
 fn execution<'a>(statement: &'a StatementKey, payload: &'a [u8], types: &'a [u8]) -> Execution<'a> {
@@ -130,7 +125,7 @@ fn an_execution_has_the_key_of_its_text() {
     assert!(key_of_execution(&hashing, &asker, execution(&statement, &bound, &[])).is_none());
     // Another meaning than the text would have now.
     assert_ne!(key(Execution { mode: b"ANSI_QUOTES\0\0\0", ..execution(&statement, &payload, &[]) }), same);
-    let elsewhere = StatementKey { schema: Some(b"other"[..].into()), ..statement.clone() };
+    let elsewhere = StatementKey::from(Meaning { schema: Some(b"other"[..].into()), ..(*statement).clone() });
     assert_ne!(key(execution(&elsewhere, &payload, &[])), same);
     // A cursor.
     assert!(key_of_execution(&hashing, &asker, execution(&statement, &execute(1, 5), &[])).is_none());
