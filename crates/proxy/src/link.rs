@@ -357,6 +357,7 @@ mod tests {
             let (few, much) = (noise(100), noise(MUCH));
             // From here on the runtime knows that there is room.
             near.send_rest(&few).await.unwrap();
+            assert_eq!(near.send_at_once(b"").unwrap(), Sent::ALL);
             assert_eq!(near.send_at_once(&few).unwrap(), Sent { taken: few.len(), is_all: true });
             let sent = near.send_at_once(&much).unwrap();
             assert!(!sent.is_all, "{method:?}: {sent:?}");

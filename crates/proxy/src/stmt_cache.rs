@@ -196,7 +196,9 @@ mod tests {
     }
 
     fn key(text: &str) -> Arc<StatementKey> {
-        Arc::new(Meaning { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None }.into())
+        Arc::new(
+            Meaning { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None }.into(),
+        )
     }
 
     #[test]

@@ -336,6 +336,9 @@ impl Stream {
 
     /// Takes as many of `bytes` as there is room for; TLS may hold them back until [`Stream::poll_flush`].
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         let Some(tls) = self.tls.as_mut() else {
             return self.socket.poll_write(cx, bytes);
         };

@@ -126,7 +126,13 @@ impl Session {
     }
 
     /// A COM_QUERY has ended; None: the proxy answered it.
-    pub(super) fn query_ended(&mut self, command: Incoming, start: usize, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>) {
+    pub(super) fn query_ended(
+        &mut self,
+        command: Incoming,
+        start: usize,
+        analysis: &Analysis,
+        result: Option<Result<&ReplyFacts, &Fault>>,
+    ) {
         self.note_traffic();
         self.statement_ended(Statement::Text(self.sql_text(command, start)), analysis, result);
     }

@@ -356,4 +356,14 @@ mod tests {
         let size = std::mem::size_of::<Session>();
         assert!(size <= 848, "{size} bytes");
     }
+
+    /// What a busy session writes to lies in here, and is cold each time that it is woken among hundreds.
+    #[test]
+    fn a_busy_session_is_small() {
+        fn size_of_made<'a, F>(_: impl Fn(&'a mut Session) -> F) -> usize {
+            std::mem::size_of::<F>()
+        }
+        let size = size_of_made(Session::serve_busy);
+        assert!(size <= 1408, "{size} bytes");
+    }
 }

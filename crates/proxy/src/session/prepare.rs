@@ -65,7 +65,13 @@ impl Session {
         let original = original.or_else(|| (*text != *self.body(command)).then(|| self.body(command).into()));
         let fact = sql::single_fact_select(self.body(command), self.lex);
         let user_variables = self.named_variables(&text, &analysis);
-        let key = Arc::new(StatementKey::from(Meaning { schema: self.state.schema.clone(), mode: self.mode(), user_variables, text, types: None }));
+        let key = Arc::new(StatementKey::from(Meaning {
+            schema: self.state.schema.clone(),
+            mode: self.mode(),
+            user_variables,
+            text,
+            types: None,
+        }));
         let statement = ClientStatement {
             on_backend: Arc::clone(&key),
             key,

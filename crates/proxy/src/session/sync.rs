@@ -52,7 +52,11 @@ impl Session {
     /// Whether the backend is as the session wants it for this statement, so that there is nothing for [`Session::sync`] to do. False
     /// also where that takes more than a look.
     pub(super) fn is_in_sync(&mut self, analysis: &Analysis) -> bool {
-        if self.directions.alone || analysis.kind == Kind::Use || analysis.facts.intersects(SHOWS_TRACKING) || self.needs_last_insert_id(analysis) {
+        if self.directions.alone
+            || analysis.kind == Kind::Use
+            || analysis.facts.intersects(SHOWS_TRACKING)
+            || self.needs_last_insert_id(analysis)
+        {
             return false;
         }
         let Some(backend) = self.backend.as_mut() else { return false };

@@ -134,7 +134,9 @@ mod tests {
     use crate::stmt_cache::Meaning;
 
     fn key(text: &str) -> Arc<StatementKey> {
-        Arc::new(Meaning { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None }.into())
+        Arc::new(
+            Meaning { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None }.into(),
+        )
     }
 
     fn digest() -> Arc<Digest> {
