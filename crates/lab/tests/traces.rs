@@ -616,6 +616,20 @@ fn refused_replicas(world: &World) {
     }
 }
 
+/// Whoever has registered as a replica is one for as long as its connection lasts, also when the server refuses it the next time.
+#[test]
+fn a_replica_stays_registered() {
+    let server = lab::Server::start(Flavor::Mariadb, &lab::Options::new().arg("--log-bin=bin").arg("--server-id=1")).unwrap();
+    let proxy = proxy_with(&server, 2, |builder| builder.user("repl", "repl-pass", 0));
+    let mut replica = Peer::with(&ConnectOptions::tcp(proxy.address(), "repl", "repl-pass").timeout(LIMIT), Encoding::Text);
+    let register = [&99_u32.to_le_bytes()[..], &[0; 3], &3306_u16.to_le_bytes(), &[0; 8]].concat();
+    assert_eq!(replica.command(Command::RegisterSlave, &register).unwrap().err().map(|e| e.code), None);
+    let too_long = [&99_u32.to_le_bytes()[..], b"\xf0host"].concat();
+    assert_eq!(replica.command(Command::RegisterSlave, &too_long).unwrap().err().map(|e| e.code), Some(1105));
+    let kept = "SELECT COUNT(*) FROM stats_tidegate_pins WHERE reason='replication'";
+    assert_eq!(proxy.admin().unwrap().scalar(kept).unwrap().as_deref(), Some("1"));
+}
+
 /// A dump of the binlog that has an end: nothing runs behind it. What the replica has set before goes with it.
 #[test]
 fn nothing_runs_behind_a_dump() {

@@ -1,5 +1,7 @@
 //! Large results and slow readers: the proxy's memory does not grow with either.
 
+use std::io::Read;
+
 use lab::client::{Encoding, Execution};
 use lab::{Client, wait};
 
@@ -148,4 +150,24 @@ fn kill_reaches_a_session_whose_client_does_not_read() {
     killer.run(format!("KILL {}", client.connection_id())).unwrap();
     wait_sessions(&bed.proxy, 1);
     assert!(killed.elapsed().as_secs() < 20, "it took {:?}", killed.elapsed());
+}
+
+/// Whoever has a part of a result when its connection to the server dies has that, and nothing that could be taken for the rest.
+#[test]
+fn an_error_is_no_part_of_a_row() {
+    let bed = Bed::mariadb(2, |b| b);
+    let mut client = bed.client();
+    send(&mut client, Encoding::Text, &rows(6_400, 1_000_000));
+    read_some(&mut client, 1 << 20);
+    let running = "SELECT id FROM information_schema.processlist WHERE user='app' AND command='Query'";
+    let thread = bed.server.scalar(running).unwrap().unwrap();
+    bed.root(&[&format!("KILL {thread}")]);
+    let mut socket = client.try_clone_tcp().unwrap();
+    let (mut part, mut last) = (vec![0; 1 << 16], Vec::new());
+    while let Ok(n @ 1..) = socket.read(&mut part) {
+        last = [&last[last.len().saturating_sub(200)..], &part[..n]].concat();
+    }
+    let end = &last[last.len().saturating_sub(200)..];
+    assert!(!end.windows(5).any(|bytes| bytes == b"HY000"), "{}", String::from_utf8_lossy(end));
+    assert_eq!(bed.client().scalar("SELECT 'after'").unwrap().as_deref(), Some("after"));
 }

@@ -21,6 +21,7 @@ impl Session {
     pub(super) async fn run(&mut self, command: Incoming) -> Result<(), End> {
         self.command_begins(command);
         self.streamed_input = false;
+        self.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
             Some(Command::Query) => self.query(command).await,
             Some(Command::StmtExecute) => self.execute(command).await,

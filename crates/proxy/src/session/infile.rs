@@ -106,7 +106,8 @@ impl Session {
                 self.read_file().await.map_err(answering)?;
             }
         }
-        reframe.infile_sent(self.front.frame_seq().unwrap_or(frames.next_seq));
+        self.command_seq = frames.next_seq;
+        reframe.infile_sent(self.answer_seq());
         if self.entry.is_timed_out() {
             reframe.set_timed_out();
         }

@@ -431,6 +431,7 @@ impl Login {
             tracking_wish: None,
             joined: Vec::new(),
             streamed_input: false,
+            is_half_told: false,
             streamed: Default::default(),
             command_seq: 1,
             scramble: self.scramble,

@@ -136,6 +136,8 @@ pub struct Session {
     joined: Vec<u8>,
     /// The command was taken from the input piece by piece: what is left there is not its own.
     streamed_input: bool,
+    /// The client has a part of an answer of which the rest is not to come.
+    is_half_told: bool,
     /// Sequence id that follows the command's last frame.
     command_seq: u8,
     /// Where a streamed command stands.
@@ -276,7 +278,7 @@ impl Session {
 
     /// Ends the session: the client learns why, the backend is cleaned or closed.
     async fn finish(mut self, end: End) {
-        if let Some((code, state, text)) = end.message() {
+        if let Some((code, state, text)) = end.message().filter(|_| !self.is_half_told) {
             let _ = self.send_error(code, state, text).await;
         }
         self.front.stream_mut().close_notify();

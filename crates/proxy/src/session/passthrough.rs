@@ -116,7 +116,7 @@ impl Session {
                 Err(fault) => Err(fault),
             },
         };
-        if !was_replicas && result.is_err() || reply.error.is_some() {
+        if !was_replicas && (result.is_err() || reply.error.is_some()) {
             self.pins.end(PinReason::Replication);
         }
         match result {

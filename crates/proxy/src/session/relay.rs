@@ -145,6 +145,7 @@ impl Session {
     /// The same, which writes down what it said in `facts`.
     pub(super) async fn relay_to(&mut self, plan: &Plan, facts: &mut ReplyFacts) -> Result<(), Fault> {
         *facts = ReplyFacts::default();
+        self.is_half_told = false;
         let mut began = false;
         if let Some(fill) = self.fill.as_mut() {
             fill.restart();
@@ -186,10 +187,12 @@ impl Session {
                 self.statement_is_over().await;
                 return Err(fault);
             }
-            let needs = match self.forward(&mut reframe, facts, began)? {
-                Forwarded::All { needs } => needs,
-                Forwarded::Part(part) => self.forward_rest(part).await?,
+            let forwarded = match self.forward(&mut reframe, facts, began) {
+                Ok(Forwarded::Part(part)) => self.forward_rest(part).await,
+                Ok(Forwarded::All { needs }) => Ok(needs),
+                Err(fault) => Err(fault),
             };
+            let needs = forwarded.map_err(|fault| self.cut_short(&reframe, fault))?;
             if reframe.is_done() {
                 break;
             }
@@ -202,7 +205,7 @@ impl Session {
                 self.interrupt(signal)?;
             }
             let overdue = self.when_overdue(*began, &plan.analysis);
-            self.read_backend(needs, overdue).await?;
+            self.read_backend(needs, overdue).await.map_err(|fault| self.cut_short(&reframe, fault))?;
             if self.entry.is_timed_out() {
                 reframe.set_timed_out();
             }
@@ -222,6 +225,13 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The answer ends here. A client that has a part of it can be told nothing more: it would take that for a row, or the rest of one.
+    /// Compressed, it has whole packets only.
+    fn cut_short(&mut self, reframe: &Reframe<'_>, fault: Fault) -> Fault {
+        self.is_half_told = self.front.numbers_packets() && reframe.next_seq() != self.answer_seq();
+        fault
     }
 
     /// No KILL QUERY is to end what comes next.

@@ -118,8 +118,9 @@ impl Session {
     /// Writes what was left to do, and waits for it. Boxed, for it is rare and arms a timer.
     pub(super) async fn write_front_rest(&mut self, rest: &[u8]) -> Result<(), End> {
         match self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
-            0 => Box::pin(self.write_waiting(rest)).await,
-            rate => Box::pin(self.write_paced(rest, rate)).await,
+            // Where nothing is left, some of it is still held back.
+            rate if rate > 0 && !rest.is_empty() => Box::pin(self.write_paced(rest, rate)).await,
+            _ => Box::pin(self.write_waiting(rest)).await,
         }
     }
 
