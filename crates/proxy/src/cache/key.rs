@@ -62,7 +62,7 @@ pub enum Asked<'a> {
 pub struct Execution<'a> {
     /// The statement.
     pub statement: &'a StatementKey,
-    /// Settings that decide how its text would be read now; compared with [`StatementKey::mode`].
+    /// Settings that decide how its text would be read now; compared with [`Meaning::mode`](crate::stmt_cache::Meaning::mode).
     pub mode: &'a [u8],
     /// The same for the tokenizer.
     pub lex: LexMode,
