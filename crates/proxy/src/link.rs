@@ -232,20 +232,19 @@ impl Link {
         poll_fn(|cx| self.poll_read(cx, buffer, pool)).await
     }
 
-    /// Sends whole packets (or parts of them; the receiver joins).
-    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.traffic.0 += bytes.len() as u64;
-        let Some(c) = self.compression.as_mut() else {
-            return self.stream.write_all(bytes).await;
-        };
-        c.pack(bytes)?;
-        self.stream.write_all(&c.out).await?;
-        c.forget_sent();
-        Ok(())
+    /// Sends whole packets (or parts of them; the receiver joins), and what is held back.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        poll_fn(|cx| {
+            while !bytes.is_empty() {
+                let taken = ready!(self.poll_send(cx, bytes))?;
+                bytes = bytes.get(taken..).unwrap_or_default();
+            }
+            self.poll_flush(cx)
+        })
+        .await
     }
 
-    /// Takes as many of `bytes` as there is room for; some may be held back until [`Link::poll_flush`]. Not to be mixed with
-    /// a [`Link::write_all`] that is under way.
+    /// Takes as many of `bytes` as there is room for; some may be held back until [`Link::poll_flush`].
     pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(cx))?;
         let taken = match self.compression.as_mut() {
@@ -273,7 +272,7 @@ impl Link {
         self.stream.poll_flush(cx)
     }
 
-    /// Sends what goes without waiting; the rest is for [`Link::send_rest`].
+    /// Sends what goes without waiting; the rest is for [`Link::write_all`].
     pub fn send_at_once(&mut self, bytes: &[u8]) -> io::Result<Sent> {
         let cx = &mut Context::from_waker(Waker::noop());
         let taken = match self.poll_send(cx, bytes) {
@@ -282,18 +281,6 @@ impl Link {
         };
         let is_all = taken == bytes.len() && matches!(self.poll_flush(cx)?, Poll::Ready(()));
         Ok(Sent { taken, is_all })
-    }
-
-    /// Sends what [`Link::send_at_once`] did not take, and what it holds back.
-    pub async fn send_rest(&mut self, mut rest: &[u8]) -> io::Result<()> {
-        poll_fn(|cx| {
-            while !rest.is_empty() {
-                let taken = ready!(self.poll_send(cx, rest))?;
-                rest = rest.get(taken..).unwrap_or_default();
-            }
-            self.poll_flush(cx)
-        })
-        .await
     }
 
     /// With compression, the sequence id of the next frame sent: packets inside it count on from there.
@@ -356,13 +343,13 @@ mod tests {
             }
             let (few, much) = (noise(100), noise(MUCH));
             // From here on the runtime knows that there is room.
-            near.send_rest(&few).await.unwrap();
+            near.write_all(&few).await.unwrap();
             assert_eq!(near.send_at_once(b"").unwrap(), Sent::ALL);
             assert_eq!(near.send_at_once(&few).unwrap(), Sent { taken: few.len(), is_all: true });
             let sent = near.send_at_once(&much).unwrap();
             assert!(!sent.is_all, "{method:?}: {sent:?}");
             let wanted = 2 * few.len() + much.len();
-            let (sent, all) = tokio::join!(near.send_rest(&much[sent.taken..]), read(&mut far, wanted));
+            let (sent, all) = tokio::join!(near.write_all(&much[sent.taken..]), read(&mut far, wanted));
             sent.unwrap();
             assert!(all == [few.clone(), few, much].concat(), "{method:?}: other bytes");
             assert_eq!(near.take_traffic().0, wanted as u64, "{method:?}");
@@ -372,7 +359,7 @@ mod tests {
     #[tokio::test]
     async fn nobody_takes_what_is_sent_to_a_closed_connection() {
         let (mut near, far) = pair();
-        near.send_rest(b"anybody?").await.unwrap();
+        near.write_all(b"anybody?").await.unwrap();
         drop(far);
         near.send_at_once(b"anybody?").unwrap_err();
     }

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a prepared statement is the same as, for look-ups: each execution makes one, so its hash is known beforehand.
+/// What a prepared statement is the same as, for look-ups. Each execution is one, so the hash is made with the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatementKey {
     hash: u64,

@@ -351,18 +351,6 @@ impl Stream {
         }
     }
 
-    /// Writes all of `bytes`, waiting for room as needed.
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let n = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
-            if n == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            bytes = bytes.get(n..).unwrap_or_default();
-        }
-        self.flush().await
-    }
-
     /// Sends what TLS holds back; nothing to do in clear.
     async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx)).await

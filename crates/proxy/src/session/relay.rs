@@ -66,7 +66,7 @@ impl Session {
     }
 
     /// The same as far as that goes without waiting, where nothing goes ahead.
-    pub(super) fn send_at_once(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<Sent, Fault> {
+    fn send_at_once(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<Sent, Fault> {
         let Some(backend) = self.backend.as_mut() else {
             return Err(self.pinned_backend_lost("no backend"));
         };
@@ -87,12 +87,12 @@ impl Session {
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
         let statement = what.bytes(&self.input);
         let result = if ahead.packets.is_empty() {
-            unless_killed(&self.entry, backend.link.send_rest(statement.get(taken..).unwrap_or_default())).await
+            unless_killed(&self.entry, backend.link.write_all(statement.get(taken..).unwrap_or_default())).await
         } else {
             let mut all = Vec::with_capacity(ahead.packets.len() + statement.len());
             all.extend_from_slice(&ahead.packets);
             all.extend_from_slice(statement);
-            unless_killed(&self.entry, backend.link.send_rest(&all)).await
+            unless_killed(&self.entry, backend.link.write_all(&all)).await
         };
         let certainty = if taken > 0 { Certainty::Unknown } else { if_it_failed(statement.len() + ahead.packets.len()) };
         result.map_err(|e| self.lost(&e, certainty))?;

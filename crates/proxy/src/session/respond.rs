@@ -128,7 +128,7 @@ impl Session {
     pub(super) async fn write_waiting(&mut self, bytes: &[u8]) -> Result<(), End> {
         let (entry, backend) = (&self.entry, &self.backend);
         let is_cut = || backend.as_ref().is_some_and(|backend| backend.core.server.is_cut());
-        let mut write = pin!(self.front.send_rest(bytes));
+        let mut write = pin!(self.front.write_all(bytes));
         let interrupted = poll_fn(|cx| {
             if let Poll::Ready(result) = write.as_mut().poll(cx) {
                 return Poll::Ready(Ok(result));
