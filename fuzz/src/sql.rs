@@ -28,6 +28,9 @@ pub fn analyze(text: &[u8]) {
     for mode in modes() {
         tokens(text, mode);
         let analysis = sql::analyze(text, mode);
+        if let Some(shape) = sql::shape_of(text, mode) {
+            assert_eq!(sql::analyze(&shape, mode), analysis);
+        }
         let parts: Vec<&[u8]> = sql::split(text, mode).collect();
         assert_eq!(parts.is_empty(), analysis.kind == Kind::Empty);
         assert_eq!(parts.len() > 1, analysis.facts.contains(Facts::MULTI));

@@ -24,7 +24,7 @@ use model::HostgroupId;
 use model::fleet::Bound;
 use model::snapshot::Snapshot;
 use slab::Slab;
-use sql::{Analysis, LexMode};
+use sql::{Analysis, LexMode, Shapes};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -57,6 +57,8 @@ pub struct Worker {
     pub counters: Counters,
     /// Its statistics.
     pub meter: Meter,
+    /// What it remembers of texts.
+    shapes: RefCell<Shapes>,
     /// What it remembers of statements.
     pub memory: RefCell<Memory>,
     /// What fresh connections had.
@@ -99,6 +101,7 @@ impl Worker {
             random: Random::new(seed),
             mirrors: Mirrors::default(),
             counters: Counters::default(),
+            shapes: RefCell::default(),
             memory: RefCell::default(),
             defaults: RefCell::default(),
             entries: RefCell::default(),
@@ -178,6 +181,11 @@ impl Worker {
     /// The same with what was compiled from it.
     pub fn in_force(&self) -> Rc<InForce> {
         Rc::clone(&self.in_force.borrow())
+    }
+
+    /// What a statement is, as [`sql::analyze_with`] finds.
+    pub fn analyze(&self, sql: &[u8], lex: LexMode) -> Analysis {
+        self.shapes.borrow_mut().analyze(sql, lex, self.meter.grouping())
     }
 
     /// The digest of a statement.

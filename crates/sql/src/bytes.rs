@@ -101,7 +101,7 @@ pub(crate) fn name_end(sql: &[u8], from: usize) -> usize {
     at + rest.iter().position(|&byte| !is_name(byte)).unwrap_or(rest.len())
 }
 
-const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+pub(crate) const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// The high bit of each byte that may stand in an identifier.
 #[inline]
@@ -113,11 +113,11 @@ fn name_bytes(bytes: u64) -> u64 {
     bytes | known | signs
 }
 
-const ONES: u64 = 0x0101_0101_0101_0101;
+pub(crate) const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// The high bit of each byte of `low` (all below 0x80) in `first..=last`; other bits are noise.
 #[inline]
-fn in_range(low: u64, first: u8, last: u8) -> u64 {
+pub(crate) fn in_range(low: u64, first: u8, last: u8) -> u64 {
     let from_first = low + ONES * u64::from(0x80 - first);
     let past_last = low + ONES * u64::from(0x7f - last);
     from_first & !past_last

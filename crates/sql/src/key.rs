@@ -244,7 +244,7 @@ fn is_operator(byte: u8) -> bool {
 }
 
 #[inline]
-fn fold_multiply(left: u64, right: u64) -> u64 {
+pub(crate) fn fold_multiply(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     (product as u64) ^ ((product >> 64) as u64)
 }

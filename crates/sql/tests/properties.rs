@@ -124,6 +124,80 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => sqlish(), 1 => prop::collection::vec(any::<u8>(), 0..80)]
 }
 
+/// Text made of what has a shape, mostly.
+fn plain_texts() -> impl Strategy<Value = Vec<u8>> {
+    const PIECES: &[&str] = &[
+        " ",
+        " ",
+        "\n",
+        "\t",
+        ",",
+        "(",
+        ")",
+        ";",
+        "=",
+        "<",
+        ">",
+        "+",
+        "-",
+        "*",
+        "%",
+        "!",
+        ":",
+        "?",
+        "$",
+        "|",
+        "&",
+        "{",
+        ".",
+        "'",
+        "`",
+        "'a'",
+        "''",
+        "'it''s'",
+        "`c 1`",
+        "x'41'",
+        "n'x 2'",
+        "_utf8'a'",
+        "1",
+        "23",
+        "456",
+        "1.5",
+        "0x1F",
+        "0b1",
+        "1e5",
+        "2024_x",
+        "t.",
+        ".b",
+        "t.1",
+        "a",
+        "t1",
+        "SELECT",
+        "SET",
+        "INSERT",
+        "INTO",
+        "VALUES",
+        "UPDATE",
+        "FOR",
+        "FROM",
+        "LIMIT",
+        "IN",
+        "NEXT",
+        "VALUE",
+        "KILL",
+        "USE",
+        "BEGIN",
+        "CREATE",
+        "PROCEDURE",
+        "LAST_INSERT_ID",
+        "(1,2,3,4,5)",
+        "\u{e9}",
+        ":=",
+        "SLEEP(5)",
+    ];
+    prop::collection::vec(prop::sample::select(PIECES), 0..30).prop_map(|pieces| pieces.concat().into_bytes())
+}
+
 fn text(sql: &[u8]) -> String {
     String::from_utf8_lossy(&digest(sql, &DigestOptions::default())).into_owned()
 }
@@ -191,6 +265,15 @@ fn fill(shape: &[u8], literals: &[&str]) -> Vec<u8> {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_text_and_its_shape_say_the_same(sql in prop_oneof![texts(), plain_texts()], mode in modes(), values in 0usize..5) {
+        if let Some(shape) = shape_of(&sql, mode) {
+            let grouping = Grouping { values, ..Grouping::default() };
+            prop_assert_eq!(analyze_with(&shape, mode, grouping), analyze_with(&sql, mode, grouping));
+            prop_assert_eq!(shape_of(&shape, mode), Some(shape));
+        }
+    }
 
     #[test]
     fn nothing_panics(sql in texts(), mode in modes(), id in any::<u64>()) {

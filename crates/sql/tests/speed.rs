@@ -41,6 +41,10 @@ fn speed() {
         report(&format!("analyze {name}"), sql.len(), || {
             black_box(analyze(black_box(sql), LexMode::default()));
         });
+        let mut shapes = Shapes::default();
+        report(&format!("known shape {name}"), sql.len(), || {
+            black_box(shapes.analyze(black_box(sql), LexMode::default(), Grouping::default()));
+        });
         let mut out = Vec::new();
         let opts = DigestOptions::default();
         report(&format!("digest_text {name}"), sql.len(), || {

@@ -64,7 +64,7 @@ impl Session {
                 },
                 false => 0,
             };
-            (start, sql::analyze_with(body.get(start..).unwrap_or_default(), self.lex, self.worker.meter.grouping()))
+            (start, self.worker.analyze(body.get(start..).unwrap_or_default(), self.lex))
         };
         let (command, analysis) = match self.needs_no_direction() {
             true => (command, analysis),

@@ -137,7 +137,7 @@ impl Session {
             Directed::Run(Some(text)) => {
                 let original = (phase == Phase::Prepare).then(|| self.sql_text(command, start).into());
                 let command = self.replace_text(command, start, &text);
-                Ok(Some((command, sql::analyze_with(&text, self.lex, self.worker.meter.grouping()), original)))
+                Ok(Some((command, self.worker.analyze(&text, self.lex), original)))
             }
         }
     }
@@ -341,7 +341,7 @@ impl Session {
         let in_force = self.worker.in_force();
         if !in_force.is_plain() {
             let text = [b"USE `", schema.split(|byte| *byte == b'`').collect::<Vec<_>>().join(&b"``"[..]).as_slice(), b"`"].concat();
-            let analysis = sql::analyze_with(&text, self.lex, self.worker.meter.grouping());
+            let analysis = self.worker.analyze(&text, self.lex);
             hostgroup = self.decide(&in_force, &text, &analysis, None, Phase::Query).hostgroup;
         }
         self.forget_directions();
