@@ -9,9 +9,10 @@
 //! Nothing here fails because something was slow.
 //!
 //! Tidegate is also compared with itself: [`compare`] puts configurations ([`arrangement`]) under the same load, [`load_times`]
-//! loads large ones, [`digests`] reads statements without a proxy.
+//! loads large ones, [`digests`] reads statements without a proxy. [`builds`] measures several builds of it in turn.
 
 pub mod arrangement;
+pub mod builds;
 pub mod compare;
 pub mod connection;
 pub mod digests;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use lab::LabError;
+use lab::bench::builds::{self, Build};
 use lab::bench::peer::Kind;
 use lab::bench::plan::Point;
 use lab::bench::runner::News;
@@ -32,6 +33,13 @@ pub(crate) struct Args {
     /// How many clients the profiled load has.
     #[arg(long, default_value_t = 64)]
     clients: usize,
+    /// Instead of that, measure this build of the proxy, and HAProxy, in turn, under text and prepared point selects: NAME=PATH,
+    /// and variables to set as ,NAME=NUMBER. May be given again.
+    #[arg(long)]
+    build: Vec<Build>,
+    /// How often each build is measured under each load.
+    #[arg(long, default_value_t = 15)]
+    repeats: usize,
     /// Where to write the figures.
     #[arg(long, default_value = "docs/bench/latest.json")]
     json: PathBuf,
@@ -41,6 +49,10 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !args.without.iter().any(|name| name == kind.name())).collect();
     if args.profile {
         return profiles(args, &kinds);
+    }
+    if !args.build.is_empty() {
+        println!("{}", builds::HEADING);
+        return builds::run(&args.build, args.only.as_deref(), args.repeats, &mut |line| println!("{line}"));
     }
     println!("{}", report::HEADING);
     let outcome = measure(&plan(args), &kinds, &mut |news| match news {

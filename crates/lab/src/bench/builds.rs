@@ -1,0 +1,120 @@
+//! Builds of the proxy against each other, and against HAProxy: many short measurements in turn, for differences of a percent that a
+//! [`super::plan`] of three repeats cannot tell from the machine's moods.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::peer::{self, Kind, Peer};
+use super::plan::{Plan, Point, Unit};
+use super::runner::measure;
+use super::summary::{Figures, Ratio};
+use crate::error::LabError;
+
+const WARM_UP: Duration = Duration::from_millis(100);
+const WINDOW: Duration = Duration::from_millis(400);
+
+/// The heading of the lines that [`run`] tells.
+pub const HEADING: &str =
+    "load                            clients  build        CPU us/query   least  (user)  switches  x HAProxy  x first   units/s";
+
+/// A build, and what is set in its configuration: `NAME=PATH[,VARIABLE=NUMBER...]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// Its name in the report.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Variables of the group `mysql_variables`.
+    pub variables: Vec<(String, i64)>,
+}
+
+impl FromStr for Build {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',').map(|part| part.split_once('=').ok_or_else(|| format!("`{part}` has no `=`")));
+        let (name, program) = parts.next().unwrap_or_else(|| Err("no build".to_owned()))?;
+        let number = |(name, value): (&str, &str)| match value.parse() {
+            Ok(value) => Ok((name.to_owned(), value)),
+            Err(_) => Err(format!("`{value}` is no number")),
+        };
+        let variables = parts.map(|part| part.and_then(number)).collect::<Result<_, _>>()?;
+        Ok(Self { name: name.to_owned(), program: program.into(), variables })
+    }
+}
+
+/// Measures the builds and HAProxy in turn, `repeats` times, under the point selects of 16 to 256 clients whose name contains `only`, and tells
+/// a line for each of them under each load.
+pub fn run(builds: &[Build], only: Option<&str>, repeats: usize, tell: &mut dyn FnMut(String)) -> Result<(), LabError> {
+    peer::raise_open_files()?;
+    let server = peer::start_server()?;
+    let mut peers = vec![("haproxy", Peer::start(Kind::Haproxy, &server)?)];
+    for build in builds {
+        let peer = Peer::tidegate(&server, |builder| {
+            let builder = builder.program(&build.program);
+            build.variables.iter().fold(builder, |builder, (name, value)| builder.variable(name, *value))
+        })?;
+        peers.push((&build.name, peer));
+    }
+    for point in points(only) {
+        let mut all: Vec<Vec<Figures>> = vec![Vec::new(); peers.len()];
+        for round in 0..repeats {
+            // Each comes after each other one.
+            for turn in 0..peers.len() {
+                let i = (turn + round) % peers.len();
+                all[i].push(measure(&peers[i].1, &point)?);
+            }
+        }
+        let first = all.get(1).or(all.first());
+        for ((name, _), figures) in peers.iter().zip(&all) {
+            tell(line(&point, name, figures, &all[0], first.unwrap_or(figures)));
+        }
+    }
+    Ok(())
+}
+
+fn points(only: Option<&str>) -> Vec<Point> {
+    let plan = only.into_iter().fold(Plan::full(), Plan::only);
+    let points = plan.points.into_iter().filter(|point| point.unit == Unit::Query && point.pace.is_none());
+    points.filter(|point| (16..=256).contains(&point.clients)).map(|point| Point { warm_up: WARM_UP, window: WINDOW, ..point }).collect()
+}
+
+fn line(point: &Point, name: &str, figures: &[Figures], haproxy: &[Figures], first: &[Figures]) -> String {
+    let median = Figures::median(figures);
+    let least = figures.iter().map(|f| f.cpu_us).min_by(f64::total_cmp).unwrap_or_default();
+    let ratio = |to: &[Figures]| Ratio::of_costs(figures, to).map_or_else(|| "-".to_owned(), |ratio| format!("{:.3}", ratio.median));
+    format!(
+        "{:<31} {:>7}  {name:<12} {:>12.2}  {least:>6.2}  {:>6.2}  {:>8.2}  {:>9}  {:>7}  {:>8.0}",
+        point.name,
+        point.clients,
+        median.cpu_us,
+        median.user_us,
+        median.switches,
+        ratio(haproxy),
+        ratio(first),
+        median.per_second
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_as_they_are_written() {
+        let build: Build = "new=target/release/tidegate,threads=2,max_connections=100".parse().unwrap();
+        assert_eq!((build.name.as_str(), build.program.to_str()), ("new", Some("target/release/tidegate")));
+        assert_eq!(build.variables, [("threads".to_owned(), 2), ("max_connections".to_owned(), 100)]);
+        for wrong in ["", "new", "new=a,b", "new=a,b=c"] {
+            assert!(wrong.parse::<Build>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn loads_are_those_of_point_selects() {
+        let clients = |only| points(only).iter().map(|point| (point.name, point.clients)).collect::<Vec<_>>();
+        assert_eq!(clients(Some("prepared")), [16, 64, 256].map(|clients| ("point select, prepared", clients)));
+        assert_eq!(clients(None).len(), 6);
+    }
+}
