@@ -22,12 +22,13 @@ impl Clock {
 
     /// Nanoseconds since the start.
     pub fn now_ns(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let elapsed = self.origin.elapsed();
+        elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())
     }
 
     /// Microseconds since the start.
     pub fn now_us(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+        self.now_ns() / 1000
     }
 
     /// Milliseconds since the start.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
@@ -133,6 +133,7 @@ pub struct Memory {
     schemas: Map<(Box<str>, Box<[u8]>), u64>,
     accepted: Bounded<Box<[u8]>, u64>,
     interned: Vec<Variables>,
+    statements: Map<u64, Weak<StatementKey>>,
     interned_texts: Vec<Text>,
     proxy_addrs: Vec<(Option<SocketAddr>, ProxyAddr)>,
     unknown_collations: Vec<u16>,
@@ -166,6 +167,8 @@ const ACCEPTED_AGE_MS: u64 = 30_000;
 
 /// Unknown collations that are told of.
 const MAX_COLLATIONS: usize = 64;
+/// Statements that clients have prepared, for sharing.
+const MAX_STATEMENTS: usize = 10_000;
 /// Sets of variables (and schema names) kept for sharing.
 const MAX_INTERNED: usize = 64;
 
@@ -279,6 +282,23 @@ impl Memory {
         variables
     }
 
+    /// The same statement in one shared copy, if a client has it: their texts take room once, and that two are the same is seen at once.
+    pub fn intern_statement(&mut self, key: StatementKey) -> Arc<StatementKey> {
+        let hash = key.hash();
+        if let Some(known) = self.statements.get(&hash).and_then(Weak::upgrade).filter(|known| **known == key) {
+            return known;
+        }
+        if self.statements.len() >= MAX_STATEMENTS {
+            self.statements.retain(|_, known| known.strong_count() > 0);
+            if self.statements.len() > MAX_STATEMENTS / 2 {
+                self.statements.clear();
+            }
+        }
+        let key = Arc::new(key);
+        self.statements.insert(hash, Arc::downgrade(&key));
+        key
+    }
+
     /// The same text in one shared copy, if it was seen before.
     pub fn intern_text(&mut self, text: Text) -> Text {
         if let Some(known) = self.interned_texts.iter().find(|t| **t == text) {
@@ -319,6 +339,7 @@ fn routine_key(routine: &Routine) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stmt_cache::Meaning;
 
     fn place() -> Place<'static> {
         Place { hostgroup: HostgroupId(0), server: Some(0), version: "8.0", user: "anna" }
@@ -334,6 +355,25 @@ mod tests {
         assert_eq!(seen("0.0.0.0:6033;/run/p.sock", None), ("/run/p.sock".to_owned(), 0));
         assert_eq!(seen("/run/p.sock;/run/q.sock", None), (String::new(), 0));
         assert_eq!(seen("0.0.0.0:6033;/run/p.sock", Some("10.0.0.1:6033")), ("10.0.0.1".to_owned(), 6033));
+    }
+
+    #[test]
+    fn statements_are_shared_while_a_client_has_them() {
+        let key = |text: &str| {
+            let meaning = Meaning { schema: None, mode: b""[..].into(), user_variables: None, text: text.as_bytes().into(), types: None };
+            StatementKey::from(meaning)
+        };
+        let mut memory = Memory::default();
+        let first = memory.intern_statement(key("SELECT 1"));
+        assert!(Arc::ptr_eq(&first, &memory.intern_statement(key("SELECT 1"))));
+        assert!(!Arc::ptr_eq(&first, &memory.intern_statement(key("SELECT 2"))));
+        for n in 0..MAX_STATEMENTS {
+            memory.intern_statement(key(&n.to_string()));
+        }
+        assert!(memory.statements.len() <= MAX_STATEMENTS);
+        assert!(Arc::ptr_eq(&first, &memory.intern_statement(key("SELECT 1"))), "what nobody has goes first");
+        let kept: Vec<_> = (0..MAX_STATEMENTS).map(|n| memory.intern_statement(key(&n.to_string()))).collect();
+        assert!(kept.len() == MAX_STATEMENTS && memory.statements.len() <= MAX_STATEMENTS);
     }
 
     #[test]

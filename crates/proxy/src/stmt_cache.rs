@@ -79,6 +79,11 @@ impl StatementKey {
         self.text.len() + values
     }
 
+    /// The same for equal ones.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
     /// The statement as it is prepared, before any execution.
     pub fn as_prepared(self: &Arc<Self>) -> Arc<Self> {
         match self.types {
@@ -116,7 +121,7 @@ pub struct StatementCache {
 
 impl StatementCache {
     /// The statement, marked as used.
-    pub fn get(&mut self, key: &StatementKey) -> Option<&mut Prepared> {
+    pub fn get(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
         self.tick += 1;
         let tick = self.tick;
         let found = self.by_key.get_mut(key)?;

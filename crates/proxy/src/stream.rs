@@ -4,15 +4,18 @@
 //! backend can move between workers ([`Stream::detach`]) and so that idle TLS clients own no more than rustls' state.
 
 use crate::buffer::{Buffer, BufferPool};
+use rustix::net::{self, RecvFlags, SendFlags};
 use rustls::{ClientConnection, ServerConnection};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
-use std::pin::{Pin, pin};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+#[cfg(feature = "sim")]
+use tokio::io::ReadBuf;
+use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 use wire::auth::Channel;
 
@@ -69,17 +72,69 @@ impl Socket {
         }
     }
 
-    /// Reads what is there. A short read also tells the runtime to wait for the next readiness event, which saves
-    /// the system call that would only say "would block".
+    /// Reads what is there.
     fn poll_read(&mut self, cx: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut buf = ReadBuf::new(space);
-        ready!(match self {
-            Self::Tcp(s) => Pin::new(s).poll_read(cx, &mut buf),
-            Self::Unix(s) => Pin::new(s).poll_read(cx, &mut buf),
+        #[cfg(feature = "sim")]
+        if let Self::Memory(s) = self {
+            let mut buf = ReadBuf::new(space);
+            ready!(s.poll_read(cx, &mut buf))?;
+            return Poll::Ready(Ok(buf.filled().len()));
+        }
+        let len = space.len();
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            let receive = |socket: BorrowedFd<'_>| net::recv(socket, &mut *space, RecvFlags::empty()).map(|(n, _)| n);
+            if let Some(result) = self.once(Interest::READABLE, len, receive) {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        #[cfg(feature = "sim")]
+        if let Self::Memory(s) = self {
+            return s.poll_write(cx, bytes);
+        }
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            if let Some(result) = self.try_write(bytes) {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
+    /// Writes as much as there is room for; None when there is none.
+    fn try_write(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        self.once(Interest::WRITABLE, bytes.len(), |socket| net::send(socket, bytes, SendFlags::NOSIGNAL))
+    }
+
+    /// Tries what the runtime thinks can be done; None when it cannot. What takes or gives less than `len` bytes also tells the
+    /// runtime to wait for the next readiness event, which saves the system call that would only say "would block". The
+    /// calls are the kernel's own: those of the C library would be points where a thread may be cancelled, which costs as much as
+    /// all else that is done for them here.
+    fn once(
+        &self,
+        interest: Interest,
+        len: usize,
+        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
+        let mut done = None;
+        let attempt = |socket: BorrowedFd<'_>| {
+            let n = call(socket)?;
+            done = Some(n);
+            if 0 < n && n < len { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        };
+        let tried = match self {
+            Self::Tcp(s) => s.try_io(interest, || attempt(s.as_fd())),
+            Self::Unix(s) => s.try_io(interest, || attempt(s.as_fd())),
             #[cfg(feature = "sim")]
-            Self::Memory(s) => s.poll_read(cx, &mut buf),
-        })?;
-        Poll::Ready(Ok(buf.filled().len()))
+            Self::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match (done, tried) {
+            (Some(n), _) => Some(Ok(n)),
+            (None, Err(e)) if e.kind() == io::ErrorKind::WouldBlock => None,
+            (None, tried) => Some(tried.map(|()| 0)),
+        }
     }
 
     /// The peer has sent its last byte, though there may be some that were not read yet.
@@ -91,15 +146,6 @@ impl Socket {
             Self::Unix(s) => is_closed(pin!(s.ready(Interest::READABLE)).poll(&mut cx)),
             #[cfg(feature = "sim")]
             Self::Memory(_) => false,
-        }
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Tcp(s) => Pin::new(s).poll_write(cx, bytes),
-            Self::Unix(s) => Pin::new(s).poll_write(cx, bytes),
-            #[cfg(feature = "sim")]
-            Self::Memory(s) => s.poll_write(cx, bytes),
         }
     }
 
@@ -156,12 +202,7 @@ struct NonBlocking<'a>(&'a Socket);
 
 impl Write for NonBlocking<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self.0 {
-            Socket::Tcp(s) => s.try_write(buf),
-            Socket::Unix(s) => s.try_write(buf),
-            #[cfg(feature = "sim")]
-            Socket::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
+        self.0.try_write(buf).unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))
     }
 
     fn flush(&mut self) -> io::Result<()> {

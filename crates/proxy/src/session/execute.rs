@@ -6,7 +6,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
 use super::route::Phase;
-use super::statements::ClientStatement;
+use super::statements::{ClientStatement, LAST_PREPARED, Marks};
 use super::sync::Ahead;
 use crate::entry::Activity;
 use crate::pins::PinReason;
@@ -41,8 +41,10 @@ impl Session {
 
     /// The statement that the client means by this id: on MySQL that very one.
     pub(super) fn meant_statement(&self, id: u32) -> u32 {
-        let mysql = self.worker.shared.serves_mysql();
-        if mysql { id } else { self.statements.resolve(id) }
+        match id {
+            LAST_PREPARED if !self.worker.shared.serves_mysql() => self.statements.last_prepared(),
+            id => id,
+        }
     }
 
     /// Is the command's body shorter than MySQL reads it?
@@ -59,7 +61,7 @@ impl Session {
             }
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
-        if self.statements.get(id).is_some_and(|s| s.cursor.is_some()) {
+        if self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
             // Executed again, it is over; MySQL would send columns without rows.
             self.travel_to_cursor(id).await;
             self.cursor_ended(id).await?;
@@ -109,9 +111,9 @@ impl Session {
 
     /// An execution that no server has seen uses its long data up all the same.
     async fn forget_long_data(&mut self, id: u32) -> Result<(), End> {
-        let Some(statement) = self.statements.get_mut(id).filter(|statement| statement.long_data) else { return Ok(()) };
+        let Some(statement) = self.statements.get(id).filter(|statement| statement.marks.long_data) else { return Ok(()) };
         let analysis = statement.analysis;
-        statement.long_data = false;
+        self.statements.mark(id, |marks| marks.long_data = false);
         self.forget_on_backend(id).await?;
         self.note_cursors(analysis.digest);
         self.settle_silent(&analysis).await
@@ -220,14 +222,14 @@ impl Session {
         {
             self.worker.memory.borrow_mut().forget_prepared(&self.place(&info), &statement.key);
         }
-        let (mut spoiled, here) = (false, self.hostgroup());
-        if let Some(statement) = self.statements.get_mut(id) {
-            // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
-            spoiled = std::mem::take(&mut statement.long_data) && reply.error.is_some();
+        let here = self.hostgroup();
+        let had_long_data = self.statements.mark(id, |marks| {
             let is_open = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
-            statement.cursor = is_open.then_some(here);
-        }
-        if spoiled {
+            marks.cursor = is_open.then_some(here);
+            std::mem::take(&mut marks.long_data)
+        });
+        // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
+        if had_long_data == Some(true) && reply.error.is_some() {
             self.forget_on_backend(id).await?;
         }
         self.note_cursors(plan.analysis.digest);
@@ -275,7 +277,7 @@ impl Session {
     /// Does nothing in the statement or its parameters look like the id that came back?
     fn execution_is_certain(&self, command: Incoming, id: u32, insert_id: u64) -> bool {
         let Some(statement) = self.statements.get(id) else { return false };
-        if command.byte != Command::StmtExecute as u8 || statement.long_data {
+        if command.byte != Command::StmtExecute as u8 || statement.marks.long_data {
             return false;
         }
         if !sql::prepared_insert_id_is_certain(&statement.key.text, self.lex, insert_id) {
@@ -329,7 +331,7 @@ impl Session {
             return self.malformed().await;
         }
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
-        let open = self.named_statement(command).filter(|id| self.statements.get(*id).is_some_and(|s| s.cursor.is_some()));
+        let open = self.named_statement(command).filter(|id| self.statements.get(*id).is_some_and(|s| s.marks.cursor.is_some()));
         if let Some(id) = open {
             self.travel_to_cursor(id).await;
         }
@@ -362,7 +364,7 @@ impl Session {
 
     /// To where the statement's cursor is open.
     async fn travel_to_cursor(&mut self, id: u32) {
-        if let Some(hostgroup) = self.statements.get(id).and_then(|statement| statement.cursor) {
+        if let Some(hostgroup) = self.statements.get(id).and_then(|statement| statement.marks.cursor) {
             self.travel(hostgroup).await;
         }
     }
@@ -370,8 +372,7 @@ impl Session {
     /// A cursor is over. MySQL's next execution of that statement may send rows that are not what its columns say, so nobody
     /// executes it again.
     async fn cursor_ended(&mut self, id: u32) -> Result<(), End> {
-        let Some(statement) = self.statements.get_mut(id) else { return Ok(()) };
-        statement.cursor = None;
+        self.statements.mark(id, |marks| marks.cursor = None);
         match self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql) {
             true => self.forget_on_backend(id).await,
             false => Ok(()),
@@ -398,12 +399,12 @@ impl Session {
         let Some(id) = self.named_statement(command) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
         };
-        let has_cursor = self.statements.get(id).is_some_and(|s| s.cursor.is_some());
+        let has_cursor = self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some());
         self.travel_to_cursor(id).await;
-        let marked = self.statements.get_mut(id).is_some_and(|s| {
-            s.failed = None;
-            std::mem::take(&mut s.long_data) | s.cursor.take().is_some()
-        });
+        if let Some(statement) = self.statements.get_mut(id) {
+            statement.failed = None;
+        }
+        let marked = self.statements.mark(id, std::mem::take).is_some_and(|marks| marks != Marks::default());
         if !marked || self.backend.is_none() {
             self.facts.row_count = 0;
             return self.send_ok().await;
@@ -486,9 +487,7 @@ impl Session {
         let ahead = self.sync(&analysis).await?;
         self.send_statement(&ahead, super::relay::Outgoing::Bytes(&[])).await?;
         let server_id = self.prepared_on_backend(id, &mut Ahead::default()).await?;
-        if let Some(statement) = self.statements.get_mut(id) {
-            statement.long_data = true;
-        }
+        self.statements.mark(id, |marks| marks.long_data = true);
         self.note_cursors(analysis.digest);
         if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
             let _ = put_stmt_id(payload, server_id);

@@ -47,7 +47,7 @@ impl Session {
         let Some(statement) = self.directions.mirror.and_then(|_| self.statements.get(id)) else { return };
         let Some(wish) = self.wish_for(&statement.analysis) else { return };
         let is_execution = command.byte == Command::StmtExecute as u8;
-        if !is_execution || statement.long_data {
+        if !is_execution || statement.marks.long_data {
             return mirror::drop_copy(&self.worker, "it came with long data, or with rows of parameters");
         }
         if !self.reads_as_then(&statement.key.mode) {
@@ -100,7 +100,7 @@ impl Session {
             None => (said.body.to_vec(), *said.analysis),
             Some(text) => {
                 let attributes = said.body.get(..said.start).unwrap_or_default();
-                ([attributes, text].concat(), sql::analyze_with(text, self.lex, self.worker.meter.grouping()))
+                ([attributes, text].concat(), self.worker.analyze(text, self.lex))
             }
         };
         Some(Mirrored {

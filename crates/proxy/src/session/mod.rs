@@ -64,7 +64,7 @@ use crate::link::Link;
 use crate::logs::audit::AuditEvent;
 use crate::pins::Pins;
 use crate::pool::HostgroupPool;
-use crate::prefetch::Extent;
+use crate::prefetch::{Extent, Warm};
 use crate::reframe::TrackFilter;
 use crate::replays::Replaying;
 use crate::shared::Family;
@@ -82,11 +82,10 @@ use sql::LexMode;
 use statements::Statements;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use wire::flags::{Capabilities, StatusFlags};
 
 /// See the module.
@@ -249,7 +248,7 @@ impl Session {
                 self.park().await;
             }
             let extents = [Extent::of(self), Extent::of(&*self.entry)];
-            if let Err(end) = (Warm { extents, future: Box::pin(self.serve_busy()) }).await {
+            if let Err(end) = Warm::new(self.serve_busy(), extents).await {
                 return end;
             }
         }
@@ -332,22 +331,6 @@ impl Session {
     }
 }
 
-/// What a busy session does; whenever it is woken, its memory is asked for first.
-struct Warm<F> {
-    extents: [Extent; 2],
-    future: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Warm<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        Extent::of(&*self.future).fetch();
-        self.extents.iter().for_each(|extent| extent.fetch());
-        self.future.as_mut().poll(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,7 +339,7 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         let size = std::mem::size_of::<Session>();
-        assert!(size <= 848, "{size} bytes");
+        assert!(size <= 808, "{size} bytes");
     }
 
     /// What a busy session writes to lies in here, and is cold each time that it is woken among hundreds.

@@ -8,7 +8,7 @@ use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
 use super::query::asks_now;
 use super::route::Phase;
-use super::statements::{ClientStatement, Original};
+use super::statements::{ClientStatement, Marks, Original};
 use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
 use crate::backend::{Collected, ServerError};
 use crate::counters::count;
@@ -49,7 +49,7 @@ impl Session {
             let text = format!("Can't create prepared statements of more than {longest} bytes together (mysql-max_stmts_bytes_per_client)");
             return self.send_error(1461, "42000", &text).await;
         }
-        let analysis = sql::analyze_with(self.body(command), self.lex, self.worker.meter.grouping());
+        let analysis = self.worker.analyze(self.body(command), self.lex);
         let said = analysis;
         let (command, analysis, original) = match self.needs_no_direction() {
             true => (command, analysis, None),
@@ -65,13 +65,8 @@ impl Session {
         let original = original.or_else(|| (*text != *self.body(command)).then(|| self.body(command).into()));
         let fact = sql::single_fact_select(self.body(command), self.lex);
         let user_variables = self.named_variables(&text, &analysis);
-        let key = Arc::new(StatementKey::from(Meaning {
-            schema: self.state.schema.clone(),
-            mode: self.mode(),
-            user_variables,
-            text,
-            types: None,
-        }));
+        let key = Meaning { schema: self.state.schema.clone(), mode: self.mode(), user_variables, text, types: None };
+        let key = self.worker.memory.borrow_mut().intern_statement(key.into());
         let statement = ClientStatement {
             on_backend: Arc::clone(&key),
             key,
@@ -81,8 +76,7 @@ impl Session {
             types: Vec::new(),
             settled_types: None,
             fact,
-            long_data: false,
-            cursor: None,
+            marks: Marks::default(),
             failed: None,
             holder: None,
         };

@@ -4,7 +4,9 @@ use crate::state::Text;
 use crate::stats::prepared::Holder;
 use crate::stmt_cache::StatementKey;
 use model::HostgroupId;
+use slab::Slab;
 use sql::{Analysis, Fact};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,14 +28,27 @@ pub struct ClientStatement {
     pub settled_types: Option<Text>,
     /// It is `SELECT` of just this fact, which the session knows.
     pub fact: Option<Fact>,
-    /// COM_STMT_SEND_LONG_DATA was sent since the last execution.
-    pub long_data: bool,
-    /// Its cursor is open, in this hostgroup.
-    pub cursor: Option<HostgroupId>,
+    /// What it has with a backend's statement.
+    pub marks: Marks,
     /// Why long data could not be passed on: said at the execution, as servers do.
     pub failed: Option<String>,
     /// Its place in the list of prepared statements.
     pub holder: Option<Holder>,
+}
+
+/// What a client's statement has with the one of a backend; changed by [`Statements::mark`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// COM_STMT_SEND_LONG_DATA was sent since the last execution.
+    pub long_data: bool,
+    /// Its cursor is open, in this hostgroup.
+    pub cursor: Option<HostgroupId>,
+}
+
+impl Marks {
+    fn is_none(self) -> bool {
+        self == Self::default()
+    }
 }
 
 /// A client's own text in the place of which servers have another: rules are asked with this one.
@@ -47,7 +62,7 @@ pub struct Original {
 impl ClientStatement {
     /// Whether its long data or its cursor is with a backend's statement.
     pub fn is_bound(&self) -> bool {
-        self.long_data || self.cursor.is_some()
+        !self.marks.is_none()
     }
 
     /// Bytes of its texts.
@@ -64,26 +79,52 @@ impl ClientStatement {
 /// The statements of a session; ids are never used twice.
 #[derive(Default)]
 pub struct Statements {
-    by_id: HashMap<u32, ClientStatement, foldhash::fast::FixedState>,
-    /// Bytes of their texts.
-    bytes: usize,
+    /// None when there are none: most clients prepare nothing.
+    held: Option<Box<Held>>,
     /// The highest id.
     last: u32,
     /// It is that of the last PREPARE: none has failed since.
     is_latest: bool,
 }
 
+#[derive(Default)]
+struct Held {
+    all: Slab<ClientStatement>,
+    /// Where in `all` the statement with an id is.
+    by_id: HashMap<u32, usize, foldhash::fast::FixedState>,
+    /// The same of the id that was asked for last: one command asks several times.
+    latest: Cell<Option<(u32, usize)>>,
+    /// How many have marks.
+    marked: usize,
+    /// Bytes of their texts.
+    bytes: usize,
+}
+
+impl Held {
+    fn place(&self, id: u32) -> Option<usize> {
+        if let Some((latest, place)) = self.latest.get()
+            && latest == id
+        {
+            return Some(place);
+        }
+        let place = *self.by_id.get(&id)?;
+        self.latest.set(Some((id, place)));
+        Some(place)
+    }
+}
+
 /// MariaDB: "the statement prepared last".
-const LAST_PREPARED: u32 = u32::MAX;
+pub const LAST_PREPARED: u32 = u32::MAX;
 
 impl Statements {
     /// Adds a statement; answers the client's id.
     pub fn insert(&mut self, statement: ClientStatement) -> u32 {
         self.last = self.last.wrapping_add(1).max(1);
-        self.bytes += statement.bytes();
-        if let Some(old) = self.by_id.insert(self.last, statement) {
-            self.bytes -= old.bytes();
-        }
+        self.remove(self.last);
+        let held = self.held.get_or_insert_default();
+        held.bytes += statement.bytes();
+        held.marked += usize::from(statement.is_bound());
+        held.by_id.insert(self.last, held.all.insert(statement));
         self.is_latest = true;
         self.last
     }
@@ -93,58 +134,128 @@ impl Statements {
         self.is_latest = false;
     }
 
-    /// The id that a client of MariaDB means; 0 for none.
-    pub fn resolve(&self, id: u32) -> u32 {
-        match id {
-            LAST_PREPARED if self.is_latest => self.last,
-            LAST_PREPARED => 0,
-            id => id,
-        }
+    /// The id of [`LAST_PREPARED`]; 0 for none.
+    pub fn last_prepared(&self) -> u32 {
+        if self.is_latest { self.last } else { 0 }
     }
 
     /// The statement with this id.
     pub fn get(&self, id: u32) -> Option<&ClientStatement> {
-        self.by_id.get(&id)
+        let held = self.held.as_deref()?;
+        held.all.get(held.place(id)?)
     }
 
     /// The statement with this id, to change it.
     pub fn get_mut(&mut self, id: u32) -> Option<&mut ClientStatement> {
-        self.by_id.get_mut(&id)
+        let held = self.held.as_deref_mut()?;
+        held.all.get_mut(held.place(id)?)
+    }
+
+    /// Changes the marks of the statement with this id.
+    pub fn mark<T>(&mut self, id: u32, change: impl FnOnce(&mut Marks) -> T) -> Option<T> {
+        let held = self.held.as_deref_mut()?;
+        let statement = held.all.get_mut(held.place(id)?)?;
+        held.marked -= usize::from(statement.is_bound());
+        let answer = change(&mut statement.marks);
+        held.marked += usize::from(statement.is_bound());
+        Some(answer)
     }
 
     /// Forgets a statement.
     pub fn remove(&mut self, id: u32) -> Option<ClientStatement> {
-        let gone = self.by_id.remove(&id);
-        self.bytes -= gone.as_ref().map_or(0, ClientStatement::bytes);
-        if self.by_id.is_empty() {
+        let held = self.held.as_deref_mut()?;
+        let gone = held.all.try_remove(held.by_id.remove(&id)?)?;
+        held.bytes -= gone.bytes();
+        held.marked -= usize::from(gone.is_bound());
+        held.latest.set(None);
+        if held.by_id.is_empty() {
             self.clear();
         }
-        gone
+        Some(gone)
     }
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        self.by_id = HashMap::default();
-        self.bytes = 0;
+        self.held = None;
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_id.len()
+        self.held.as_ref().map_or(0, |held| held.all.len())
     }
 
     /// Bytes of their texts.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.held.as_ref().map_or(0, |held| held.bytes)
     }
 
     /// Is a cursor open in a hostgroup?
     pub fn any_cursor(&self, hostgroup: HostgroupId) -> bool {
-        self.by_id.values().any(|s| s.cursor == Some(hostgroup))
+        self.any_marked(|marks| marks.cursor == Some(hostgroup))
     }
 
     /// Has any statement long data waiting?
     pub fn any_long_data(&self) -> bool {
-        self.by_id.values().any(|s| s.long_data)
+        self.any_marked(|marks| marks.long_data)
+    }
+
+    fn any_marked(&self, is_so: impl Fn(Marks) -> bool) -> bool {
+        let marked = self.held.as_ref().filter(|held| held.marked > 0);
+        marked.is_some_and(|held| held.all.iter().any(|(_, statement)| is_so(statement.marks)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stmt_cache::Meaning;
+    use sql::LexMode;
+
+    fn statement(text: &str) -> ClientStatement {
+        let meaning = Meaning { schema: None, mode: b""[..].into(), user_variables: None, text: text.as_bytes().into(), types: None };
+        let key = Arc::new(StatementKey::from(meaning));
+        ClientStatement {
+            on_backend: Arc::clone(&key),
+            key,
+            analysis: sql::analyze(text.as_bytes(), LexMode::default()),
+            original: None,
+            params: 0,
+            types: Vec::new(),
+            settled_types: None,
+            fact: None,
+            marks: Marks::default(),
+            failed: None,
+            holder: None,
+        }
+    }
+
+    #[test]
+    fn statements_are_found_and_their_marks_counted() {
+        let mut statements = Statements::default();
+        let ids: Vec<u32> = (0..4).map(|n| statements.insert(statement(&format!("SELECT {n}")))).collect();
+        assert_eq!((ids.as_slice(), statements.bytes(), statements.last_prepared()), (&[1, 2, 3, 4][..], 32, 4));
+        let text = |statements: &Statements, id| statements.get(id).map(|s| String::from_utf8(s.key.text.to_vec()).unwrap());
+        for id in [1, 1, 3, 2, 2, 1] {
+            assert_eq!(text(&statements, id), Some(format!("SELECT {}", id - 1)));
+        }
+        let here = HostgroupId(1);
+        for _ in 0..2 {
+            statements.mark(2, |marks| marks.cursor = Some(here));
+            statements.mark(3, |marks| marks.long_data = true);
+        }
+        assert!(statements.any_cursor(here) && !statements.any_cursor(HostgroupId(2)) && statements.any_long_data());
+        statements.mark(3, std::mem::take);
+        assert!(!statements.any_long_data() && statements.any_cursor(here));
+        statements.remove(2);
+        assert!(!statements.any_cursor(here) && statements.get(2).is_none() && statements.mark(2, |_| ()).is_none());
+        // Its place is another's now.
+        let next = statements.insert(statement("DO 1"));
+        assert_eq!((next, text(&statements, 2), text(&statements, 5)), (5, None, Some("DO 1".into())));
+        statements.forget_latest();
+        assert_eq!((statements.len(), statements.last_prepared()), (4, 0));
+        for id in [1, 3, 4, 5] {
+            assert!(statements.remove(id).is_some());
+        }
+        assert_eq!((statements.len(), statements.bytes(), statements.insert(statement("DO 2"))), (0, 0, 6));
     }
 }

@@ -99,18 +99,22 @@ impl ServerMeter {
 pub struct ServerTable {
     by_id: HashMap<ServerId, usize, foldhash::fast::RandomState>,
     meters: Vec<(ServerId, ServerMeter)>,
+    /// Place of the one that was asked for last.
+    latest: usize,
 }
 
 impl ServerTable {
     /// The meter of a server.
     pub fn meter(&mut self, id: ServerId) -> &mut ServerMeter {
-        let next = self.meters.len();
-        let at = *self.by_id.entry(id).or_insert(next);
-        if at == next {
-            self.meters.push((id, ServerMeter::default()));
+        if self.meters.get(self.latest).is_none_or(|(latest, _)| *latest != id) {
+            let next = self.meters.len();
+            self.latest = *self.by_id.entry(id).or_insert(next);
+            if self.latest == next {
+                self.meters.push((id, ServerMeter::default()));
+            }
         }
         // INVARIANT: `by_id` holds places in `meters`, which only grows.
-        &mut self.meters[at].1
+        &mut self.meters[self.latest].1
     }
 
     /// Up to `n` meters from place `from` on, and where to go on.
