@@ -96,7 +96,9 @@ impl Wake for Herald {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        WOKEN.with_borrow_mut(|woken| {
+        // A thread that ends has none any more.
+        let _ = WOKEN.try_with(|woken| {
+            let mut woken = woken.borrow_mut();
             if woken.len() < MAX_WOKEN {
                 woken.push_back(Woken { extents: self.extents, is_fetched: false });
             }

@@ -389,7 +389,8 @@ impl HostgroupPool {
 
     /// An idle backend, if the caller may have one at once.
     pub fn try_acquire(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, want: &State, needs: Needs) -> Option<Backend> {
-        if self.shared.is_held() || !needs.takes_used() || self.is_promised(worker, lane) {
+        // Where many wait there is none, mostly: that is seen without asking each of them.
+        if !lane.has_idle() || self.shared.is_held() || !needs.takes_used() || self.is_promised(worker, lane) {
             return None;
         }
         self.take_idle(worker, lane, want, needs)
