@@ -48,7 +48,7 @@ pub use multibyte::MultiByte;
 pub use secret::{carries_password, error_may_carry_password, shown, without_named_passwords, without_quoted};
 pub use session_facts::{Fact, single_fact_select};
 pub use set::{Assignment, Target, TransactionTraits, Value, parse_set, parse_set_transaction, user_variables};
-pub use shape::{MAX_SHAPED, Shapes, shape_of};
+pub use shape::{Shapes, shape_of};
 pub use split::{Split, split, split_places};
 pub use spooky::spooky_hash64;
 pub use statements::{

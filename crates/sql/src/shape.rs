@@ -15,7 +15,7 @@ use crate::multibyte::MultiByte;
 use crate::token::LexMode;
 
 /// Longest text that has a shape, bytes.
-pub const MAX_SHAPED: usize = 1024;
+const MAX_SHAPED: usize = 1024;
 
 /// Shapes remembered, a power of two.
 const SLOTS: usize = 2048;
@@ -25,23 +25,22 @@ type Room = [u8; MAX_SHAPED + 8];
 
 /// What a byte outside of strings asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 enum Class {
     /// Nothing: it stands in the shape as it is.
-    Plain = 0,
-    Digit = 1,
-    Quote = 2,
-    Backtick = 4,
-    Dot = 8,
-    Dash = 16,
+    Plain,
+    Digit,
+    Quote,
+    Backtick,
+    Dot,
+    Dash,
     /// A letter, unless characters have several bytes.
-    High = 32,
+    High,
     /// More than this pass understands.
-    Strange = 64,
+    Strange,
 }
 
-const CLASSES: [u8; 256] = {
-    let mut table = [Class::Plain as u8; 256];
+const CLASSES: [Class; 256] = {
+    let mut table = [Class::Plain; 256];
     let mut byte = 0;
     while byte < 256 {
         table[byte] = match byte as u8 {
@@ -54,7 +53,7 @@ const CLASSES: [u8; 256] = {
             b'\t' | b'\n' | b'\r' => Class::Plain,
             ..b' ' | 0x7f | b'"' | b'#' | b'/' | b'@' | b'\\' => Class::Strange,
             _ => Class::Plain,
-        } as u8;
+        };
         byte += 1;
     }
     table
@@ -85,25 +84,25 @@ fn shape(sql: &[u8], mode: LexMode, room: &mut Room) -> Option<usize> {
         let last = len.checked_sub(1).and_then(|last| room.get(last)).copied();
         // What is taken from the text, as it is or for what is put in its place.
         let (taken, put) = match CLASSES[usize::from(byte)] {
-            0 => (1, None),
-            c if c == Class::Digit as u8 => match begins_number(room.get(..len)?) {
+            Class::Plain => (1, None),
+            Class::Digit => match begins_number(room.get(..len)?) {
                 true => number(sql.get(at..)?).map_or((1, None), |taken| (taken, Some(&b"0"[..]))),
                 false => (1, None),
             },
-            c if c == Class::Quote as u8 => (string(sql.get(at..)?, is_plain)?, Some(&b"''"[..])),
-            c if c == Class::Backtick as u8 => {
+            Class::Quote => (string(sql.get(at..)?, is_plain)?, Some(&b"''"[..])),
+            Class::Backtick => {
                 let name = sql.get(at + 1..)?;
                 let name = name.get(..memchr(b'`', name)?)?;
                 (is_plain || name.is_ascii()).then_some((name.len() + 2, None))?
             }
-            c if c == Class::Dot as u8 => {
+            Class::Dot => {
                 let joins = last.is_some_and(|last| is_name(last) || last == b'`');
                 let next = sql.get(at + 1).is_some_and(|next| next.is_ascii_alphabetic() || matches!(next, b'_' | b'`' | b'*'));
                 (joins && next).then_some((1, None))?
             }
-            c if c == Class::Dash as u8 => (sql.get(at + 1) != Some(&b'-')).then_some((1, None))?,
-            c if c == Class::High as u8 => is_plain.then_some((1, None))?,
-            _ => return None,
+            Class::Dash => (sql.get(at + 1) != Some(&b'-')).then_some((1, None))?,
+            Class::High => is_plain.then_some((1, None))?,
+            Class::Strange => return None,
         };
         let put = put.unwrap_or(sql.get(at..at + taken)?);
         room.get_mut(len..len + put.len())?.copy_from_slice(put);
@@ -193,12 +192,12 @@ impl Default for Shapes {
 impl Shapes {
     /// What [`analyze_with`] finds.
     pub fn analyze(&mut self, sql: &[u8], mode: LexMode, grouping: Grouping) -> Analysis {
+        if grouping != self.grouping {
+            *self = Self { grouping, ..Self::default() };
+        }
         let Some(len) = shape(sql, mode, &mut self.room) else {
             return analyze_with(sql, mode, grouping);
         };
-        if grouping != self.grouping {
-            *self = Self { grouping, room: std::mem::replace(&mut self.room, Box::new([0; MAX_SHAPED + 8])), ..Self::default() };
-        }
         let hash = hash(&mut self.room, len, mode);
         let shape = self.room.get(..len).unwrap_or_default();
         let slot = &mut self.slots[hash as usize % SLOTS];
@@ -261,7 +260,7 @@ mod tests {
     fn whatever_asks_for_something_is_met() {
         for byte in 0..=u8::MAX {
             let met = asking(u64::from(byte) << 24) & 0x80 << 24 != 0;
-            assert!(met || CLASSES[usize::from(byte)] == 0, "{byte:#x}");
+            assert!(met || CLASSES[usize::from(byte)] == Class::Plain, "{byte:#x}");
         }
         let text = b"0123456789";
         for (from, to) in (0..=10).flat_map(|to| (0..=to).map(move |from| (from, to))) {

@@ -6,7 +6,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
 use super::route::Phase;
-use super::statements::{ClientStatement, LAST_PREPARED, Marks};
+use super::statements::{ClientStatement, LAST_PREPARED};
 use super::sync::Ahead;
 use crate::entry::Activity;
 use crate::pins::PinReason;
@@ -404,7 +404,7 @@ impl Session {
         if let Some(statement) = self.statements.get_mut(id) {
             statement.failed = None;
         }
-        let marked = self.statements.mark(id, std::mem::take).is_some_and(|marks| marks != Marks::default());
+        let marked = self.statements.mark(id, std::mem::take).is_some_and(|marks| !marks.is_none());
         if !marked || self.backend.is_none() {
             self.facts.row_count = 0;
             return self.send_ok().await;

@@ -46,7 +46,8 @@ pub struct Marks {
 }
 
 impl Marks {
-    fn is_none(self) -> bool {
+    /// It has nothing there.
+    pub fn is_none(self) -> bool {
         self == Self::default()
     }
 }
