@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
 mod common;
+#[path = "protocol/prepared.rs"]
+mod prepared;
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,6 +16,9 @@ use common::{LIMIT, World, proxy_with, server};
 use lab::client::{Compression, Encoding, Execution, Outcome, Param, Reply, Value};
 use lab::tidegate::Builder;
 use lab::{Client, ConnectOptions, Flavor, Tidegate, wait};
+use prepared::{
+    cursors, cursors_of_one_text, long_data_and_cursors, long_data_of_one_text, more_than_a_connection_keeps, prepared_statements,
+};
 use wire::handshake::ChangeUser;
 use wire::session_state::Change;
 use wire::{Capabilities, Command, StatusFlags};
@@ -58,6 +63,10 @@ each_flavor_as_text!(
     local_infile,
     prepared_statements,
     cursors,
+    long_data_of_one_text,
+    cursors_of_one_text,
+    long_data_and_cursors,
+    more_than_a_connection_keeps,
     query_attributes,
     found_rows_flag,
     with_and_without_eof,
@@ -211,75 +220,6 @@ fn local_infile(world: &World) {
     assert_eq!(peer.exec("LOAD DATA LOCAL INFILE 'none.txt' INTO TABLE t").ok().unwrap().affected_rows, 0);
     assert_eq!(peer.fails("LOAD DATA LOCAL INFILE 'here.txt' INTO TABLE missing"), 1146);
     peer.disturb();
-}
-
-fn prepared_statements(world: &World) {
-    for capabilities in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
-        let mut peer = world.connect_with(&world.options().capabilities(capabilities));
-        let mut other = world.connect();
-        let statement = peer.prepare("SELECT ? AS a, LENGTH(?) AS b, ? IS NULL AS c").unwrap();
-        assert_eq!((statement.params.len(), statement.columns.len()), (3, 3));
-        for i in 0..3 {
-            let length = 100_000 * (i + 1);
-            peer.send_long_data(&statement, 1, "x".repeat(length - 1).as_bytes()).unwrap();
-            peer.send_long_data(&statement, 1, b"y").unwrap();
-            let reply = peer.execute(&statement, &[Param::Int(7), Param::Long, Param::Null]).unwrap();
-            let row = reply.table().unwrap().remove(0);
-            assert_eq!(row, [Some("7".to_owned()), Some(length.to_string()), Some("1".to_owned())]);
-            peer.reset_statement(&statement).unwrap();
-            other.disturb();
-            let params = [Param::Int(8), Param::Text("abc".to_owned()), Param::Int(1)];
-            peer.execute(&statement, &params).unwrap().check().unwrap();
-            other.disturb();
-            let again = peer.execute_with(&statement, &params, Execution { reuse_types: true, cursor: false }).unwrap();
-            assert_eq!(again.table().unwrap()[0][1].as_deref(), Some("3"));
-        }
-        peer.close_statement(&statement).unwrap();
-        assert_eq!(peer.execute(&statement, &[Param::Null, Param::Null, Param::Null]).unwrap().err().unwrap().code, 1243);
-        // Many more statements than a connection keeps.
-        let many: Vec<_> = (0..60).map(|i| peer.prepare(format!("SELECT {i} + ?")).unwrap()).collect();
-        for (i, statement) in many.iter().enumerate() {
-            let reply = peer.execute(statement, &[Param::Int(1000)]).unwrap();
-            assert_eq!(reply.scalar().unwrap(), Some((1000 + i).to_string()));
-        }
-        let error = peer.prepare("SELECT * FROM missing WHERE x = ?").unwrap_err();
-        assert_eq!(error.code(), Some(1146));
-        let mut wrong = statement.clone();
-        wrong.id = 0x00ff_ffff;
-        assert!(matches!(peer.reset_statement(&wrong).unwrap(), Outcome::Err(error) if error.code == 1243));
-    }
-}
-
-fn cursors(world: &World) {
-    for capabilities in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
-        let mut peer = world.connect_with(&world.options().capabilities(capabilities));
-        let mut other = world.connect();
-        let statement = peer.prepare("SELECT 1 AS i UNION ALL SELECT 2 UNION ALL SELECT 3").unwrap();
-        let opened = peer.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap();
-        let set = opened.rows().unwrap();
-        assert!(set.rows.is_empty());
-        let first = peer.fetch(&statement, &set.columns, 2).unwrap();
-        assert_eq!(first.rows.len(), 2);
-        other.disturb();
-        assert_eq!(peer.get("SELECT 'between'"), "between");
-        let rest = peer.fetch(&statement, &set.columns, 2).unwrap();
-        assert_eq!(rest.field(0, "i").as_deref(), Some("3"));
-        assert!(rest.end.unwrap().status.contains(StatusFlags::LAST_ROW_SENT));
-        // Executed while its cursor is open: MySQL itself answers with columns alone.
-        if world.proxy.is_some() {
-            peer.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap();
-            assert_eq!(peer.execute(&statement, &[]).unwrap().rows().unwrap().rows.len(), 3);
-            assert_eq!(peer.get("SELECT 'after'"), "after");
-        }
-        let plain = peer.prepare("SELECT 5").unwrap();
-        peer.execute(&plain, &[]).unwrap().rows().unwrap();
-        let error = peer.fetch(&plain, &[], 1).unwrap().end.unwrap_err();
-        assert_eq!((error.code, error.message.ends_with('.')), (1421, world.is_mysql()));
-        // An abandoned cursor.
-        peer.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap();
-        peer.close_statement(&statement).unwrap();
-        peer.disturb();
-    }
 }
 
 fn query_attributes(world: &World) {

@@ -5,6 +5,7 @@ use crate::stats::prepared::{Holder, Side};
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::num::NonZero;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,6 +94,10 @@ impl StatementKey {
     }
 }
 
+/// Which one of a backend's statements is one client's alone; another backend has none under this number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Apart(NonZero<u64>);
+
 /// A statement on the server.
 #[derive(Clone, Debug)]
 pub struct Prepared {
@@ -100,6 +105,8 @@ pub struct Prepared {
     pub id: u32,
     /// Parameter types sent last with an execution, as on the wire; empty before the first.
     pub bound_types: Vec<u8>,
+    /// It is to be closed instead of being executed for anybody else.
+    pub is_spent: bool,
     used: u64,
     /// Its place in the list of prepared statements.
     holder: Holder,
@@ -115,6 +122,8 @@ impl Prepared {
 #[derive(Default)]
 pub struct StatementCache {
     by_key: HashMap<Arc<StatementKey>, Prepared, FixedState>,
+    /// Those that are one client's alone, since they have its cursor or its long data.
+    apart: HashMap<Apart, Prepared, FixedState>,
     tick: u64,
     bytes: usize,
 }
@@ -133,7 +142,39 @@ impl StatementCache {
     pub fn insert(&mut self, key: Arc<StatementKey>, id: u32, holder: Holder) {
         self.tick += 1;
         self.bytes += key.bytes();
-        self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), used: self.tick, holder });
+        self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), is_spent: false, used: self.tick, holder });
+    }
+
+    /// From now on the statement is for whom the answer is told to, until it is shared again or forgotten. It is closed for no other
+    /// statement's sake, and does not count towards what is kept.
+    pub fn set_apart(&mut self, key: &StatementKey) -> Option<Apart> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let prepared = self.take(key)?;
+        let apart = Apart(NonZero::new(NEXT.fetch_add(1, Ordering::Relaxed))?);
+        self.apart.insert(apart, prepared);
+        Some(apart)
+    }
+
+    /// A statement that was set apart.
+    pub fn get_apart(&mut self, apart: Apart) -> Option<&mut Prepared> {
+        self.apart.get_mut(&apart)
+    }
+
+    /// A statement that was set apart is for all again, under this key. One that is spent, or where there is another one by now, is
+    /// forgotten instead: answers the server's id to close.
+    pub fn share(&mut self, apart: Apart, key: Arc<StatementKey>) -> Option<u32> {
+        let prepared = self.apart.remove(&apart)?;
+        if prepared.is_spent || self.by_key.contains_key(&key) {
+            return Some(prepared.id);
+        }
+        self.bytes += key.bytes();
+        self.by_key.insert(key, prepared);
+        None
+    }
+
+    /// Forgets a statement that was set apart; answers the server's id to close.
+    pub fn remove_apart(&mut self, apart: Apart) -> Option<u32> {
+        self.apart.remove(&apart).map(|gone| gone.id)
     }
 
     /// A statement that was never executed becomes this one, which has types.
@@ -149,13 +190,17 @@ impl StatementCache {
 
     /// Forgets a statement; answers the server's id to close.
     pub fn remove(&mut self, key: &StatementKey) -> Option<u32> {
-        let gone = self.by_key.remove(key)?;
-        self.bytes -= key.bytes().min(self.bytes);
-        Some(gone.id)
+        self.take(key).map(|gone| gone.id)
     }
 
-    /// Takes out the least recently used statements until at most `max` (with at most `max_bytes` of text) are left;
-    /// answers the server's ids to close.
+    fn take(&mut self, key: &StatementKey) -> Option<Prepared> {
+        let taken = self.by_key.remove(key)?;
+        self.bytes -= key.bytes().min(self.bytes);
+        Some(taken)
+    }
+
+    /// Takes out the least recently used statements until at most `max` (with at most `max_bytes` of text) are left beside those
+    /// that are set apart; answers the server's ids to close.
     pub fn shrink(&mut self, max: usize, max_bytes: usize) -> Vec<u32> {
         let mut closed = Vec::new();
         while self.by_key.len() > max || (self.bytes > max_bytes && self.by_key.len() > 1) {
@@ -179,12 +224,13 @@ impl StatementCache {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_key.len()
+        self.by_key.len() + self.apart.len()
     }
 
     /// The connection was reset: the server has forgotten all.
     pub fn clear(&mut self) {
         self.by_key.clear();
+        self.apart.clear();
         self.bytes = 0;
     }
 }
@@ -228,5 +274,27 @@ mod tests {
         assert!(c.shrink(10, 1).is_empty());
         c.clear();
         assert!(c.by_key.is_empty());
+    }
+
+    #[test]
+    fn what_is_set_apart_is_nobody_elses() {
+        let mut c = StatementCache::default();
+        let a = key("aaaa");
+        c.insert(Arc::clone(&a), 1, holder(&a));
+        let apart = c.set_apart(&a).unwrap();
+        assert!(c.get(&a).is_none() && c.set_apart(&a).is_none());
+        for id in 2..5 {
+            let other = key(&id.to_string());
+            c.insert(Arc::clone(&other), id, holder(&other));
+        }
+        assert_eq!((c.shrink(1, 1), c.len(), c.get_apart(apart).map(|p| p.id)), (vec![2, 3], 2, Some(1)));
+        assert_eq!((c.take_unheld(), c.len()), (vec![4], 1));
+        assert_eq!((c.share(apart, Arc::clone(&a)), c.get(&a).map(|p| p.id), c.bytes), (None, Some(1), 4));
+        // Another one like it meanwhile.
+        let apart = c.set_apart(&a).unwrap();
+        c.insert(Arc::clone(&a), 5, holder(&a));
+        assert_eq!((c.share(apart, Arc::clone(&a)), c.get(&a).map(|p| p.id), c.len()), (Some(1), Some(5), 1));
+        let apart = c.set_apart(&a).unwrap();
+        assert_eq!((c.remove_apart(apart), c.remove_apart(apart), c.len(), c.bytes), (Some(5), None, 0, 0));
     }
 }

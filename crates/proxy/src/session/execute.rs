@@ -6,14 +6,12 @@ use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
 use super::route::Phase;
-use super::statements::{ClientStatement, LAST_PREPARED};
+use super::statements::{ClientStatement, LAST_PREPARED, Marks};
 use super::sync::Ahead;
 use crate::entry::Activity;
-use crate::pins::PinReason;
 use crate::reframe::{Patch, ReplyFacts};
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
-use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::StatusFlags;
@@ -62,10 +60,8 @@ impl Session {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
         if self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
-            // Executed again, it is over; MySQL would send columns without rows.
             self.travel_to_cursor(id).await;
-            self.cursor_ended(id).await?;
-            self.note_cursors(0);
+            self.end_cursor_ahead(id).await?;
         }
         if !self.needs_no_direction() && !self.direct_prepared(id, phase_of(self.payload(command))).await? {
             return Ok(());
@@ -107,16 +103,6 @@ impl Session {
             self.forget_long_data(id).await?;
         }
         Ok(runs)
-    }
-
-    /// An execution that no server has seen uses its long data up all the same.
-    async fn forget_long_data(&mut self, id: u32) -> Result<(), End> {
-        let Some(statement) = self.statements.get(id).filter(|statement| statement.marks.long_data) else { return Ok(()) };
-        let analysis = statement.analysis;
-        self.statements.mark(id, |marks| marks.long_data = false);
-        self.forget_on_backend(id).await?;
-        self.note_cursors(analysis.digest);
-        self.settle_silent(&analysis).await
     }
 
     /// Reads parameters' types; None when the packet is malformed.
@@ -189,7 +175,7 @@ impl Session {
         if statement.params == 0 {
             return None;
         }
-        let prepared = self.backend.as_mut()?.core.statements.get(&statement.on_backend)?;
+        let prepared = statement.of(&mut self.backend.as_mut()?.core.statements)?;
         if prepared.bound_types == statement.types {
             return None;
         }
@@ -223,14 +209,11 @@ impl Session {
             self.worker.memory.borrow_mut().forget_prepared(&self.place(&info), &statement.key);
         }
         let here = self.hostgroup();
-        let had_long_data = self.statements.mark(id, |marks| {
-            let is_open = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
-            marks.cursor = is_open.then_some(here);
-            std::mem::take(&mut marks.long_data)
-        });
-        // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
-        if had_long_data == Some(true) && reply.error.is_some() {
-            self.forget_on_backend(id).await?;
+        let opened = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
+        let now = Marks { long_data: false, cursor: opened.then_some(here) };
+        let before = self.statements.mark(id, |marks| std::mem::replace(marks, now)).unwrap_or_default();
+        if !before.is_none() || opened {
+            Box::pin(self.executed_apart(id, reply)).await?;
         }
         self.note_cursors(plan.analysis.digest);
         if Self::teaches(&plan.analysis, reply)
@@ -257,20 +240,6 @@ impl Session {
                 || self.changes_its_text(&key.text, &analysis, reply, read_by);
             self.note_all(&key.text, &analysis, reply, is_anew.then_some(read_by));
             self.note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
-        }
-    }
-
-    /// Pins for cursors and long data, from the statements' own marks.
-    fn note_cursors(&mut self, digest: u64) {
-        let now = self.now_ms();
-        for (reason, open) in
-            [(PinReason::Cursor, self.statements.any_cursor(self.hostgroup())), (PinReason::LongData, self.statements.any_long_data())]
-        {
-            if open {
-                self.pins.begin(reason, now, digest);
-            } else {
-                self.pins.end(reason);
-            }
         }
     }
 
@@ -315,7 +284,7 @@ impl Session {
             Ok(()) => {
                 // The types were bound by the bulk packet: an ordinary execution sends its own again.
                 if let Some((backend, statement)) = self.backend.as_mut().zip(self.statements.get(id))
-                    && let Some(prepared) = backend.core.statements.get(&statement.on_backend)
+                    && let Some(prepared) = statement.of(&mut backend.core.statements)
                 {
                     prepared.bound_types.clear();
                 }
@@ -362,34 +331,6 @@ impl Session {
         }
     }
 
-    /// To where the statement's cursor is open.
-    async fn travel_to_cursor(&mut self, id: u32) {
-        if let Some(hostgroup) = self.statements.get(id).and_then(|statement| statement.marks.cursor) {
-            self.travel(hostgroup).await;
-        }
-    }
-
-    /// A cursor is over. MySQL's next execution of that statement may send rows that are not what its columns say, so nobody
-    /// executes it again.
-    async fn cursor_ended(&mut self, id: u32) -> Result<(), End> {
-        self.statements.mark(id, |marks| marks.cursor = None);
-        match self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql) {
-            true => self.forget_on_backend(id).await,
-            false => Ok(()),
-        }
-    }
-
-    /// Closes the statement on the held backend: whoever executes it next prepares it anew.
-    async fn forget_on_backend(&mut self, id: u32) -> Result<(), End> {
-        let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.on_backend)) else { return Ok(()) };
-        if let Some(gone) = self.backend.as_mut().and_then(|backend| backend.core.statements.remove(&key))
-            && let Err(Fault::End(end)) = self.close_on_backend(&[gone]).await
-        {
-            return Err(end);
-        }
-        Ok(())
-    }
-
     /// COM_STMT_RESET: forgets long data and closes the cursor.
     pub(super) async fn reset_statement(&mut self, command: Incoming) -> Result<(), End> {
         if self.is_short(command, 4) {
@@ -399,13 +340,13 @@ impl Session {
         let Some(id) = self.named_statement(command) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
         };
-        let has_cursor = self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some());
         self.travel_to_cursor(id).await;
         if let Some(statement) = self.statements.get_mut(id) {
             statement.failed = None;
         }
         let marked = self.statements.mark(id, std::mem::take).is_some_and(|marks| !marks.is_none());
         if !marked || self.backend.is_none() {
+            self.share(id).await?;
             self.facts.row_count = 0;
             return self.send_ok().await;
         }
@@ -415,13 +356,14 @@ impl Session {
         match self.run_plan(command, &plan, &mut reply).await {
             Ok(()) => {
                 self.note_status(&analysis, &reply);
-                if has_cursor {
-                    self.cursor_ended(id).await?;
-                }
+                self.share(id).await?;
                 self.note_cursors(analysis.digest);
                 self.settle(&analysis, &reply, |_, _| true).await
             }
-            Err(fault) => self.report(fault).await,
+            Err(fault) => {
+                self.forget_on_backend(id).await?;
+                self.report(fault).await
+            }
         }
     }
 
@@ -451,9 +393,12 @@ impl Session {
         let id = self.named_statement_streamed();
         let result = match id.filter(|_| is_whole) {
             Some(id) => {
-                // The first of it decides where all of it goes.
+                // The first of it decides where all of it goes; to where its cursor is open, if it has one.
                 if !self.statements.any_long_data() {
-                    Box::pin(self.travel_ahead(id)).await;
+                    match self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
+                        true => Box::pin(self.travel_to_cursor(id)).await,
+                        false => Box::pin(self.travel_ahead(id)).await,
+                    }
                 }
                 self.pass_long_data(command, id).await
             }
@@ -488,6 +433,7 @@ impl Session {
         self.send_statement(&ahead, super::relay::Outgoing::Bytes(&[])).await?;
         let server_id = self.prepared_on_backend(id, &mut Ahead::default()).await?;
         self.statements.mark(id, |marks| marks.long_data = true);
+        self.set_apart(id);
         self.note_cursors(analysis.digest);
         if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
             let _ = put_stmt_id(payload, server_id);

@@ -6,6 +6,7 @@
 
 mod acquire;
 mod begin;
+mod bound;
 mod cached;
 mod causal;
 mod causal_token;

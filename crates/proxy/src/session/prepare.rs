@@ -77,6 +77,7 @@ impl Session {
             settled_types: None,
             fact,
             marks: Marks::default(),
+            apart: None,
             failed: None,
             holder: None,
         };
@@ -224,7 +225,7 @@ impl Session {
         }
     }
 
-    async fn shrink_statements(&mut self) -> Result<(), Fault> {
+    pub(super) async fn shrink_statements(&mut self) -> Result<(), Fault> {
         let max = usize::try_from(self.worker.snapshot().vars.max_stmts_per_connection).unwrap_or(usize::MAX).max(1);
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         let closed = backend.core.statements.shrink(max, MAX_STATEMENT_BYTES);
@@ -240,10 +241,9 @@ impl Session {
     /// The server has as many statements as it may: those that no client has are closed, on the held backend and on idle ones of
     /// this worker. False when there were none.
     async fn close_unheld(&mut self) -> Result<bool, Fault> {
-        let is_bound = self.statements.any_cursor(self.hostgroup()) || self.statements.any_long_data();
         let Some(backend) = self.backend.as_mut() else { return Ok(false) };
         let server = backend.core.server.index;
-        let own = if is_bound { Vec::new() } else { backend.core.statements.take_unheld() };
+        let own = backend.core.statements.take_unheld();
         self.close_on_backend(&own).await?;
         let mut closing = Vec::new();
         for mut idle in self.pool.take_with_unheld(server) {
@@ -324,7 +324,7 @@ impl Session {
     pub(super) async fn prepared_on_backend(&mut self, id: u32, ahead: &mut Ahead) -> Result<u32, Fault> {
         let Some(statement) = self.statements.get(id) else { return Err(self.unknown_statement(id, "mysqld_stmt_execute")) };
         // The held backend has it.
-        let stays = statement.is_bound();
+        let stays = statement.apart.is_some();
         if !stays && self.knows_better(&statement.analysis, statement.fact) {
             // The numbers are put into the text, which is then another statement.
             let text = self.substituted(&statement.key.text, &statement.analysis).into();
@@ -336,6 +336,10 @@ impl Session {
         }
         if let Some(found) = self.found_on_backend(id) {
             return Ok(found);
+        }
+        if stays {
+            let text = "The connection that has the statement's cursor or long data is not at hand";
+            return Err(Fault::error(1105, b"HY000", text));
         }
         let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.on_backend)) else {
             return Err(self.unknown_statement(id, "mysqld_stmt_execute"));
@@ -381,7 +385,7 @@ impl Session {
     pub(super) fn found_on_backend_as_bound(&mut self, id: u32) -> Option<u32> {
         let statement = self.statements.get(id)?;
         let is_as_bound = || !self.knows_better(&statement.analysis, statement.fact) && statement.is_on_backend_as_bound();
-        match statement.is_bound() || is_as_bound() {
+        match statement.apart.is_some() || is_as_bound() {
             true => self.found_on_backend(id),
             false => None,
         }
@@ -389,13 +393,15 @@ impl Session {
 
     /// The server's id of the statement, where the held backend has it prepared.
     fn found_on_backend(&mut self, id: u32) -> Option<u32> {
-        let key = &self.statements.get(id)?.on_backend;
+        let statement = self.statements.get(id)?;
         let prepared = &mut self.backend.as_mut()?.core.statements;
-        if let Some(found) = prepared.get(key) {
+        if let Some(found) = statement.of(prepared) {
             return Some(found.id);
         }
-        key.types.as_ref()?;
-        prepared.settle_types(key).map(|found| found.id)
+        if statement.apart.is_some() || statement.on_backend.types.is_none() {
+            return None;
+        }
+        prepared.settle_types(&statement.on_backend).map(|found| found.id)
     }
 
     /// Error 1243, as the servers put it. MariaDB names its function for the command, MySQL (since 8.0) one for all.

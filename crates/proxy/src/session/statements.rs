@@ -2,7 +2,7 @@
 
 use crate::state::Text;
 use crate::stats::prepared::Holder;
-use crate::stmt_cache::StatementKey;
+use crate::stmt_cache::{Apart, Prepared, StatementCache, StatementKey};
 use model::HostgroupId;
 use slab::Slab;
 use sql::{Analysis, Fact};
@@ -30,6 +30,8 @@ pub struct ClientStatement {
     pub fact: Option<Fact>,
     /// What it has with a backend's statement.
     pub marks: Marks,
+    /// That one, while it has something with it: no other statement is executed with it.
+    pub apart: Option<Apart>,
     /// Why long data could not be passed on: said at the execution, as servers do.
     pub failed: Option<String>,
     /// Its place in the list of prepared statements.
@@ -64,6 +66,14 @@ impl ClientStatement {
     /// Whether its long data or its cursor is with a backend's statement.
     pub fn is_bound(&self) -> bool {
         !self.marks.is_none()
+    }
+
+    /// The same statement of a backend with these.
+    pub fn of<'a>(&self, prepared: &'a mut StatementCache) -> Option<&'a mut Prepared> {
+        match self.apart {
+            Some(apart) => prepared.get_apart(apart),
+            None => prepared.get(&self.on_backend),
+        }
     }
 
     /// Bytes of its texts.
@@ -225,6 +235,7 @@ mod tests {
             settled_types: None,
             fact: None,
             marks: Marks::default(),
+            apart: None,
             failed: None,
             holder: None,
         }

@@ -1,0 +1,143 @@
+//! What a statement has with a backend's: a cursor that is open, long data that waits for the execution. For as long that one of the
+//! backend's is the statement's alone, though others have its text.
+
+use super::Session;
+use super::acquire::Fault;
+use super::end::End;
+use super::statements::ClientStatement;
+use crate::pins::PinReason;
+use crate::reframe::ReplyFacts;
+use crate::stmt_cache::Meaning;
+use std::sync::Arc;
+use wire::charset::Flavor;
+
+impl Session {
+    /// To where the statement's cursor is open.
+    pub(super) async fn travel_to_cursor(&mut self, id: u32) {
+        if let Some(hostgroup) = self.statements.get(id).and_then(|statement| statement.marks.cursor) {
+            self.travel(hostgroup).await;
+        }
+    }
+
+    /// After an execution of a statement that has something with a backend's, or had.
+    pub(super) async fn executed_apart(&mut self, id: u32, reply: &ReplyFacts) -> Result<(), End> {
+        if self.statements.get(id).is_some_and(ClientStatement::is_bound) {
+            // Its cursor is open.
+            self.set_apart(id);
+            self.spend(id);
+            return Ok(());
+        }
+        match reply.error {
+            // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
+            Some(_) => self.forget_on_backend(id).await,
+            None => self.share(id).await,
+        }
+    }
+
+    /// On MySQL the next execution of a statement that had a cursor may send rows that are not what its columns say, so nobody
+    /// executes it again.
+    fn spend(&mut self, id: u32) {
+        if let (Some(statement), Some(backend)) = (self.statements.get(id), self.backend.as_mut())
+            && backend.core.info.flavor == Flavor::MySql
+            && let Some(prepared) = statement.of(&mut backend.core.statements)
+        {
+            prepared.is_spent = true;
+        }
+    }
+
+    /// The statement is executed again: its cursor is over, and MySQL would send columns without rows. Long data that was sent since is
+    /// with the same statement of the server, to which both are left.
+    pub(super) async fn end_cursor_ahead(&mut self, id: u32) -> Result<(), End> {
+        if self.statements.get(id).is_some_and(|statement| statement.marks.long_data) {
+            return Ok(());
+        }
+        self.cursor_ended(id).await?;
+        self.note_cursors(0);
+        Ok(())
+    }
+
+    /// The held backend's statement, which has something of this one, is for nobody else.
+    pub(super) fn set_apart(&mut self, id: u32) {
+        if let (Some(statement), Some(backend)) = (self.statements.get_mut(id), self.backend.as_mut())
+            && statement.apart.is_none()
+        {
+            statement.apart = backend.core.statements.set_apart(&statement.on_backend);
+        }
+    }
+
+    /// The held backend's statement has nothing of this one any more: it is for others again, with the types that it has settled.
+    pub(super) async fn share(&mut self, id: u32) -> Result<(), End> {
+        let Some(statement) = self.statements.get_mut(id) else { return Ok(()) };
+        let Some((apart, backend)) = statement.apart.take().zip(self.backend.as_mut()) else { return Ok(()) };
+        let prepared = &mut backend.core.statements;
+        let (before, now) = (&statement.on_backend.types, &statement.settled_types);
+        let gone = if before == now {
+            prepared.share(apart, Arc::clone(&statement.on_backend))
+        } else if before.is_none() {
+            // What settled them was its first execution.
+            statement.on_backend = Arc::new(Meaning { types: now.clone(), ..(**statement.on_backend).clone() }.into());
+            prepared.share(apart, Arc::clone(&statement.on_backend))
+        } else {
+            prepared.remove_apart(apart)
+        };
+        self.close_if_any(gone).await?;
+        self.shrink_statements().await.or_else(unless_ended)
+    }
+
+    /// Closes the statement on the held backend: whoever executes it next prepares it anew.
+    pub(super) async fn forget_on_backend(&mut self, id: u32) -> Result<(), End> {
+        let Some(statement) = self.statements.get_mut(id) else { return Ok(()) };
+        let apart = statement.apart.take();
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let gone = match apart {
+            Some(apart) => backend.core.statements.remove_apart(apart),
+            None => backend.core.statements.remove(&statement.on_backend),
+        };
+        self.close_if_any(gone).await
+    }
+
+    async fn close_if_any(&mut self, id: Option<u32>) -> Result<(), End> {
+        self.close_on_backend(id.as_slice()).await.or_else(unless_ended)
+    }
+
+    /// A cursor is over.
+    pub(super) async fn cursor_ended(&mut self, id: u32) -> Result<(), End> {
+        self.statements.mark(id, |marks| marks.cursor = None);
+        match self.statements.get(id).is_some_and(ClientStatement::is_bound) {
+            true => Ok(()),
+            false => self.share(id).await,
+        }
+    }
+
+    /// An execution that no server has seen uses its long data up all the same.
+    pub(super) async fn forget_long_data(&mut self, id: u32) -> Result<(), End> {
+        let Some(statement) = self.statements.get(id).filter(|statement| statement.marks.long_data) else { return Ok(()) };
+        let analysis = statement.analysis;
+        self.statements.mark(id, |marks| marks.long_data = false);
+        self.forget_on_backend(id).await?;
+        self.note_cursors(analysis.digest);
+        self.settle_silent(&analysis).await
+    }
+
+    /// Pins for cursors and long data, from the statements' own marks.
+    pub(super) fn note_cursors(&mut self, digest: u64) {
+        let now = self.now_ms();
+        for (reason, open) in
+            [(PinReason::Cursor, self.statements.any_cursor(self.hostgroup())), (PinReason::LongData, self.statements.any_long_data())]
+        {
+            if open {
+                self.pins.begin(reason, now, digest);
+            } else {
+                self.pins.end(reason);
+            }
+        }
+    }
+}
+
+/// A backend that was lost is found to be so by the next statement.
+fn unless_ended(fault: Fault) -> Result<(), End> {
+    match fault {
+        Fault::End(end) => Err(end),
+        _ => Ok(()),
+    }
+}
