@@ -2,9 +2,9 @@
 
 use super::Session;
 use super::acquire::Fault;
-use super::effects::TRACK_GTIDS;
 use super::end::End;
 use super::login::host_of;
+use super::told::TRACK_GTIDS;
 use crate::entry::Limits;
 use crate::link::Compression;
 use crate::shared::{Family, ServerInfo};

@@ -3,61 +3,28 @@
 use super::Session;
 use super::charsets;
 use super::command::Incoming;
-use super::facts::InsertId;
 use super::failed::leaves_nothing;
 use super::setting::assignments;
 use super::settle::counts_found_rows;
-use super::sync::AUTOCOMMIT;
+use super::told::contains_word;
+use super::untold::{UNKNOWN_STATEMENT, mentions_role};
 use crate::backend::Tracking;
-use crate::connect::is_of_no_session;
-use crate::pins::{PinReason, Trace};
-use crate::reframe::{ReplyFacts, TrackFilter};
+use crate::pins::PinReason;
+use crate::reframe::ReplyFacts;
 use crate::routines::has_word;
 use crate::safety::Safety;
-use crate::state::{RESULTS_COLLATION, Text};
+use crate::state::Text;
 use model::snapshot::RuleMultiplex;
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
 use wire::flags::StatusFlags;
-
-/// ER_UNKNOWN_STMT_HANDLER: there is none of that name (any more, after a PREPARE that failed).
-const UNKNOWN_STATEMENT: u16 = 1243;
-
-/// MySQL's variable that has a client told the GTIDs of its writes.
-pub const TRACK_GTIDS: &str = "session_track_gtids";
-
-/// Variables that servers tell of and nobody can set: what happened, not what the session wants.
-const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
-
-/// What MariaDB changes for a statement that says how long it waits for locks, and for it alone.
-const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
 
 /// What in sql_mode decides how text is read.
 const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE", b"IGNORE_SPACE"];
 
 /// What holds stored routines, as a data definition names it.
 const ROUTINES: [&str; 5] = ["procedure", "function", "package", "database", "schema"];
-
-/// Session variables that act once, or on the connection itself: they are not carried but pin.
-pub(super) const UNCARRIED: &[&str] = &[
-    "insert_id",
-    "rand_seed1",
-    "rand_seed2",
-    "pseudo_thread_id",
-    "pseudo_slave_mode",
-    "pseudo_replica_mode",
-    "gtid_next",
-    "gtid_seq_no",
-    "gtid_domain_id",
-    "server_id",
-    "profiling",
-    "debug",
-    "debug_sync",
-    "proxy_user",
-    "external_user",
-];
 
 impl Session {
     /// Notes what a COM_QUERY did.
@@ -192,192 +159,6 @@ impl Session {
             self.pins.end(PinReason::Transaction);
         }
         self.entry.set_transaction(in_transaction, now);
-    }
-
-    /// What the session tracker said changed.
-    pub(super) fn note_changes(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        if let Some(schema) = &reply.schema {
-            let schema = if schema.is_empty() { None } else { Some(schema.as_ref().into()) };
-            self.enter_schema(schema);
-        }
-        // `SET STATEMENT x=1 FOR ...` tells of values that are gone again when it is over.
-        let passing = analysis.kind == Kind::SetStatement;
-        // So does a hint: of the values that the variables have again.
-        let hints = has_set_var(sql, analysis);
-        let waits = self.has_own_lock_timeouts(sql, analysis, reply);
-        let lent = self.directions.alone;
-        let is_over = |name: &str| {
-            passing || hints && contains(sql, name.as_bytes()) || waits && LOCK_TIMEOUTS.contains(&name) || lent && name == AUTOCOMMIT
-        };
-        for (name, value) in reply.variables.iter().filter(|(name, _)| !is_over(name)) {
-            self.note_variable(name, value, sql, analysis);
-        }
-        if charsets::changed_by(reply) && !self.text_variables().is_empty() {
-            // Their values were read in the old character set.
-            self.pin_variables(Some(self.text_variables()), analysis);
-        }
-    }
-
-    /// The session and its backend have this schema now, and with it the schema's character set.
-    pub(super) fn enter_schema(&mut self, schema: Option<Text>) {
-        self.state.enter_schema(schema.clone());
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.state.enter_schema(schema);
-        }
-    }
-
-    pub(super) fn note_variable(&mut self, name: &str, value: &[u8], sql: &[u8], analysis: &Analysis) {
-        match name {
-            // MariaDB tells of the proxy's own settings once more with the next reply.
-            "last_insert_id" | "identity" if !matches!(analysis.kind, Kind::Set) => {}
-            "last_insert_id" | "identity" => {
-                if let Some(id) = std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()) {
-                    self.facts.last_insert_id = id;
-                    self.facts.insert_id = InsertId::Session;
-                    if let Some(backend) = self.backend.as_mut() {
-                        backend.core.last_insert_id = Some(id);
-                    }
-                }
-            }
-            name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {
-                if !self.is_our_tracking(name, value) {
-                    // Stored code did it, and what comes next may not be told.
-                    self.pin(PinReason::SessionState, analysis);
-                }
-            }
-            "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
-            "session_track_transaction_info" | TRACK_GTIDS => {
-                self.set_variable(name, Some(value));
-                if let Some(backend) = self.backend.as_mut() {
-                    backend.core.tells_gtids = false;
-                }
-                if let Some(filter) = self.filter.as_mut().filter(|_| name == TRACK_GTIDS) {
-                    filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
-                }
-            }
-            "gtid_next" if value.eq_ignore_ascii_case(b"AUTOMATIC") => {}
-            "profiling" if value.eq_ignore_ascii_case(b"OFF") => {}
-            name if is_observed(name) => {}
-            name if UNCARRIED.contains(&name) => self.pin(PinReason::SessionState, analysis),
-            "timestamp" if sets_default(sql, self.lex) => self.set_variable(name, None),
-            AUTOCOMMIT => {
-                let is_default = value.eq_ignore_ascii_case(b"ON") == self.autocommit_default();
-                self.set_variable(name, (!is_default).then_some(value));
-            }
-            "sql_mode" => {
-                self.read_text_by(value);
-                self.set_variable(name, Some(value));
-            }
-            _ => self.set_variable(name, Some(value)),
-        }
-    }
-
-    /// What a `sql_mode` says of how text is read. Whether backslashes escape, the server's status tells too.
-    fn read_text_by(&mut self, sql_mode: &[u8]) {
-        self.lex.ansi_quotes = contains_word(sql_mode, b"ANSI_QUOTES");
-        self.lex.oracle = contains_word(sql_mode, b"ORACLE");
-        self.lex.ignore_space = contains_word(sql_mode, b"IGNORE_SPACE");
-    }
-
-    fn autocommit_default(&self) -> bool {
-        self.backend.as_ref().is_none_or(|b| b.core.info.status.contains(StatusFlags::AUTOCOMMIT))
-    }
-
-    /// A value that a SET answered here gives the session; no backend is held.
-    pub(super) fn note_learnt_variable(&mut self, name: &str, value: &[u8]) {
-        match name {
-            AUTOCOMMIT => {
-                let on = value.eq_ignore_ascii_case(b"ON");
-                self.status.set(StatusFlags::AUTOCOMMIT, on);
-                let default = self.initial_status().contains(StatusFlags::AUTOCOMMIT);
-                self.set_variable(name, (on != default).then_some(value));
-            }
-            "sql_mode" => {
-                self.read_text_by(value);
-                self.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
-                self.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
-                let mariadb = self.worker.shared.serves_mariadb();
-                self.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
-                self.set_variable(name, Some(value));
-            }
-            RESULTS_COLLATION => self.set_variable(name, Some(value).filter(|value| !value.is_empty())),
-            _ => self.set_variable(name, Some(value)),
-        }
-    }
-
-    /// The session and its backend both have this value now.
-    pub(super) fn set_variable(&mut self, name: &str, value: Option<&[u8]>) {
-        if name == "wait_timeout" {
-            let seconds = value.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
-            self.entry.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
-        }
-        self.state.variables.set(name, value);
-        if name == "character_set_client" {
-            self.read_client_charset();
-        }
-        if let Some(backend) = self.backend.as_mut() {
-            if backend.core.state.variables == self.state.variables {
-                return;
-            }
-            backend.core.state.variables.set(name, value);
-            if backend.core.state.variables == self.state.variables {
-                // One copy in memory, and the next comparison is that of two pointers.
-                backend.core.state.variables = self.state.variables.clone();
-            }
-        }
-    }
-
-    /// The client changed what it wants to be told.
-    fn note_tracking(&mut self, name: &str, value: &[u8]) {
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.tracking = Tracking::Clients;
-        }
-        let mut wish = self.tracking_wish.take().unwrap_or_else(|| Box::new(self.default_filter()));
-        let on = value.eq_ignore_ascii_case(b"ON") || value == b"1";
-        match name {
-            "session_track_schema" => wish.schema = on,
-            "session_track_state_change" => wish.state_change = on,
-            _ => wish.system_variables = variable_list(value),
-        }
-        if let Some(filter) = self.filter.as_mut() {
-            wish.gtids = filter.gtids;
-            filter.clone_from(&wish);
-        }
-        self.tracking_wish = Some(wish);
-    }
-
-    /// Whether the proxy itself, or the client, has set this (or it decides nothing of what the proxy is told).
-    fn is_our_tracking(&self, name: &str, value: &[u8]) -> bool {
-        let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|core| core.tracking == Tracking::Ours) else {
-            return true;
-        };
-        match name {
-            "session_track_schema" | "session_track_state_change" => value.eq_ignore_ascii_case(b"ON") || value == b"1",
-            "session_track_system_variables" => {
-                let ours = core.info.tracking.get().map(|tracking| Arc::clone(&tracking.ours));
-                let value = format!("'{}'", String::from_utf8_lossy(value));
-                ours.is_none_or(|ours| ours.contains(&value))
-            }
-            _ => true,
-        }
-    }
-
-    /// What a client is told that never asked for anything else: the server's own defaults.
-    pub(super) fn default_filter(&self) -> TrackFilter {
-        let known = self.pool.servers().iter().find_map(|s| s.track_defaults());
-        let mut filter = match known {
-            Some(defaults) => TrackFilter {
-                system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
-                schema: defaults.schema,
-                state_change: defaults.state_change,
-                gtids: defaults.gtids,
-            },
-            None => TrackFilter { system_variables: variable_list(COMMON_DEFAULT), schema: true, ..TrackFilter::default() },
-        };
-        if let Some(value) = self.state.variables.get(TRACK_GTIDS) {
-            filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
-        }
-        filter
     }
 
     pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
@@ -553,107 +334,6 @@ impl Session {
         }
     }
 
-    /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes, nor of roles.
-    fn note_dynamic(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        let trace = match sql::prepared_name(sql, self.lex) {
-            Some(_) if reply.error == Some(UNKNOWN_STATEMENT) => Trace::Nothing,
-            Some(name) => self.pins.trace_of(&name),
-            None => self.trace_of(sql),
-        };
-        if trace != Trace::Nothing {
-            self.pin(PinReason::SessionState, analysis);
-        }
-        if matches!(trace, Trace::Definition | Trace::Anything) {
-            self.worker.shared.anything_was_defined();
-        }
-        if trace == Trace::Anything {
-            self.pin(PinReason::Role, analysis);
-        }
-    }
-
-    /// What the text that this PREPARE or EXECUTE IMMEDIATE gives leaves behind.
-    fn trace_of(&self, sql: &[u8]) -> Trace {
-        let Some(text) = sql::dynamic_text(sql, self.lex) else { return Trace::Anything };
-        let analysis = sql::analyze(&text, self.lex);
-        let tracing = Facts::USER_VARIABLE_ASSIGN
-            | Facts::GET_LOCK
-            | Facts::RELEASE_LOCK
-            | Facts::CALC_FOUND_ROWS
-            | Facts::MULTI
-            | Facts::LAST_INSERT_ID_SET
-            | Facts::UNKNOWN_FUNCTION;
-        match analysis.kind {
-            _ if mentions_role(&text) || analysis.facts.contains(Facts::TORN) => Trace::Anything,
-            Kind::Call | Kind::Compound => Trace::Anything,
-            kind if changes_data_at_most(kind) && !analysis.facts.intersects(tracing) => Trace::Nothing,
-            _ if analysis.facts.contains(Facts::MULTI) => Trace::Definition,
-            kind if changes_data_at_most(kind) || matches!(kind, Kind::Set | Kind::Do) => Trace::State,
-            _ => Trace::Definition,
-        }
-    }
-
-    /// Did the server enter another schema, and come back to the session's own? It tells of both as of one change.
-    fn returns_to_its_schema(&self, reply: &ReplyFacts) -> bool {
-        reply.state_change && reply.schema.as_deref().is_some_and(|schema| *schema == *self.state.schema.as_deref().unwrap_or_default())
-    }
-
-    /// Does that explain the change? No trigger and no view may have run; what a routine did is judged by its body.
-    fn only_moved(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let is_known = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Do | Kind::Call);
-        is_known
-            && !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN | Facts::USER_VARIABLE)
-            && !reply.is_garbled
-            && reply.variables.iter().all(|(name, _)| is_observed(name))
-            && !sql::names_table(sql, self.lex, |_, _| true)
-    }
-
-    /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
-    fn note_unexplained(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        if !reply.state_change {
-            return;
-        }
-        let stored_code =
-            matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
-        // A table made of a view's rows; on MySQL also of a variable that was never set and is NULL now.
-        let is_silent = reply.schema.is_none() && reply.variables.is_empty();
-        let word = |one: &[u8], behind| verb(one, self.lex, behind).unwrap_or_default();
-        let fills = |one: &[u8]| is_silent && word(one, 0) == "CREATE" && ["TABLE", "OR"].contains(&&*word(one, 1));
-        let is_quiet = |one: &[u8], kind| kind == Kind::LoadData || changes_data_at_most(kind) || kind == Kind::Ddl && fills(one);
-        let changes_nothing_itself = match analysis.facts.contains(Facts::MULTI) {
-            true => sql::split(sql, self.lex).all(|one| is_quiet(one, sql::analyze(one, self.lex).kind)),
-            false => is_quiet(sql, analysis.kind),
-        };
-        let waits =
-            || reply.variables.iter().all(|(name, _)| LOCK_TIMEOUTS.contains(&&**name)) && self.has_own_lock_timeouts(sql, analysis, reply);
-        if changes_nothing_itself && !stored_code && (has_set_var(sql, analysis) || waits()) {
-            // The hint (or NOWAIT) does it, and undoes it. Perhaps a trigger did more, which others must not meet.
-            if let Some(backend) = self.backend.as_mut() {
-                backend.core.must_reset = true;
-            }
-            return;
-        }
-        if stored_code || changes_nothing_itself {
-            self.pin(PinReason::SessionState, analysis);
-            if let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
-                // It tells of a role as of any change.
-                backend.core.may_have_role = true;
-            }
-        }
-        if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
-            backend.core.server.has_loud_triggers.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Does MariaDB tell of lock timeouts that a statement, being one, had for itself?
-    fn has_own_lock_timeouts(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let may_set = matches!(analysis.kind, Kind::Set | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do);
-        !may_set
-            && !analysis.facts.contains(Facts::MULTI)
-            && reply.variables.iter().any(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
-            && self.is_on(Flavor::MariaDb)
-            && limits_waiting(sql, self.lex)
-    }
-
     /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
     /// tables will: no answer tells.
     fn note_next_transaction(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
@@ -704,60 +384,13 @@ impl Session {
     }
 }
 
-/// Is it no variable that a session sets? (A client that has all told is told of `statement_id` with each statement.)
-fn is_observed(name: &str) -> bool {
-    OBSERVED.contains(&name) || is_of_no_session(name)
-}
-
-/// Whether a text, which is one statement, has a hint that sets variables for it alone: `/*+ SET_VAR(x=1) */`.
-fn has_set_var(sql: &[u8], analysis: &Analysis) -> bool {
-    analysis.facts.contains(Facts::COMMENT) && !analysis.facts.contains(Facts::MULTI) && contains(sql, b"set_var")
-}
-
 /// Is this text perhaps another one in the other of these character sets?
 fn differ_on(sql: &[u8], before: MultiByte, after: MultiByte) -> bool {
     before != after && !(before.reads_alike(sql) && after.reads_alike(sql))
 }
 
-/// Does the text say how long it waits for locks: `NOWAIT`, `WAIT 5`?
-fn limits_waiting(sql: &[u8], lex: sql::LexMode) -> bool {
-    let mut lexer = Lexer::new(sql, lex);
-    let mut waits = false;
-    let tokens = std::iter::from_fn(|| Some(lexer.token()).filter(|token| token.kind != TokenKind::End));
-    for token in tokens {
-        let is = |word: &[u8]| token.kind == TokenKind::Word && token.text(sql).eq_ignore_ascii_case(word);
-        if is(b"nowait") || waits && token.kind == TokenKind::Number {
-            return true;
-        }
-        waits = is(b"wait");
-    }
-    false
-}
-
-/// Whether a text may say SET ROLE.
-fn mentions_role(sql: &[u8]) -> bool {
-    contains(sql, b"role")
-}
-
 pub(super) fn contains(sql: &[u8], word: &[u8]) -> bool {
     sql.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
-}
-
-/// What servers track when nobody changed it.
-const COMMON_DEFAULT: &[u8] = b"time_zone,autocommit,character_set_client,character_set_results,character_set_connection";
-
-fn variable_list(value: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(value).split(',').map(|v| v.trim().to_ascii_lowercase()).filter(|v| !v.is_empty()).collect()
-}
-
-pub(super) fn contains_word(value: &[u8], word: &[u8]) -> bool {
-    value.split(|b| *b == b',').any(|w| w.eq_ignore_ascii_case(word))
-}
-
-fn sets_default(sql: &[u8], lex: sql::LexMode) -> bool {
-    let zero = |v: &Value| matches!(v, Value::Default) || matches!(v, Value::Literal(t) if t == "0");
-    sql::parse_set(sql, lex)
-        .is_some_and(|all| all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == "timestamp") && zero(&a.value)))
 }
 
 /// Kinds of statements that leave the session's state alone, but for what stored code does.
@@ -779,7 +412,7 @@ fn may_end_pins(analysis: &Analysis) -> bool {
 }
 
 /// The word of a statement behind this many tokens, in upper case; None when it is none, or in quotes.
-fn verb(sql: &[u8], lex: sql::LexMode, behind: usize) -> Option<String> {
+pub(super) fn verb(sql: &[u8], lex: sql::LexMode, behind: usize) -> Option<String> {
     let token = token_at(sql, lex, behind).filter(|token| token.kind == TokenKind::Word)?;
     Some(String::from_utf8_lossy(token.text(sql)).to_ascii_uppercase())
 }
@@ -809,17 +442,6 @@ fn handler_verb(sql: &[u8], lex: sql::LexMode) -> HandlerVerb {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_are_limited_by_words_of_the_text() {
-        let limits = |sql: &str| limits_waiting(sql.as_bytes(), sql::LexMode::default());
-        for sql in ["SELECT 1 FROM t FOR UPDATE nowait", "(SELECT 1 FROM t LOCK IN SHARE MODE WAIT /* s */ 5);"] {
-            assert!(limits(sql), "{sql}");
-        }
-        for sql in ["SELECT wait, 5 FROM `nowait`", "SELECT 'NOWAIT' FROM t FOR UPDATE -- WAIT 5", "SELECT 1 FROM t WAIT"] {
-            assert!(!limits(sql), "{sql}");
-        }
-    }
 
     #[test]
     fn verbs_stand_where_they_belong() {

@@ -11,7 +11,6 @@ use routing::Route;
 use sql::Analysis;
 use std::sync::Arc;
 use wire::command::Command;
-use wire::prepared::{ExecuteParams, rewrite_execute};
 
 /// What is copied.
 struct Said<'a> {
@@ -55,9 +54,7 @@ impl Session {
         }
         let payload = self.payload(command);
         let mut rewritten = Vec::with_capacity(payload.len() + statement.types.len() + 1);
-        let outcome = ExecuteParams::parse(payload, statement.params, self.caps)
-            .and_then(|params| rewrite_execute(payload, 0, params.as_ref(), Some(&statement.types), &mut rewritten));
-        if outcome.is_err() {
+        if statement.put_whole(payload, self.caps, &mut rewritten).is_err() {
             return;
         }
         let execution = Execution { payload: rewritten, params: statement.params };

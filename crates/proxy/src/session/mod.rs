@@ -52,7 +52,9 @@ mod stored;
 mod sync;
 mod tableless;
 mod then;
+mod told;
 mod transcript;
+mod untold;
 mod variables;
 
 use crate::backend::Backend;

@@ -35,7 +35,7 @@ use std::time::Duration;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::MAX_PAYLOAD;
-use wire::prepared::{ExecuteParams, put_stmt_id, rewrite_execute};
+use wire::prepared::put_stmt_id;
 use wire::reply::ReplyKind;
 
 /// Pins of a transaction that was only opened.
@@ -140,12 +140,7 @@ impl Session {
         let payload = self.payload(command);
         let key = Arc::clone(&statement.key);
         let mut kept = Ok(());
-        match ExecuteParams::parse(payload, statement.params, self.caps) {
-            Ok(params) => transcript.keep(How::Execution(key), testimony, ids, max, |bytes| {
-                kept = rewrite_execute(payload, 0, params.as_ref(), Some(&statement.types), bytes);
-            }),
-            Err(e) => kept = Err(e),
-        }
+        transcript.keep(How::Execution(key), testimony, ids, max, |bytes| kept = statement.put_whole(payload, self.caps, bytes));
         if kept.is_err() {
             transcript.lose(Gap::Unrepeatable);
         }

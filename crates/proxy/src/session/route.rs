@@ -7,10 +7,10 @@
 use super::Session;
 use super::causal_token::WRONG_VALUE;
 use super::command::Incoming;
-use super::effects::UNCARRIED;
 use super::end::End;
 use super::leave::WISHES;
 use super::statements::{ClientStatement, Original};
+use super::told::UNCARRIED;
 use crate::choice::Needs;
 use crate::counters::add;
 use crate::in_force::InForce;

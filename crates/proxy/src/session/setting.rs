@@ -3,9 +3,9 @@
 use super::Session;
 use super::charsets;
 use super::command::Incoming;
-use super::effects::UNCARRIED;
 use super::guard::guarded;
 use super::settle::Unread;
+use super::told::UNCARRIED;
 use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;

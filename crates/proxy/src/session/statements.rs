@@ -9,6 +9,9 @@ use sql::{Analysis, Fact};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use wire::WireError;
+use wire::flags::Capabilities;
+use wire::prepared::{ExecuteParams, rewrite_execute};
 
 /// One statement as the client sees it.
 pub struct ClientStatement {
@@ -74,6 +77,12 @@ impl ClientStatement {
             Some(apart) => prepared.get_apart(apart),
             None => prepared.get(&self.on_backend),
         }
+    }
+
+    /// Appends an execution that says its types, whether the client sent them with this one or with one before.
+    pub fn put_whole(&self, payload: &[u8], caps: Capabilities, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let params = ExecuteParams::parse(payload, self.params, caps)?;
+        rewrite_execute(payload, 0, params.as_ref(), Some(&self.types), out)
     }
 
     /// Bytes of its texts.

@@ -6,10 +6,11 @@
 
 use super::Session;
 use super::definition;
-use super::effects::{changes_data_at_most, contains, contains_word};
+use super::effects::{changes_data_at_most, contains};
 use super::facts::{FailedCalls, InsertId};
 use super::guard::guarded;
 use super::settle::Unread;
+use super::told::contains_word;
 use crate::backend::Collected;
 use crate::memory::Body;
 use crate::pins::{PinReason, StoredCall};

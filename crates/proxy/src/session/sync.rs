@@ -4,12 +4,13 @@
 
 use super::Session;
 use super::acquire::{Certainty, Fault};
-use super::effects::{TRACK_GTIDS, changes_data_at_most};
+use super::effects::changes_data_at_most;
 use super::facts::InsertId;
 use super::guard::guarded;
 use super::leave::WISHES;
 use super::replay::was_closed;
 use super::settle::{self, ResetError, Unread};
+use super::told::TRACK_GTIDS;
 use crate::backend::{Backend, Tracking, put_query};
 use crate::counters::count;
 use crate::memory::Place;

@@ -1,0 +1,256 @@
+//! What a server told of the session's state, by its session tracker: its schema and its variables; and what the client is told of that.
+
+use super::Session;
+use super::charsets;
+use super::effects::contains;
+use super::facts::InsertId;
+use super::sync::AUTOCOMMIT;
+use super::untold::LOCK_TIMEOUTS;
+use crate::backend::Tracking;
+use crate::connect::is_of_no_session;
+use crate::pins::PinReason;
+use crate::reframe::{ReplyFacts, TrackFilter};
+use crate::state::{RESULTS_COLLATION, Text};
+use sql::{Analysis, Facts, Kind, Target, Value};
+use std::sync::Arc;
+use wire::flags::StatusFlags;
+
+/// MySQL's variable that has a client told the GTIDs of its writes.
+pub const TRACK_GTIDS: &str = "session_track_gtids";
+
+/// Variables that servers tell of and nobody can set: what happened, not what the session wants.
+const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
+
+/// Session variables that act once, or on the connection itself: they are not carried but pin.
+pub(super) const UNCARRIED: &[&str] = &[
+    "insert_id",
+    "rand_seed1",
+    "rand_seed2",
+    "pseudo_thread_id",
+    "pseudo_slave_mode",
+    "pseudo_replica_mode",
+    "gtid_next",
+    "gtid_seq_no",
+    "gtid_domain_id",
+    "server_id",
+    "profiling",
+    "debug",
+    "debug_sync",
+    "proxy_user",
+    "external_user",
+];
+
+impl Session {
+    /// What the session tracker said changed.
+    pub(super) fn note_changes(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if let Some(schema) = &reply.schema {
+            let schema = if schema.is_empty() { None } else { Some(schema.as_ref().into()) };
+            self.enter_schema(schema);
+        }
+        // `SET STATEMENT x=1 FOR ...` tells of values that are gone again when it is over.
+        let passing = analysis.kind == Kind::SetStatement;
+        // So does a hint: of the values that the variables have again.
+        let hints = has_set_var(sql, analysis);
+        let waits = self.has_own_lock_timeouts(sql, analysis, reply);
+        let lent = self.directions.alone;
+        let is_over = |name: &str| {
+            passing || hints && contains(sql, name.as_bytes()) || waits && LOCK_TIMEOUTS.contains(&name) || lent && name == AUTOCOMMIT
+        };
+        for (name, value) in reply.variables.iter().filter(|(name, _)| !is_over(name)) {
+            self.note_variable(name, value, sql, analysis);
+        }
+        if charsets::changed_by(reply) && !self.text_variables().is_empty() {
+            // Their values were read in the old character set.
+            self.pin_variables(Some(self.text_variables()), analysis);
+        }
+    }
+
+    /// The session and its backend have this schema now, and with it the schema's character set.
+    pub(super) fn enter_schema(&mut self, schema: Option<Text>) {
+        self.state.enter_schema(schema.clone());
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.state.enter_schema(schema);
+        }
+    }
+
+    pub(super) fn note_variable(&mut self, name: &str, value: &[u8], sql: &[u8], analysis: &Analysis) {
+        match name {
+            // MariaDB tells of the proxy's own settings once more with the next reply.
+            "last_insert_id" | "identity" if !matches!(analysis.kind, Kind::Set) => {}
+            "last_insert_id" | "identity" => {
+                if let Some(id) = std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()) {
+                    self.facts.last_insert_id = id;
+                    self.facts.insert_id = InsertId::Session;
+                    if let Some(backend) = self.backend.as_mut() {
+                        backend.core.last_insert_id = Some(id);
+                    }
+                }
+            }
+            name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {
+                if !self.is_our_tracking(name, value) {
+                    // Stored code did it, and what comes next may not be told.
+                    self.pin(PinReason::SessionState, analysis);
+                }
+            }
+            "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
+            "session_track_transaction_info" | TRACK_GTIDS => {
+                self.set_variable(name, Some(value));
+                if let Some(backend) = self.backend.as_mut() {
+                    backend.core.tells_gtids = false;
+                }
+                if let Some(filter) = self.filter.as_mut().filter(|_| name == TRACK_GTIDS) {
+                    filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
+                }
+            }
+            "gtid_next" if value.eq_ignore_ascii_case(b"AUTOMATIC") => {}
+            "profiling" if value.eq_ignore_ascii_case(b"OFF") => {}
+            name if is_observed(name) => {}
+            name if UNCARRIED.contains(&name) => self.pin(PinReason::SessionState, analysis),
+            "timestamp" if sets_default(sql, self.lex) => self.set_variable(name, None),
+            AUTOCOMMIT => {
+                let is_default = value.eq_ignore_ascii_case(b"ON") == self.autocommit_default();
+                self.set_variable(name, (!is_default).then_some(value));
+            }
+            "sql_mode" => {
+                self.read_text_by(value);
+                self.set_variable(name, Some(value));
+            }
+            _ => self.set_variable(name, Some(value)),
+        }
+    }
+
+    /// What a `sql_mode` says of how text is read. Whether backslashes escape, the server's status tells too.
+    fn read_text_by(&mut self, sql_mode: &[u8]) {
+        self.lex.ansi_quotes = contains_word(sql_mode, b"ANSI_QUOTES");
+        self.lex.oracle = contains_word(sql_mode, b"ORACLE");
+        self.lex.ignore_space = contains_word(sql_mode, b"IGNORE_SPACE");
+    }
+
+    fn autocommit_default(&self) -> bool {
+        self.backend.as_ref().is_none_or(|b| b.core.info.status.contains(StatusFlags::AUTOCOMMIT))
+    }
+
+    /// A value that a SET answered here gives the session; no backend is held.
+    pub(super) fn note_learnt_variable(&mut self, name: &str, value: &[u8]) {
+        match name {
+            AUTOCOMMIT => {
+                let on = value.eq_ignore_ascii_case(b"ON");
+                self.status.set(StatusFlags::AUTOCOMMIT, on);
+                let default = self.initial_status().contains(StatusFlags::AUTOCOMMIT);
+                self.set_variable(name, (on != default).then_some(value));
+            }
+            "sql_mode" => {
+                self.read_text_by(value);
+                self.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
+                self.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
+                let mariadb = self.worker.shared.serves_mariadb();
+                self.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
+                self.set_variable(name, Some(value));
+            }
+            RESULTS_COLLATION => self.set_variable(name, Some(value).filter(|value| !value.is_empty())),
+            _ => self.set_variable(name, Some(value)),
+        }
+    }
+
+    /// The session and its backend both have this value now.
+    pub(super) fn set_variable(&mut self, name: &str, value: Option<&[u8]>) {
+        if name == "wait_timeout" {
+            let seconds = value.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+            self.entry.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
+        }
+        self.state.variables.set(name, value);
+        if name == "character_set_client" {
+            self.read_client_charset();
+        }
+        if let Some(backend) = self.backend.as_mut() {
+            if backend.core.state.variables == self.state.variables {
+                return;
+            }
+            backend.core.state.variables.set(name, value);
+            if backend.core.state.variables == self.state.variables {
+                // One copy in memory, and the next comparison is that of two pointers.
+                backend.core.state.variables = self.state.variables.clone();
+            }
+        }
+    }
+
+    /// The client changed what it wants to be told.
+    fn note_tracking(&mut self, name: &str, value: &[u8]) {
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.tracking = Tracking::Clients;
+        }
+        let mut wish = self.tracking_wish.take().unwrap_or_else(|| Box::new(self.default_filter()));
+        let on = value.eq_ignore_ascii_case(b"ON") || value == b"1";
+        match name {
+            "session_track_schema" => wish.schema = on,
+            "session_track_state_change" => wish.state_change = on,
+            _ => wish.system_variables = variable_list(value),
+        }
+        if let Some(filter) = self.filter.as_mut() {
+            wish.gtids = filter.gtids;
+            filter.clone_from(&wish);
+        }
+        self.tracking_wish = Some(wish);
+    }
+
+    /// Whether the proxy itself, or the client, has set this (or it decides nothing of what the proxy is told).
+    fn is_our_tracking(&self, name: &str, value: &[u8]) -> bool {
+        let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|core| core.tracking == Tracking::Ours) else {
+            return true;
+        };
+        match name {
+            "session_track_schema" | "session_track_state_change" => value.eq_ignore_ascii_case(b"ON") || value == b"1",
+            "session_track_system_variables" => {
+                let ours = core.info.tracking.get().map(|tracking| Arc::clone(&tracking.ours));
+                let value = format!("'{}'", String::from_utf8_lossy(value));
+                ours.is_none_or(|ours| ours.contains(&value))
+            }
+            _ => true,
+        }
+    }
+
+    /// What a client is told that never asked for anything else: the server's own defaults.
+    pub(super) fn default_filter(&self) -> TrackFilter {
+        let known = self.pool.servers().iter().find_map(|s| s.track_defaults());
+        let mut filter = match known {
+            Some(defaults) => TrackFilter {
+                system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
+                schema: defaults.schema,
+                state_change: defaults.state_change,
+                gtids: defaults.gtids,
+            },
+            None => TrackFilter { system_variables: variable_list(COMMON_DEFAULT), schema: true, ..TrackFilter::default() },
+        };
+        if let Some(value) = self.state.variables.get(TRACK_GTIDS) {
+            filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
+        }
+        filter
+    }
+}
+
+/// Is it no variable that a session sets? (A client that has all told is told of `statement_id` with each statement.)
+pub(super) fn is_observed(name: &str) -> bool {
+    OBSERVED.contains(&name) || is_of_no_session(name)
+}
+
+/// Whether a text, which is one statement, has a hint that sets variables for it alone: `/*+ SET_VAR(x=1) */`.
+pub(super) fn has_set_var(sql: &[u8], analysis: &Analysis) -> bool {
+    analysis.facts.contains(Facts::COMMENT) && !analysis.facts.contains(Facts::MULTI) && contains(sql, b"set_var")
+}
+
+/// What servers track when nobody changed it.
+const COMMON_DEFAULT: &[u8] = b"time_zone,autocommit,character_set_client,character_set_results,character_set_connection";
+
+fn variable_list(value: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(value).split(',').map(|v| v.trim().to_ascii_lowercase()).filter(|v| !v.is_empty()).collect()
+}
+
+pub(super) fn contains_word(value: &[u8], word: &[u8]) -> bool {
+    value.split(|b| *b == b',').any(|w| w.eq_ignore_ascii_case(word))
+}
+
+fn sets_default(sql: &[u8], lex: sql::LexMode) -> bool {
+    let zero = |v: &Value| matches!(v, Value::Default) || matches!(v, Value::Literal(t) if t == "0");
+    sql::parse_set(sql, lex)
+        .is_some_and(|all| all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == "timestamp") && zero(&a.value)))
+}

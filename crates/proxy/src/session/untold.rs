@@ -1,0 +1,155 @@
+//! What a statement may have left of which servers tell little or nothing: by dynamic SQL, and by stored code behind it.
+
+use super::Session;
+use super::effects::{changes_data_at_most, contains, verb};
+use super::told::{has_set_var, is_observed};
+use crate::pins::{PinReason, Trace};
+use crate::reframe::ReplyFacts;
+use sql::{Analysis, Facts, Kind, Lexer, TokenKind};
+use std::sync::atomic::Ordering;
+use wire::charset::Flavor;
+
+/// ER_UNKNOWN_STMT_HANDLER: there is none of that name (any more, after a PREPARE that failed).
+pub(super) const UNKNOWN_STATEMENT: u16 = 1243;
+
+/// What MariaDB changes for a statement that says how long it waits for locks, and for it alone.
+pub(super) const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
+
+impl Session {
+    /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes, nor of roles.
+    pub(super) fn note_dynamic(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        let trace = match sql::prepared_name(sql, self.lex) {
+            Some(_) if reply.error == Some(UNKNOWN_STATEMENT) => Trace::Nothing,
+            Some(name) => self.pins.trace_of(&name),
+            None => self.trace_of(sql),
+        };
+        if trace != Trace::Nothing {
+            self.pin(PinReason::SessionState, analysis);
+        }
+        if matches!(trace, Trace::Definition | Trace::Anything) {
+            self.worker.shared.anything_was_defined();
+        }
+        if trace == Trace::Anything {
+            self.pin(PinReason::Role, analysis);
+        }
+    }
+
+    /// What the text that this PREPARE or EXECUTE IMMEDIATE gives leaves behind.
+    pub(super) fn trace_of(&self, sql: &[u8]) -> Trace {
+        let Some(text) = sql::dynamic_text(sql, self.lex) else { return Trace::Anything };
+        let analysis = sql::analyze(&text, self.lex);
+        let tracing = Facts::USER_VARIABLE_ASSIGN
+            | Facts::GET_LOCK
+            | Facts::RELEASE_LOCK
+            | Facts::CALC_FOUND_ROWS
+            | Facts::MULTI
+            | Facts::LAST_INSERT_ID_SET
+            | Facts::UNKNOWN_FUNCTION;
+        match analysis.kind {
+            _ if mentions_role(&text) || analysis.facts.contains(Facts::TORN) => Trace::Anything,
+            Kind::Call | Kind::Compound => Trace::Anything,
+            kind if changes_data_at_most(kind) && !analysis.facts.intersects(tracing) => Trace::Nothing,
+            _ if analysis.facts.contains(Facts::MULTI) => Trace::Definition,
+            kind if changes_data_at_most(kind) || matches!(kind, Kind::Set | Kind::Do) => Trace::State,
+            _ => Trace::Definition,
+        }
+    }
+
+    /// Did the server enter another schema, and come back to the session's own? It tells of both as of one change.
+    pub(super) fn returns_to_its_schema(&self, reply: &ReplyFacts) -> bool {
+        reply.state_change && reply.schema.as_deref().is_some_and(|schema| *schema == *self.state.schema.as_deref().unwrap_or_default())
+    }
+
+    /// Does that explain the change? No trigger and no view may have run; what a routine did is judged by its body.
+    pub(super) fn only_moved(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let is_known = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Do | Kind::Call);
+        is_known
+            && !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN | Facts::USER_VARIABLE)
+            && !reply.is_garbled
+            && reply.variables.iter().all(|(name, _)| is_observed(name))
+            && !sql::names_table(sql, self.lex, |_, _| true)
+    }
+
+    /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
+    pub(super) fn note_unexplained(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if !reply.state_change {
+            return;
+        }
+        let stored_code =
+            matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
+        // A table made of a view's rows; on MySQL also of a variable that was never set and is NULL now.
+        let is_silent = reply.schema.is_none() && reply.variables.is_empty();
+        let word = |one: &[u8], behind| verb(one, self.lex, behind).unwrap_or_default();
+        let fills = |one: &[u8]| is_silent && word(one, 0) == "CREATE" && ["TABLE", "OR"].contains(&&*word(one, 1));
+        let is_quiet = |one: &[u8], kind| kind == Kind::LoadData || changes_data_at_most(kind) || kind == Kind::Ddl && fills(one);
+        let changes_nothing_itself = match analysis.facts.contains(Facts::MULTI) {
+            true => sql::split(sql, self.lex).all(|one| is_quiet(one, sql::analyze(one, self.lex).kind)),
+            false => is_quiet(sql, analysis.kind),
+        };
+        let waits =
+            || reply.variables.iter().all(|(name, _)| LOCK_TIMEOUTS.contains(&&**name)) && self.has_own_lock_timeouts(sql, analysis, reply);
+        if changes_nothing_itself && !stored_code && (has_set_var(sql, analysis) || waits()) {
+            // The hint (or NOWAIT) does it, and undoes it. Perhaps a trigger did more, which others must not meet.
+            if let Some(backend) = self.backend.as_mut() {
+                backend.core.must_reset = true;
+            }
+            return;
+        }
+        if stored_code || changes_nothing_itself {
+            self.pin(PinReason::SessionState, analysis);
+            if let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
+                // It tells of a role as of any change.
+                backend.core.may_have_role = true;
+            }
+        }
+        if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
+            backend.core.server.has_loud_triggers.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Does MariaDB tell of lock timeouts that a statement, being one, had for itself?
+    pub(super) fn has_own_lock_timeouts(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let may_set = matches!(analysis.kind, Kind::Set | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do);
+        !may_set
+            && !analysis.facts.contains(Facts::MULTI)
+            && reply.variables.iter().any(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
+            && self.is_on(Flavor::MariaDb)
+            && limits_waiting(sql, self.lex)
+    }
+}
+
+/// Does the text say how long it waits for locks: `NOWAIT`, `WAIT 5`?
+fn limits_waiting(sql: &[u8], lex: sql::LexMode) -> bool {
+    let mut lexer = Lexer::new(sql, lex);
+    let mut waits = false;
+    let tokens = std::iter::from_fn(|| Some(lexer.token()).filter(|token| token.kind != TokenKind::End));
+    for token in tokens {
+        let is = |word: &[u8]| token.kind == TokenKind::Word && token.text(sql).eq_ignore_ascii_case(word);
+        if is(b"nowait") || waits && token.kind == TokenKind::Number {
+            return true;
+        }
+        waits = is(b"wait");
+    }
+    false
+}
+
+/// Whether a text may say SET ROLE.
+pub(super) fn mentions_role(sql: &[u8]) -> bool {
+    contains(sql, b"role")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_limited_by_words_of_the_text() {
+        let limits = |sql: &str| limits_waiting(sql.as_bytes(), sql::LexMode::default());
+        for sql in ["SELECT 1 FROM t FOR UPDATE nowait", "(SELECT 1 FROM t LOCK IN SHARE MODE WAIT /* s */ 5);"] {
+            assert!(limits(sql), "{sql}");
+        }
+        for sql in ["SELECT wait, 5 FROM `nowait`", "SELECT 'NOWAIT' FROM t FOR UPDATE -- WAIT 5", "SELECT 1 FROM t WAIT"] {
+            assert!(!limits(sql), "{sql}");
+        }
+    }
+}
