@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Peer};
-use lab::client::{Encoding, Param};
+use lab::client::{Encoding, Execution, Param};
 use lab::fault::{Lost, Relay};
 use lab::replication::{self, Replication, set_read_only};
 use lab::tidegate::{Builder, Setting};
@@ -19,6 +19,8 @@ use lab::{Client, ConnectOptions, Flavor, Options, Server, Tidegate, wait};
 each!(
     a_transaction_goes_on_when_its_connection_is_lost,
     executions_are_replayed_with_their_parameters,
+    replayed_executions_settle_no_types_for_others,
+    rows_behind_a_cursor_are_not_repeated,
     a_statement_that_waits_is_sent_again,
     other_answers_end_the_transaction,
     answers_that_say_something_else_end_the_transaction,
@@ -151,6 +153,50 @@ fn executions_are_replayed_with_their_parameters(flavor: Flavor) {
     client.run("COMMIT").unwrap();
     assert_eq!(bed.value(0, "SELECT CONCAT(COUNT(*), ' ', SUM(v)) FROM test.t"), "5 30");
     assert_eq!(bed.replays(), (5, 0));
+}
+
+/// MySQL goes by the types of a statement's first execution, and converts what others bind.
+fn replayed_executions_settle_no_types_for_others(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.servers[0].sql("CREATE TABLE test.words(s VARCHAR(20))").unwrap();
+    bed.servers[0].sql("INSERT INTO test.words VALUES ('abc'), ('7')").unwrap();
+    let text = "SELECT s FROM words WHERE s = ?";
+    let mut client = bed.peer(Encoding::Binary).into_client();
+    let statement = client.prepare(text).unwrap();
+    client.run("BEGIN").unwrap();
+    assert_eq!(client.execute(&statement, &[Param::Int(7)]).unwrap().scalar().unwrap().as_deref(), Some("7"));
+    client.run("INSERT INTO t VALUES(1, 1)").unwrap();
+    bed.cut();
+    client.run("ROLLBACK").unwrap();
+    client.run("BEGIN").unwrap();
+    assert_eq!(client.execute(&statement, &[Param::Int(7)]).unwrap().scalar().unwrap().as_deref(), Some("7"));
+    client.run("INSERT INTO t VALUES(1, 1)").unwrap();
+    bed.cut();
+    client.run("INSERT INTO t VALUES(2, 2)").unwrap();
+    client.run("ROLLBACK").unwrap();
+    let mut other = bed.peer(Encoding::Binary).into_client();
+    let statement = other.prepare(text).unwrap();
+    for _ in 0..2 {
+        // As a number it would be nought, and so would 'abc'.
+        let found = other.execute(&statement, &[Param::Text("xyz".into())]).unwrap();
+        assert_eq!(found.table().unwrap().concat(), [None::<String>; 0]);
+    }
+}
+
+/// They come with FETCH, which is not compared.
+fn rows_behind_a_cursor_are_not_repeated(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.servers[0].sql("INSERT INTO test.t VALUES (10, 1)").unwrap();
+    let mut client = bed.peer(Encoding::Binary).into_client();
+    let statement = client.prepare("SELECT v FROM t WHERE i = 10").unwrap();
+    client.run("BEGIN").unwrap();
+    client.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap().check().unwrap();
+    assert_eq!(client.fetch(&statement, &statement.columns, 9).unwrap().field(0, "v").as_deref(), Some("1"));
+    client.run("INSERT INTO t VALUES(1, 1)").unwrap();
+    bed.cut();
+    bed.servers[0].sql("UPDATE test.t SET v = 2 WHERE i = 10").unwrap();
+    assert_eq!(client.query("INSERT INTO t VALUES(2, 2)").unwrap().err().map(|error| error.code), Some(2013));
+    assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "1");
 }
 
 fn a_statement_that_waits_is_sent_again(flavor: Flavor) {

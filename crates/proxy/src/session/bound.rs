@@ -11,6 +11,9 @@ use crate::stmt_cache::Meaning;
 use std::sync::Arc;
 use wire::charset::Flavor;
 
+/// Types of parameters of which long data is read as such: VARCHAR, the BLOBs and TEXTs, VAR_STRING and STRING.
+const TEXTS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];
+
 impl Session {
     /// To where the statement's cursor is open.
     pub(super) async fn travel_to_cursor(&mut self, id: u32) {
@@ -65,6 +68,20 @@ impl Session {
         }
     }
 
+    /// MariaDB reads long data in the place of what another execution has bound as a number as that number. So the held backend's
+    /// statement is closed if it was bound otherwise than this client binds.
+    pub(super) async fn forget_types_of_others(&mut self, id: u32) -> Result<(), Fault> {
+        let Some((statement, backend)) = self.statements.get(id).zip(self.backend.as_mut()) else { return Ok(()) };
+        let is_safe = |types: &[u8]| types.chunks(2).all(|one| one.first().is_some_and(|kind| TEXTS.contains(kind)));
+        let is_foreign = statement.apart.is_none()
+            && backend.core.info.flavor == Flavor::MariaDb
+            && statement.of(&mut backend.core.statements).is_some_and(|p| p.bound_types != statement.types && !is_safe(&p.bound_types));
+        match is_foreign {
+            true => self.forget_on_backend(id).await.map_err(Fault::End),
+            false => Ok(()),
+        }
+    }
+
     /// The held backend's statement has nothing of this one any more: it is for others again, with the types that it has settled.
     pub(super) async fn share(&mut self, id: u32) -> Result<(), End> {
         let Some(statement) = self.statements.get_mut(id) else { return Ok(()) };
@@ -113,7 +130,8 @@ impl Session {
     pub(super) async fn forget_long_data(&mut self, id: u32) -> Result<(), End> {
         let Some(statement) = self.statements.get(id).filter(|statement| statement.marks.long_data) else { return Ok(()) };
         let analysis = statement.analysis;
-        self.statements.mark(id, |marks| marks.long_data = false);
+        // With its cursor, as an execution does.
+        self.statements.mark(id, std::mem::take);
         self.forget_on_backend(id).await?;
         self.note_cursors(analysis.digest);
         self.settle_silent(&analysis).await

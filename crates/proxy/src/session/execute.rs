@@ -8,6 +8,7 @@ use super::query::Plan;
 use super::route::Phase;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks};
 use super::sync::Ahead;
+use crate::backend::ServerError;
 use crate::entry::Activity;
 use crate::reframe::{Patch, ReplyFacts};
 use sql::{Analysis, Facts, Kind, LexMode};
@@ -16,7 +17,9 @@ use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
-use wire::prepared::{BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_stmt_id, rewrite_execute, stmt_id};
+use wire::prepared::{
+    BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_no_cursor, put_stmt_id, rewrite_execute, stmt_id,
+};
 use wire::reply::ReplyKind;
 
 /// The shortest COM_STMT_SEND_LONG_DATA: command, statement, parameter.
@@ -76,8 +79,15 @@ impl Session {
         let Some(plan) = self.plan_execution(command, id) else {
             return self.malformed().await;
         };
+        if self.lacks_types(command, id) {
+            return self.report(Fault::error(1210, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await;
+        }
+        if !plan.patches.is_empty() {
+            // What the session knows better is put into rows, which would come with FETCH.
+            self.open_no_cursor(command);
+        }
         if let Some(why) = self.statements.get_mut(id).and_then(|s| s.failed.take()) {
-            self.send_error(2013, "HY000", &why).await?;
+            self.report(Fault::server(why)).await?;
             return self.forget_long_data(id).await;
         }
         if self.directions.cache_ttl_ms.is_some() && Box::pin(self.execution_from_cache(command, id)).await? {
@@ -146,6 +156,22 @@ impl Session {
             }
         }
         statement.types = types;
+    }
+
+    /// Whether the execution says no types, and none before has.
+    fn lacks_types(&self, command: Incoming, id: u32) -> bool {
+        let Some(statement) = self.statements.get(id).filter(|statement| statement.params > 0 && statement.types.is_empty()) else {
+            return false;
+        };
+        ExecuteParams::parse(self.payload(command), statement.params, self.caps).is_ok_and(|params| params.is_some_and(|p| !p.new_types))
+    }
+
+    fn open_no_cursor(&mut self, command: Incoming) {
+        let payload = match command.joined {
+            true => self.joined.as_mut_slice(),
+            false => self.input.filled_mut().get_mut(HEADER..command.wire_len).unwrap_or_default(),
+        };
+        let _ = put_no_cursor(payload);
     }
 
     /// Makes the packet ready for the held backend: the server's id in place, types put in where that server has not
@@ -325,7 +351,9 @@ impl Session {
                     self.cursor_ended(id).await?;
                 }
                 self.note_cursors(analysis.digest);
-                self.settle(&analysis, &reply, |_, _| true).await
+                // FOUND_ROWS() stays that of the execution.
+                (self.facts.row_count, self.facts.row_count_with_backend) = (-1, false);
+                self.settle_uncounted(&analysis, &reply).await
             }
             Err(fault) => self.report(fault).await,
         }
@@ -406,15 +434,19 @@ impl Session {
         };
         match (result, id) {
             (Err(Fault::End(end)), _) => return Err(end),
-            (Err(Fault::Error { text, .. }), Some(id)) => self.fail_long_data(id, String::from_utf8_lossy(&text).into_owned()),
+            (Err(Fault::Error { code, sqlstate, text }), Some(id)) => {
+                self.fail_long_data(id, ServerError { code, sqlstate, message: text });
+            }
             (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
-            (Err(Fault::Lost { text, .. }), Some(id)) => self.fail_long_data(id, text),
+            (Err(Fault::Lost { text, .. }), Some(id)) => {
+                self.fail_long_data(id, ServerError { code: 2013, sqlstate: *b"HY000", message: text.into_bytes() });
+            }
             _ => {}
         }
         self.skip_long_data().await
     }
 
-    fn fail_long_data(&mut self, id: u32, why: String) {
+    fn fail_long_data(&mut self, id: u32, why: ServerError) {
         if let Some(statement) = self.statements.get_mut(id) {
             statement.failed = Some(why);
         }
@@ -431,7 +463,11 @@ impl Session {
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
         let ahead = self.sync(&analysis).await?;
         self.send_statement(&ahead, super::relay::Outgoing::Bytes(&[])).await?;
-        let server_id = self.prepared_on_backend(id, &mut Ahead::default()).await?;
+        self.forget_types_of_others(id).await?;
+        let mut back = Ahead::default();
+        let server_id = self.prepared_on_backend(id, &mut back).await;
+        self.send_unless_lost(&back).await;
+        let server_id = server_id?;
         self.statements.mark(id, |marks| marks.long_data = true);
         self.set_apart(id);
         self.note_cursors(analysis.digest);

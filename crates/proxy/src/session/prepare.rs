@@ -10,7 +10,7 @@ use super::query::asks_now;
 use super::route::Phase;
 use super::statements::{ClientStatement, Marks, Original};
 use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
-use crate::backend::{Collected, ServerError};
+use crate::backend::{Backend, Collected, ServerError};
 use crate::counters::count;
 use crate::memory::PrepareReply;
 use crate::pins::PinReason;
@@ -84,10 +84,17 @@ impl Session {
         if self.pins.set().is_empty()
             && let Some((packets, caps, params)) = self.remembered(&statement.key)
         {
+            if self.facts.has_diagnostics() {
+                // It is a statement for them.
+                return self.answer_prepare(statement, Collected { raw: packets, ..Collected::default() }, caps).await;
+            }
             return self.answer_prepared(statement, packets, caps, params).await;
         }
         match self.prepare_afresh(&statement).await {
-            Ok(reply) => self.answer_prepare(statement, reply).await,
+            Ok(reply) => {
+                let caps = self.backend.as_ref().map_or(Capabilities::default(), |b| b.core.caps);
+                self.answer_prepare(statement, reply, caps).await
+            }
             Err(fault) => {
                 self.preparation_refused(&statement.key.text, &statement.analysis, Some(&fault));
                 self.report(fault).await
@@ -209,7 +216,8 @@ impl Session {
         let prepared = key.as_prepared();
         let listed = self.worker.meter.list_prepared(&self.user.name, &prepared, self.lex, (ok.columns, ok.params));
         backend.core.statements.insert(Arc::clone(key), ok.stmt_id, listed.hold(Side::Server));
-        if self.pins.set().contains(PinReason::TemporaryTable) || key.user_variables.is_some() {
+        // The next one's warnings are its own.
+        if self.pins.set().contains(PinReason::TemporaryTable) || key.user_variables.is_some() || ok.warnings > 0 {
             return;
         }
         let reply = PrepareReply {
@@ -258,8 +266,7 @@ impl Session {
     }
 
     /// Passes a backend's answer to PREPARE on.
-    async fn answer_prepare(&mut self, statement: ClientStatement, reply: Collected) -> Result<(), End> {
-        let caps = self.backend.as_ref().map_or(Capabilities::default(), |b| b.core.caps);
+    async fn answer_prepare(&mut self, statement: ClientStatement, reply: Collected, caps: Capabilities) -> Result<(), End> {
         // Preparing SHOW WARNINGS leaves the warnings standing.
         let keeps = is_about_diagnostics(&statement.analysis) && reply.error.is_none();
         let kind = if keeps { Kind::ShowWarnings } else { Kind::Other };
@@ -275,18 +282,21 @@ impl Session {
                 self.send_error_at(self.answer_seq(), *code, &state, message).await?;
             }
             (None, Some(ok)) => {
-                facts.warnings = ok.warnings;
+                (facts.warnings, facts.warned) = (ok.warnings, ok.warnings > 0);
                 self.answer_prepared(statement, reply.raw, caps, ok.params).await?;
             }
             (None, None) => return Err(End::BackendLost("malformed answer to COM_STMT_PREPARE".into())),
         }
-        // Preparing is no statement that rows are counted of.
-        let (row_count, found_rows) = (self.facts.row_count, self.facts.found_rows);
-        self.settle(&analysis, &facts, |_, _| true).await?;
-        if reply.error.is_none() {
-            (self.facts.row_count, self.facts.found_rows) = (row_count, found_rows);
+        match reply.error {
+            None => self.settle_uncounted(&analysis, &facts).await,
+            Some(_) => self.settle(&analysis, &facts, |_, _| true).await,
         }
-        Ok(())
+    }
+
+    /// Settles after a command that is no statement of which rows are counted.
+    pub(super) async fn settle_uncounted(&mut self, analysis: &Analysis, facts: &ReplyFacts) -> Result<(), End> {
+        self.facts.counts_noted = true;
+        self.settle(analysis, facts, |_, _| true).await
     }
 
     /// Sends a server's answer to PREPARE under the session's own statement id.
@@ -360,6 +370,18 @@ impl Session {
             }
             (None, Some(ok)) => Ok(ok.stmt_id),
             (None, None) => Err(self.unknown_statement(id, "mysqld_stmt_execute")),
+        }
+    }
+
+    /// What was to go ahead of a statement that was not sent after all: the backend is noted to have it.
+    pub(super) async fn send_unless_lost(&mut self, ahead: &Ahead) {
+        if ahead.replies == 0 {
+            return;
+        }
+        let is_even = self.backend.as_ref().is_some_and(Backend::is_even);
+        let is_sent = is_even && self.label.is_none() && self.send_statement(ahead, super::relay::Outgoing::Bytes(&[])).await.is_ok();
+        if !is_sent && self.pins.set().is_empty() {
+            self.backend = None;
         }
     }
 

@@ -201,10 +201,7 @@ impl Session {
                     None => match Box::pin(self.ready_execution(command, id, &mut ahead)).await {
                         Ok(readied) => readied,
                         Err(fault) => {
-                            // What was to go ahead was never sent, and the backend is noted to have it.
-                            if ahead.replies > 0 && self.pins.set().is_empty() {
-                                self.backend = None;
-                            }
+                            Box::pin(self.send_unless_lost(&ahead)).await;
                             return Err(fault);
                         }
                     },

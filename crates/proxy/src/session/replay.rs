@@ -25,7 +25,7 @@ use crate::pins::{PinReason, PinSet};
 use crate::reframe::{ReplyError, ReplyFacts};
 use crate::replays::{Replaying, Stake};
 use crate::safety::Safety;
-use crate::stmt_cache::StatementKey;
+use crate::stmt_cache::{Meaning, StatementKey};
 use crate::witness::{Rows, Testimony, Witness};
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -117,7 +117,9 @@ impl Session {
         let numbers = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
         // The numbers of the session were in the text that ran.
         let was_substituted = is_new && statement.fact.is_none() && plan.analysis.facts.intersects(numbers);
-        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.is_bound() && !was_substituted;
+        // What comes with FETCH is not heard.
+        let opened = reply.status.is_some_and(|status| status.contains(StatusFlags::CURSOR_EXISTS));
+        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.is_bound() && !was_substituted && !opened;
         if matches!(plan.analysis.kind, Kind::Begin | Kind::SetTransaction) && reply.error.is_none() && statement.params == 0 {
             // MariaDB prepares these too; said as text they are the same.
             let mut payload = Vec::with_capacity(statement.key.text.len() + 3);
@@ -138,7 +140,12 @@ impl Session {
         let max = self.transcript_limit();
         let (Some(mut transcript), Some(statement)) = (self.transcript.take(), self.statements.get(id)) else { return };
         let payload = self.payload(command);
-        let key = Arc::clone(&statement.key);
+        let key = match &statement.settled_types {
+            // Where types are settled by executions it is another statement with others.
+            Some(_) if statement.is_on_backend_as_bound() => Arc::clone(&statement.on_backend),
+            Some(types) => Arc::new(Meaning { types: Some(Arc::clone(types)), ..(**statement.key).clone() }.into()),
+            None => Arc::clone(&statement.key),
+        };
         let mut kept = Ok(());
         transcript.keep(How::Execution(key), testimony, ids, max, |bytes| kept = statement.put_whole(payload, self.caps, bytes));
         if kept.is_err() {

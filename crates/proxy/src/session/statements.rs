@@ -1,5 +1,6 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
+use crate::backend::ServerError;
 use crate::state::Text;
 use crate::stats::prepared::Holder;
 use crate::stmt_cache::{Apart, Prepared, StatementCache, StatementKey};
@@ -36,7 +37,7 @@ pub struct ClientStatement {
     /// That one, while it has something with it: no other statement is executed with it.
     pub apart: Option<Apart>,
     /// Why long data could not be passed on: said at the execution, as servers do.
-    pub failed: Option<String>,
+    pub failed: Option<ServerError>,
     /// Its place in the list of prepared statements.
     pub holder: Option<Holder>,
 }
