@@ -461,6 +461,66 @@ fn an_open_cursor_keeps_its_place_and_nothing_else() {
     }
 }
 
+/// A transaction keeps the session from where the cursor is: whatever ends it is heard all the same.
+#[test]
+fn a_cursor_elsewhere_ends_within_a_transaction() {
+    table("cursor_ends");
+    servers()[1].sql("INSERT INTO test.cursor_ends VALUES (1), (2), (3)").unwrap();
+    let reads = [("match_digest", "^SELECT n FROM".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&reads]).start().unwrap();
+    let prepared = || servers()[1].sql("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").unwrap().rows().unwrap().field(0, "Value").unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    for ends in 0..3 {
+        let before = prepared();
+        let select = client.prepare("SELECT n FROM cursor_ends").unwrap();
+        client.execute_with(&select, &[], Execution { cursor: true, ..Execution::default() }).unwrap().check().unwrap();
+        client.run("BEGIN").unwrap();
+        client.run("INSERT INTO cursor_ends VALUES (0)").unwrap();
+        let cannot = client.fetch(&select, &select.columns, 1).unwrap().end.unwrap_err();
+        assert_eq!(cannot.code, 1105);
+        match ends {
+            0 => assert!(matches!(client.reset_statement(&select).unwrap(), Outcome::Ok(_))),
+            // Where the transaction is.
+            1 => assert_eq!(client.execute(&select, &[]).unwrap().rows().unwrap().rows.len(), 2),
+            _ => {}
+        }
+        client.close_statement(&select).unwrap();
+        client.run("COMMIT").unwrap();
+        wait::until("nothing to be kept", LIMIT, || pins(&proxy).is_empty().then_some(())).unwrap();
+        wait::until("no statement to be left", LIMIT, || (prepared() <= before).then_some(())).unwrap();
+    }
+    assert_eq!(rows("cursor_ends"), ["3", "3"]);
+}
+
+/// A cursor that was lost with its server elsewhere is gone, and nothing else.
+#[test]
+fn a_cursor_that_is_lost_elsewhere_is_told_once() {
+    table("cursor_lost");
+    servers()[1].sql("INSERT INTO test.cursor_lost VALUES (1), (2), (3)").unwrap();
+    let reads = [("match_digest", "^SELECT n FROM".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&reads]).start().unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    let select = client.prepare("SELECT n FROM cursor_lost").unwrap();
+    client.execute_with(&select, &[], Execution { cursor: true, ..Execution::default() }).unwrap().check().unwrap();
+    client.run("INSERT INTO cursor_lost VALUES (0)").unwrap();
+    for status in ["OFFLINE_HARD", "ONLINE"] {
+        admin.run(format!("UPDATE mysql_servers SET status='{status}' WHERE hostgroup_id=2")).unwrap();
+        admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
+        let used = "SELECT ConnUsed FROM stats_mysql_connection_pool WHERE hostgroup=2";
+        wait::until("the connection to be closed", LIMIT, || {
+            (proxy.admin().unwrap().scalar(used).unwrap().as_deref() == Some("0")).then_some(())
+        })
+        .unwrap();
+    }
+    assert_eq!(client.fetch(&select, &select.columns, 1).unwrap().end.unwrap_err().code, 1421);
+    for _ in 0..2 {
+        assert_eq!(client.query("SELECT n FROM cursor_lost").unwrap().rows().unwrap().rows.len(), 3);
+        assert_eq!(client.execute(&select, &[]).unwrap().rows().unwrap().rows.len(), 3);
+    }
+    assert_eq!(pins(&proxy), "");
+}
+
 /// A prepared statement is of the schema that it was prepared in.
 #[test]
 fn executions_are_routed_by_the_schema_of_the_prepare() {

@@ -22,6 +22,24 @@ impl Session {
         }
     }
 
+    /// The same; while a transaction or the like keeps the session from going there, the cursor is ended instead.
+    pub(super) async fn travel_to_cursor_or_end(&mut self, id: u32) {
+        self.travel_to_cursor(id).await;
+        let Some(elsewhere) = self.statements.get(id).and_then(|s| s.marks.cursor).filter(|place| *place != self.hostgroup()) else {
+            return;
+        };
+        self.statements.mark(id, |marks| marks.cursor = None);
+        let apart = self.statements.get_mut(id).and_then(|statement| statement.apart.take());
+        let is_last = !self.statements.any_cursor(elsewhere);
+        self.end_cursor_elsewhere(elsewhere, apart, is_last).await;
+    }
+
+    /// The backend with the cursors of this hostgroup is lost.
+    pub(super) fn lose_cursors(&mut self) {
+        self.statements.lose_cursors(self.hostgroup());
+        self.note_cursors(0);
+    }
+
     /// After an execution of a statement that has something with a backend's, or had.
     pub(super) async fn executed_apart(&mut self, id: u32, reply: &ReplyFacts) -> Result<(), End> {
         if self.statements.get(id).is_some_and(ClientStatement::is_bound) {

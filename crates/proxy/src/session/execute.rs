@@ -63,7 +63,7 @@ impl Session {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
         if self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
-            self.travel_to_cursor(id).await;
+            self.travel_to_cursor_or_end(id).await;
             self.end_cursor_ahead(id).await?;
         }
         if !self.needs_no_direction() && !self.direct_prepared(id, phase_of(self.payload(command))).await? {
@@ -330,6 +330,9 @@ impl Session {
         if let Some(id) = open {
             self.travel_to_cursor(id).await;
         }
+        if open.is_some() && self.backend.is_none() {
+            self.lose_cursors();
+        }
         let Some(id) = open.filter(|_| self.backend.is_some()) else {
             let known = self.named_statement(command).is_some();
             let fault = if known {
@@ -368,7 +371,7 @@ impl Session {
         let Some(id) = self.named_statement(command) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
         };
-        self.travel_to_cursor(id).await;
+        self.travel_to_cursor_or_end(id).await;
         if let Some(statement) = self.statements.get_mut(id) {
             statement.failed = None;
         }
@@ -401,7 +404,7 @@ impl Session {
             return self.malformed().await;
         }
         let Some(id) = self.named_statement(command) else { return Ok(()) };
-        self.travel_to_cursor(id).await;
+        self.travel_to_cursor_or_end(id).await;
         let is_bound = self.statements.get(id).is_some_and(ClientStatement::is_bound);
         if is_bound {
             self.forget_on_backend(id).await?;
@@ -422,11 +425,10 @@ impl Session {
         let result = match id.filter(|_| is_whole) {
             Some(id) => {
                 // The first of it decides where all of it goes; to where its cursor is open, if it has one.
-                if !self.statements.any_long_data() {
-                    match self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
-                        true => Box::pin(self.travel_to_cursor(id)).await,
-                        false => Box::pin(self.travel_ahead(id)).await,
-                    }
+                if self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
+                    Box::pin(self.travel_to_cursor_or_end(id)).await;
+                } else if !self.statements.any_long_data() {
+                    Box::pin(self.travel_ahead(id)).await;
                 }
                 self.pass_long_data(command, id).await
             }

@@ -12,6 +12,7 @@ use crate::in_force::InForce;
 use crate::pins::{PinReason, PinSet, Pins, UNSEEN};
 use crate::pool::HostgroupPool;
 use crate::stats::view::Held;
+use crate::stmt_cache::Apart;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::rc::Rc;
@@ -235,6 +236,27 @@ impl Session {
             self.places = None;
         }
         place
+    }
+
+    /// A cursor that the session left in another hostgroup is over, and its statement of that backend; `is_last` when there is none
+    /// left there.
+    pub(super) async fn end_cursor_elsewhere(&mut self, hostgroup: HostgroupId, statement: Option<Apart>, is_last: bool) {
+        let Some(mut place) = self.take_place(hostgroup) else { return };
+        if is_last {
+            place.pins.end(PinReason::Cursor);
+        }
+        let gone = place.backend.as_mut().zip(statement).and_then(|(backend, apart)| backend.core.statements.remove_apart(apart));
+        if let Some((backend, gone)) = place.backend.as_mut().zip(gone)
+            && guarded(&self.worker, &self.entry, backend.close_statements(&self.worker, &[gone])).await.is_err()
+        {
+            place.backend = None;
+        }
+        if !place.pins.set().is_empty() {
+            self.places.get_or_insert_default().0.push(place);
+        } else if let Some(backend) = place.backend {
+            tokio::task::spawn_local(settle::abandon(Rc::clone(&self.worker), place.pool, backend, PinSet::default(), false));
+        }
+        self.publish_places();
     }
 
     /// What was left elsewhere is cleaned up or closed, in the background.

@@ -182,6 +182,15 @@ impl Statements {
         Some(answer)
     }
 
+    /// The cursors of a hostgroup are gone.
+    pub fn lose_cursors(&mut self, hostgroup: HostgroupId) {
+        let Some(held) = self.held.as_deref_mut() else { return };
+        for (_, statement) in held.all.iter_mut().filter(|(_, statement)| statement.marks.cursor == Some(hostgroup)) {
+            (statement.marks.cursor, statement.apart) = (None, None);
+            held.marked -= usize::from(!statement.is_bound());
+        }
+    }
+
     /// Forgets a statement.
     pub fn remove(&mut self, id: u32) -> Option<ClientStatement> {
         let held = self.held.as_deref_mut()?;
@@ -270,6 +279,11 @@ mod tests {
         assert!(!statements.any_long_data() && statements.any_cursor(here));
         statements.remove(2);
         assert!(!statements.any_cursor(here) && statements.get(2).is_none() && statements.mark(2, |_| ()).is_none());
+        statements.mark(1, |marks| marks.cursor = Some(here));
+        statements.lose_cursors(HostgroupId(2));
+        assert!(statements.any_cursor(here));
+        statements.lose_cursors(here);
+        assert!(!statements.any_cursor(here) && statements.mark(1, std::mem::take).is_some_and(Marks::is_none));
         // Its place is another's now.
         let next = statements.insert(statement("DO 1"));
         assert_eq!((next, text(&statements, 2), text(&statements, 5)), (5, None, Some("DO 1".into())));
