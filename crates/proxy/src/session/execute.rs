@@ -80,7 +80,8 @@ impl Session {
             return self.malformed().await;
         };
         if self.lacks_types(command, id) {
-            return self.report(Fault::error(1210, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await;
+            self.report(Fault::error(1210, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await?;
+            return self.forget_long_data(id).await;
         }
         if !plan.patches.is_empty() {
             // What the session knows better is put into rows, which would come with FETCH.
