@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use wire::charset::Flavor;
 use wire::session_state::is_variable_name;
 
 /// Bytes shared between the sessions and backends that hold the same value.
@@ -180,11 +181,63 @@ const OF_THE_SCHEMA: [&str; 2] = ["character_set_database", "collation_database"
 /// Session variables that have no global value to go back to.
 const NO_GLOBAL: &[&str] = &["timestamp", "sql_log_bin", "insert_id", "gtid_next", "skip_parallel_replication", "skip_replication"];
 
-/// The order matters in one place: assigning a character set also sets the collation, so the collation comes last.
-fn assignment_rank(name: &str) -> u8 {
+/// Variables whose value is NULL where a server tells of none: it refuses the empty text for them.
+const NULLABLE: &[&str] = &[
+    "character_set_results",
+    "default_tmp_storage_engine",
+    "enforce_storage_engine",
+    "external_table_storage_engine",
+    "innodb_ft_user_stopword_table",
+    "innodb_tmpdir",
+];
+
+/// Is it NULL where a server tells of no value?
+pub fn is_nullable(name: &str) -> bool {
+    NULLABLE.contains(&name)
+}
+
+/// Variables whose values are text though they may look like numbers.
+const TEXTS: &[&str] = &["default_master_connection"];
+
+/// A name, and the one that a variable has too, which is kept: every version that has the one has the other.
+const ALIASES: &[(&str, &str)] = &[
+    ("log_slow_min_examined_row_limit", "min_examined_row_limit"),
+    ("log_slow_query", "slow_query_log"),
+    ("log_slow_query_time", "long_query_time"),
+    ("storage_engine", "default_storage_engine"),
+    ("tmp_memory_table_size", "tmp_table_size"),
+];
+/// The same of one flavor.
+const MARIADB_ALIASES: &[(&str, &str)] =
+    &[("old_alter_table", "alter_algorithm"), ("transaction_isolation", "tx_isolation"), ("transaction_read_only", "tx_read_only")];
+const MYSQL_ALIASES: &[(&str, &str)] = &[("tx_isolation", "transaction_isolation"), ("tx_read_only", "transaction_read_only")];
+
+/// The name under which a variable is kept that has two.
+pub fn canonical(name: &str, flavor: Flavor) -> &str {
+    let of_flavor = if flavor == Flavor::MariaDb { MARIADB_ALIASES } else { MYSQL_ALIASES };
+    ALIASES.iter().chain(of_flavor).find(|(alias, _)| *alias == name).map_or(name, |(_, kept)| kept)
+}
+
+/// The other variable that shows what this one decides as well: only what was assigned last is kept. Those of the connection are
+/// kept both.
+pub fn displaced_by(name: &str) -> Option<&'static str> {
+    PAIRS.iter().find_map(|(charset, collation)| match name {
+        name if name == *charset => Some(*collation),
+        name if name == *collation => Some(*charset),
+        _ => None,
+    })
+}
+
+/// Character sets and their collations, which are one value.
+const PAIRS: [(&str, &str); 2] = [("character_set_server", "collation_server"), ("character_set_database", "collation_database")];
+
+/// The place of an assignment among others. What goes back to its default comes first, as it may be another name of what is assigned.
+/// Assigning a character set also sets the collation, so collations come last.
+pub fn assignment_rank(name: &str, is_reset: bool) -> u8 {
     match name {
-        "collation_connection" => 1,
-        _ => 0,
+        _ if is_reset => 0,
+        "collation_connection" | "collation_server" | "collation_database" => 2,
+        _ => 1,
     }
 }
 
@@ -215,6 +268,60 @@ pub fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
     have.enter_schema(schema.clone());
     let (set, sure) = set_statement(want, &have, defaults);
     Diff::Steps { schema, set, sure }
+}
+
+/// A part of a state that a server takes or refuses as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All that text depends on.
+    Charsets,
+    /// A session variable.
+    Variable(Arc<str>),
+    /// A user variable.
+    UserVariable(Arc<str>),
+}
+
+/// In what these differ, the schema aside, in the order in which it is assigned.
+pub fn differing(want: &State, have: &State) -> Vec<Part> {
+    let names = |a: &Variables, b: &Variables| -> Vec<Arc<str>> {
+        let missing = |a: &Variables, b: &Variables| -> Vec<Arc<str>> {
+            a.entries().iter().filter(|(name, value)| b.get(name) != Some(value)).map(|(name, _)| Arc::clone(name)).collect()
+        };
+        let mut names = missing(a, b);
+        names.extend(missing(b, a).into_iter().filter(|name| a.get(name).is_none()));
+        names
+    };
+    let mut variables = names(&want.variables, &have.variables);
+    variables.sort_by_key(|name| assignment_rank(name, want.variables.get(name).is_none()));
+    let (charsets, others): (Vec<_>, Vec<_>) = variables.into_iter().partition(|name| CHARSETS.contains(&&**name));
+    let user_variables = names(&want.user_variables, &have.user_variables);
+    let charsets = (!charsets.is_empty()).then_some(Part::Charsets);
+    charsets.into_iter().chain(others.into_iter().map(Part::Variable)).chain(user_variables.into_iter().map(Part::UserVariable)).collect()
+}
+
+impl State {
+    /// Takes this part from another one.
+    pub fn take_over(&mut self, part: &Part, from: &Self) {
+        match part {
+            Part::Charsets => CHARSETS.iter().for_each(|name| self.variables.set(name, from.variables.get(name).map(|value| &**value))),
+            Part::Variable(name) => self.variables.set(name, from.variables.get(name).map(|value| &**value)),
+            Part::UserVariable(name) => self.user_variables.set(name, from.user_variables.get(name).map(|value| &**value)),
+        }
+    }
+
+    /// Is there anything of this part?
+    pub fn has(&self, part: &Part) -> bool {
+        match part {
+            Part::Charsets => CHARSETS.iter().any(|name| self.variables.get(name).is_some()),
+            Part::Variable(name) => self.variables.get(name).is_some(),
+            Part::UserVariable(name) => self.user_variables.get(name).is_some(),
+        }
+    }
+}
+
+/// The SET from one to the other, the schema aside; None where there is nothing to set.
+pub fn set_between(want: &State, have: &State, defaults: &Variables) -> Option<String> {
+    set_statement(want, have, defaults).0
 }
 
 /// A measure for choosing the nearest backend: 0 is identical, a reset is far.
@@ -264,7 +371,7 @@ fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<St
     {
         changes.push(("collation_connection", Some(value)));
     }
-    changes.sort_by_key(|(name, _)| assignment_rank(name));
+    changes.sort_by_key(|(name, value)| assignment_rank(name, value.is_none()));
     for (name, value) in changes {
         sure &= SURE.contains(&name);
         sql.push_str(if sql.is_empty() { "SET " } else { "," });
@@ -346,9 +453,9 @@ fn names(want: &State) -> Option<String> {
 
 /// Writes a variable's value as the server reported it, as an SQL literal that gives it back.
 fn push_value(sql: &mut String, name: &str, value: &[u8], introducer: &str) {
-    if value.is_empty() && name == "character_set_results" {
+    if value.is_empty() && is_nullable(name) {
         sql.push_str("NULL");
-    } else if is_number(value) {
+    } else if is_number(value) && !TEXTS.contains(&name) {
         sql.push_str(&String::from_utf8_lossy(value));
     } else if value.iter().all(|b| matches!(b, b' '..=b'~') && !matches!(b, b'\'' | b'\\')) {
         let _ = write!(sql, "{introducer}'{}'", String::from_utf8_lossy(value));
@@ -399,7 +506,7 @@ mod tests {
         let have = state(Some("b"), &[("sql_mode", "ANSI")], &[]);
         let Diff::Steps { schema, set, sure } = diff(&want, &have) else { panic!() };
         assert_eq!(schema.as_deref(), Some(&b"a"[..]));
-        assert_eq!(set.unwrap(), "SET @@session.time_zone='+02:00',@@session.sql_mode=@@global.sql_mode");
+        assert_eq!(set.unwrap(), "SET @@session.sql_mode=@@global.sql_mode,@@session.time_zone='+02:00'");
         assert!(sure);
     }
 
@@ -500,6 +607,62 @@ mod tests {
         let Diff::Steps { set, sure, .. } = diff(&want, &State::default()) else { panic!() };
         assert_eq!(set.unwrap(), "SET @@session.init_connect=0x69742773,@@session.max_join_size=100,@@session.sql_log_bin='OFF'");
         assert!(!sure);
+    }
+
+    #[test]
+    fn no_value_is_null_where_the_empty_text_is_none() {
+        let want = state(None, &[("innodb_tmpdir", ""), ("sql_mode", ""), ("default_master_connection", "123")], &[]);
+        let Diff::Steps { set, .. } = diff(&want, &State::default()) else { panic!() };
+        assert_eq!(set.unwrap(), "SET @@session.default_master_connection='123',@@session.innodb_tmpdir=NULL,@@session.sql_mode=''");
+    }
+
+    #[test]
+    fn each_part_by_itself() {
+        let names = [("character_set_client", "latin1"), ("character_set_connection", "latin1"), ("character_set_results", "latin1")];
+        let mut want = state(None, &names, &[("a", "1")]);
+        want.variables.set("collation_server", Some(b"latin1_bin"));
+        want.variables.set("time_zone", Some(b"UTC"));
+        want.variables.set("collation_connection", Some(b"latin1_bin"));
+        let mut have = state(None, &[("sql_mode", "ANSI"), ("div_precision_increment", "3")], &[]);
+        want.variables.set("div_precision_increment", Some(b"3"));
+        let mut sets = Vec::new();
+        for part in differing(&want, &have) {
+            let mut next = have.clone();
+            next.take_over(&part, &want);
+            sets.extend(set_between(&next, &have, &Variables::default()));
+            have = next;
+        }
+        assert_eq!(have, want);
+        let expected = [
+            "SET NAMES 'latin1' COLLATE 'latin1_bin'",
+            "SET @@session.sql_mode=@@global.sql_mode",
+            "SET @@session.time_zone='UTC'",
+            "SET @@session.collation_server='latin1_bin'",
+            "SET @`a`=1",
+        ];
+        assert_eq!(sets, expected);
+    }
+
+    #[test]
+    fn two_names_are_one_variable() {
+        assert_eq!(canonical("storage_engine", Flavor::MySql), "default_storage_engine");
+        assert_eq!(canonical("transaction_isolation", Flavor::MariaDb), "tx_isolation");
+        assert_eq!(canonical("tx_isolation", Flavor::MySql), "transaction_isolation");
+        assert_eq!(canonical("old_alter_table", Flavor::MySql), "old_alter_table");
+        assert_eq!(canonical("sql_mode", Flavor::MariaDb), "sql_mode");
+    }
+
+    #[test]
+    fn defaults_come_before_what_is_wanted() {
+        let want = state(None, &[("character_set_server", "latin1")], &[]);
+        let have = state(None, &[("collation_server", "utf8mb4_bin")], &[]);
+        let Diff::Steps { set, .. } = diff(&want, &have) else { panic!() };
+        assert_eq!(set.unwrap(), "SET @@session.collation_server=@@global.collation_server,@@session.character_set_server='latin1'");
+        let Diff::Steps { set, .. } = diff(&have, &want) else { panic!() };
+        assert_eq!(
+            set.unwrap(),
+            "SET @@session.character_set_server=@@global.character_set_server,@@session.collation_server='utf8mb4_bin'"
+        );
     }
 
     #[test]
