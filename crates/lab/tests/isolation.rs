@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
 mod common;
+#[path = "isolation/values.rs"]
+mod values;
 
 use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
@@ -10,7 +12,13 @@ use std::thread;
 use common::{LIMIT, Peer, World};
 use lab::client::{Encoding, Param};
 use lab::wait;
+use values::{
+    character_sets_of_servers_and_schemas, flags_of_a_switch, rows_as_of_a_time, user_variables_with_accents, utf8_under_another_old_mode,
+    value_that_is_taken_no_more, values_that_are_none, variables_with_two_names,
+};
 use wire::Capabilities;
+
+each!(value_that_is_taken_no_more);
 
 each_flavor!(
     current_schema,
@@ -23,6 +31,13 @@ each_flavor!(
     autocommit,
     session_variables,
     less_common_variables,
+    values_that_are_none,
+    variables_with_two_names,
+    character_sets_of_servers_and_schemas,
+    flags_of_a_switch,
+    utf8_under_another_old_mode,
+    rows_as_of_a_time,
+    user_variables_with_accents,
     isolation_level,
     next_transaction_only,
     user_variables,

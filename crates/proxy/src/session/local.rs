@@ -22,6 +22,9 @@ use wire::packet::{self, HEADER};
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 use wire::session_state::{self, Change};
 
+/// Variables that say what names of character sets mean.
+const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
+
 /// Which rows of the remembered warnings are asked for.
 struct Wanted {
     errors_only: bool,
@@ -101,8 +104,7 @@ impl Session {
         !self.lex.ansi_quotes
             && !self.lex.no_backslash_escapes
             && self.lex.multi_byte.reads_alike(sql)
-            && self.state.variables.get("default_collation_for_utf8mb4").is_none()
-            && self.state.variables.get("character_set_collations").is_none()
+            && DECIDE_CHARSETS.iter().all(|name| self.state.variables.get(name).is_none())
     }
 
     fn told_changes(&self, told: &[crate::memory::Change]) -> Vec<u8> {

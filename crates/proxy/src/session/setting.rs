@@ -10,7 +10,7 @@ use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
-use crate::state::RESULTS_COLLATION;
+use crate::state::{RESULTS_COLLATION, assignment_rank, canonical};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
@@ -91,7 +91,7 @@ impl Session {
         }
         for assignment in sql::parse_set(self.sql_text(command, start), self.lex).unwrap_or_default() {
             match assignment.target {
-                Target::Session(name) => self.state.variables.set(&name, None),
+                Target::Session(name) => self.state.variables.set(canonical(&name, self.family.flavor()), None),
                 Target::User(name) => self.state.user_variables.set(&name, None),
                 Target::Names { .. } | Target::CharacterSet(_) => {
                     self.state.variables.set("collation_connection", None);
@@ -130,7 +130,9 @@ impl Session {
             self.pin(PinReason::SessionState, analysis);
             return None;
         };
-        for (name, value) in &untold {
+        let mut in_order: Vec<&Change> = untold.iter().collect();
+        in_order.sort_by_key(|(name, _)| assignment_rank(name, false));
+        for (name, value) in in_order {
             self.note_variable(name, value, sql, analysis);
         }
         if charsets_changed && !self.learn_charsets(reply).await {
@@ -235,12 +237,27 @@ impl Session {
         if !told.iter().all(|(name, _)| own(name)) {
             return None;
         }
+        if all.iter().any(|a| is_relative(a, told.iter().chain(untold))) {
+            return None;
+        }
         let mut changes: Vec<Change> = told.iter().chain(untold).filter(|(name, _)| !charsets::is_one(name)).cloned().collect();
         for assignment in all {
             changes.extend(self.charset_changes(charsets::decided_by(&assignment.target)?));
         }
+        changes.sort_by_key(|(name, _)| assignment_rank(name, false));
         Some(SetEffect { told, changes })
     }
+}
+
+/// Variables with switches: a SET changes those that it names.
+const OF_SWITCHES: &[&str] = &["optimizer_switch", "optimizer_trace", "optimizer_trace_features"];
+
+/// Does the value that it gave depend on the one of before? Not where it is what the text says.
+fn is_relative<'a>(assignment: &Assignment, mut told: impl Iterator<Item = &'a Change>) -> bool {
+    let Target::Session(name) = &assignment.target else { return false };
+    let (Value::Literal(text) | Value::Word(text)) = &assignment.value else { return true };
+    let is_said = |value: &[u8]| value.eq_ignore_ascii_case(text.trim_matches(['\'', '"']).as_bytes());
+    OF_SWITCHES.contains(&name.as_str()) && !told.any(|(told, value)| **told == **name && is_said(value))
 }
 
 /// What all the SETs of a text assign that are understood.

@@ -4,13 +4,14 @@ use super::Session;
 use super::charsets;
 use super::effects::contains;
 use super::facts::InsertId;
+use super::setting::assignments;
 use super::sync::AUTOCOMMIT;
 use super::untold::LOCK_TIMEOUTS;
 use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
 use crate::pins::PinReason;
 use crate::reframe::{ReplyFacts, TrackFilter};
-use crate::state::{RESULTS_COLLATION, Text};
+use crate::state::{RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
 use sql::{Analysis, Facts, Kind, Target, Value};
 use std::sync::Arc;
 use wire::flags::StatusFlags;
@@ -38,7 +39,12 @@ pub(super) const UNCARRIED: &[&str] = &[
     "debug_sync",
     "proxy_user",
     "external_user",
+    // Its text is read in the time zone of then.
+    ASOF,
 ];
+
+/// MariaDB's variable that shows tables as they were.
+const ASOF: &str = "system_versioning_asof";
 
 impl Session {
     /// What the session tracker said changed.
@@ -56,7 +62,10 @@ impl Session {
         let is_over = |name: &str| {
             passing || hints && contains(sql, name.as_bytes()) || waits && LOCK_TIMEOUTS.contains(&name) || lent && name == AUTOCOMMIT
         };
-        for (name, value) in reply.variables.iter().filter(|(name, _)| !is_over(name)) {
+        let mut changes: Vec<_> = reply.variables.iter().filter(|(name, _)| !is_over(name)).collect();
+        // All are told as they are now, in whatever order they were set.
+        changes.sort_by_key(|(name, _)| assignment_rank(name, false));
+        for (name, value) in changes {
             self.note_variable(name, value, sql, analysis);
         }
         if charsets::changed_by(reply) && !self.text_variables().is_empty() {
@@ -104,9 +113,15 @@ impl Session {
             }
             "gtid_next" if value.eq_ignore_ascii_case(b"AUTOMATIC") => {}
             "profiling" if value.eq_ignore_ascii_case(b"OFF") => {}
+            // No time.
+            ASOF if value.eq_ignore_ascii_case(b"DEFAULT") => {}
             name if is_observed(name) => {}
             name if UNCARRIED.contains(&name) => self.pin(PinReason::SessionState, analysis),
             "timestamp" if sets_default(sql, self.lex) => self.set_variable(name, None),
+            // NULL needs a privilege, its default does not.
+            name if value.is_empty() && is_nullable(name) && ends_in_default(name, sql, analysis, self.lex) => {
+                self.set_variable(name, None)
+            }
             AUTOCOMMIT => {
                 let is_default = value.eq_ignore_ascii_case(b"ON") == self.autocommit_default();
                 self.set_variable(name, (!is_default).then_some(value));
@@ -154,6 +169,14 @@ impl Session {
 
     /// The session and its backend both have this value now.
     pub(super) fn set_variable(&mut self, name: &str, value: Option<&[u8]>) {
+        let name = canonical(name, self.family.flavor());
+        if let Some(other) = displaced_by(name).filter(|other| self.state.variables.get(other).is_some()) {
+            self.set_one_variable(other, None);
+        }
+        self.set_one_variable(name, value);
+    }
+
+    fn set_one_variable(&mut self, name: &str, value: Option<&[u8]>) {
         if name == "wait_timeout" {
             let seconds = value.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
             self.entry.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
@@ -247,6 +270,13 @@ fn variable_list(value: &[u8]) -> Vec<String> {
 
 pub(super) fn contains_word(value: &[u8], word: &[u8]) -> bool {
     value.split(|b| *b == b',').any(|w| w.eq_ignore_ascii_case(word))
+}
+
+/// Was the last that a text assigned to this variable its default?
+fn ends_in_default(name: &str, sql: &[u8], analysis: &Analysis, lex: sql::LexMode) -> bool {
+    let all = assignments(sql, analysis, lex);
+    let last = all.iter().rev().find(|a| matches!(&a.target, Target::Session(target) if target == name));
+    last.is_some_and(|a| matches!(a.value, Value::Default))
 }
 
 fn sets_default(sql: &[u8], lex: sql::LexMode) -> bool {

@@ -1,0 +1,246 @@
+//! Values of session variables that a server does not take back as it tells them, that depend on other variables, or that two
+//! names show.
+
+use std::thread;
+
+use super::common::{Peer, World, run_with};
+use lab::{ConnectOptions, Flavor, dirs};
+
+/// The backend changes hands, and is reset for that.
+fn move_on(other: &mut Peer) {
+    other.exec("SET @other = 1");
+    assert_eq!(other.get("SELECT @other"), "1");
+}
+
+pub(super) fn values_that_are_none(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let own: &[&str] = match world.is_mysql() {
+        true => &["external_table_storage_engine"],
+        false => &["default_tmp_storage_engine"],
+    };
+    for name in ["innodb_tmpdir", "innodb_ft_user_stopword_table"].iter().chain(own) {
+        // NULL needs a privilege there, its default does not.
+        let nones: &[&str] = if *name == "innodb_tmpdir" { &["DEFAULT"] } else { &["DEFAULT", "NULL"] };
+        for none in nones {
+            for target in [(*name).to_owned(), format!("@@{name}")] {
+                a.exec(&format!("SET {target} = {none}"));
+                for _ in 0..2 {
+                    move_on(&mut b);
+                    assert_eq!(a.get(&format!("SELECT @@{name}")), "NULL", "{target} = {none}");
+                }
+            }
+        }
+    }
+    a.exec("SET default_tmp_storage_engine = 'MyISAM'");
+    move_on(&mut b);
+    assert_eq!(a.get("SELECT @@default_tmp_storage_engine"), "MyISAM");
+    if !world.is_mysql() {
+        a.exec("SET default_master_connection = '123'");
+        move_on(&mut b);
+        assert_eq!(a.get("SELECT @@default_master_connection"), "123");
+    }
+}
+
+/// What only the server's directory makes good is refused without it: once, and the session goes on.
+pub(super) fn value_that_is_taken_no_more(flavor: Flavor) {
+    run_with(
+        flavor,
+        1,
+        |builder| builder.user("root", "", 0),
+        |world| {
+            let options = ConnectOptions { database: Some(world.schema.clone()), ..world.options_for("root", "") };
+            let (mut a, mut b) = (world.connect_with(&options), world.connect_with(&options));
+            a.exec("SET innodb_tmpdir = NULL");
+            move_on(&mut b);
+            assert_eq!(a.get("SELECT @@innodb_tmpdir"), "NULL");
+            let dir = dirs::instance("tmpdir").unwrap();
+            let path = dir.display().to_string();
+            a.exec_all(&[
+                "SET time_zone = '+05:00'",
+                &format!("SET innodb_tmpdir = '{path}'"),
+                "SET @kept = 'kept', div_precision_increment = 7",
+            ]);
+            move_on(&mut b);
+            let shown = "SELECT @@time_zone, @@div_precision_increment, @kept";
+            assert_eq!(a.get("SELECT @@innodb_tmpdir"), path);
+            move_on(&mut b);
+            std::fs::remove_dir_all(&dir).unwrap();
+            if world.proxy.is_some() {
+                let told = a.ask(shown).err().unwrap().clone();
+                assert_eq!(told.code, 1231, "{told:?}");
+                assert!(told.message.contains("innodb_tmpdir"), "{told:?}");
+                assert_eq!(a.get("SELECT @@innodb_tmpdir"), "NULL");
+            }
+            for _ in 0..2 {
+                assert_eq!(a.row(shown), "+05:00 7 kept");
+                move_on(&mut b);
+            }
+            assert_eq!(b.row("SELECT @@time_zone <> '+05:00', @@innodb_tmpdir"), "1 NULL");
+        },
+    );
+}
+
+/// What one session has under a name is another's under the other name.
+pub(super) fn variables_with_two_names(world: &World) {
+    let mariadb = [
+        ("default_storage_engine", "storage_engine", ["'MyISAM'", "'MEMORY'"]),
+        ("long_query_time", "log_slow_query_time", ["5", "9"]),
+        ("tmp_table_size", "tmp_memory_table_size", ["196608", "294912"]),
+        ("min_examined_row_limit", "log_slow_min_examined_row_limit", ["5", "9"]),
+        ("alter_algorithm", "old_alter_table", ["'COPY'", "'INPLACE'"]),
+    ];
+    for (one, other, values) in mariadb.iter().filter(|_| !world.is_mysql()) {
+        let (mut a, mut b) = world.pair();
+        let has = |peer: &mut Peer, name: &str, value: &str| {
+            let seen = peer.row(&format!("SELECT @@{name} = {value}, @@{name}"));
+            assert!(seen.starts_with("1 "), "{name} is {seen}, not {value}");
+        };
+        for (first, second) in [(one, other), (other, one)] {
+            a.exec(&format!("SET {first} = {}", values[0]));
+            b.exec(&format!("SET {second} = {}", values[1]));
+            for name in [first, second, first] {
+                has(&mut b, name, values[1]);
+                has(&mut a, name, values[0]);
+            }
+            // The last word counts, whatever the name.
+            a.exec_all(&[&format!("SET {second} = {}", values[1]), &format!("SET {first} = {}", values[0])]);
+            move_on(&mut b);
+            has(&mut a, second, values[0]);
+            a.exec(&format!("SET {second} = {}", values[1]));
+            move_on(&mut b);
+            has(&mut a, first, values[1]);
+            b.exec(&format!("SET {first} = DEFAULT"));
+            has(&mut b, second, &format!("@@global.{second}"));
+        }
+    }
+}
+
+/// A character set brings its collation, and a collation its character set.
+pub(super) fn character_sets_of_servers_and_schemas(world: &World) {
+    for of in ["server", "database"] {
+        let (mut a, mut b) = world.pair();
+        let both = format!("SELECT @@character_set_{of}, @@collation_{of}");
+        let default = b.row(&both);
+        a.exec(&format!("SET collation_{of} = utf8mb4_bin"));
+        b.exec(&format!("SET character_set_{of} = cp1250"));
+        for _ in 0..3 {
+            assert_eq!(a.row(&both), "utf8mb4 utf8mb4_bin");
+            assert_eq!(b.row(&both), "cp1250 cp1250_general_ci");
+        }
+        a.exec(&format!("SET collation_{of} = latin1_bin"));
+        for _ in 0..2 {
+            // The second is known.
+            a.exec(&format!("SET character_set_{of} = latin1"));
+            move_on(&mut b);
+            assert_eq!(a.row(&both), "latin1 latin1_swedish_ci");
+            a.exec(&format!("SET collation_{of} = utf8mb4_bin"));
+            b.disturb();
+            assert_eq!(a.row(&both), "utf8mb4 utf8mb4_bin");
+        }
+        for _ in 0..2 {
+            a.exec(&format!("SET character_set_{of} = latin1, collation_{of} = utf8mb4_bin"));
+            move_on(&mut b);
+            assert_eq!(a.row(&both), "utf8mb4 utf8mb4_bin");
+            a.exec(&format!("SET collation_{of} = utf8mb4_bin, character_set_{of} = latin1"));
+            move_on(&mut b);
+            assert_eq!(a.row(&both), "latin1 latin1_swedish_ci");
+        }
+        let mut c = world.connect();
+        assert_eq!(c.row(&both), default);
+    }
+}
+
+/// Only the flags that it names change, whatever another session had when it said the same.
+pub(super) fn flags_of_a_switch(world: &World) {
+    // One of them is served by the same worker.
+    let (mut a, mut others) = (world.connect(), [world.connect(), world.connect()]);
+    let shown = "SELECT @@optimizer_switch LIKE '%index_merge=off%', @@optimizer_switch LIKE '%mrr=on%'";
+    for b in &mut others {
+        b.exec("SET optimizer_switch = 'mrr=on'");
+        b.disturb();
+        a.exec("SET optimizer_switch = 'default'");
+        a.exec("SET optimizer_switch = 'index_merge=off'");
+        b.disturb();
+        a.exec("SET optimizer_switch = 'mrr=on'");
+        b.disturb();
+        assert_eq!(a.row(shown), "1 1");
+        b.disturb();
+    }
+    for b in others.iter_mut().filter(|_| world.is_mysql()) {
+        b.exec("SET optimizer_trace = 'enabled=on'");
+        b.disturb();
+        a.exec("SET optimizer_trace = 'enabled=off,one_line=on'");
+        b.disturb();
+        a.exec("SET optimizer_trace = 'enabled=on'");
+        b.disturb();
+        assert_eq!(a.get("SELECT @@optimizer_trace"), "enabled=on,one_line=on");
+        assert_eq!(b.get("SELECT @@optimizer_trace"), "enabled=on,one_line=off");
+    }
+}
+
+/// On MariaDB `old_mode` says what utf8 is.
+pub(super) fn utf8_under_another_old_mode(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    let (mut a, mut others) = (world.connect(), [world.connect(), world.connect()]);
+    for b in &mut others {
+        a.exec("SET NAMES utf8");
+        a.disturb();
+        b.exec("SET old_mode = ''");
+        a.disturb();
+        b.exec("SET NAMES utf8");
+        a.disturb();
+        assert_eq!(b.get("SELECT @@character_set_client"), "utf8mb4");
+        assert_eq!(a.get("SELECT @@character_set_client"), "utf8mb3");
+    }
+}
+
+/// MariaDB reads the time by the session's time zone of then.
+pub(super) fn rows_as_of_a_time(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    let (mut a, mut b) = world.pair();
+    let shown = "SELECT @@system_versioning_asof";
+    for target in ["system_versioning_asof", "@@system_versioning_asof"] {
+        a.exec(&format!("SET {target} = DEFAULT"));
+        move_on(&mut b);
+        assert_eq!(a.get(shown), "DEFAULT");
+    }
+    a.exec_all(&["SET time_zone = '+05:00'", "SET system_versioning_asof = '2020-09-13 18:00:00'", "SET time_zone = '+00:00'"]);
+    let seen = a.get(shown);
+    a.exec("SET system_versioning_asof = DEFAULT");
+    assert_eq!(seen, "2020-09-13 13:00:00.000000");
+    assert_eq!(a.get(shown), "DEFAULT");
+    a.reset_connection().unwrap().ok().unwrap();
+    b.disturb();
+    a.exec("SET system_versioning_asof = DEFAULT");
+    move_on(&mut b);
+    assert_eq!(a.get(shown), "DEFAULT");
+}
+
+/// MySQL has one variable where names differ by an accent only.
+pub(super) fn user_variables_with_accents(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let names = "SELECT @é, @É, @e";
+    a.exec("SET @e = 3");
+    move_on(&mut b);
+    a.exec("SET @é = 2");
+    let asking = thread::spawn(move || {
+        move_on(&mut b);
+        b
+    });
+    for value in 4..10 {
+        a.exec(&format!("SET @e = {value}"));
+        assert_eq!(a.row(names), if world.is_mysql() { format!("{value} {value} {value}") } else { format!("2 2 {value}") });
+    }
+    a.exec("SET @É = 1");
+    assert_eq!(a.row(names), if world.is_mysql() { "1 1 1" } else { "1 1 9" });
+    a.exec("SELECT 8 INTO @e");
+    assert_eq!(a.row(names), if world.is_mysql() { "8 8 8" } else { "1 1 8" });
+    a.reset_connection().unwrap().ok().unwrap();
+    let mut b = asking.join().unwrap();
+    assert_eq!(a.row(names), "NULL NULL NULL");
+    assert_eq!(b.row(names), "NULL NULL NULL");
+}
