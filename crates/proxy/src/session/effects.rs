@@ -181,10 +181,17 @@ impl Session {
 
     /// User variables have values that the text does not tell; None when it is not known which.
     pub(super) fn pin_variables(&mut self, names: Option<Vec<String>>, analysis: &Analysis) {
+        // What else they name is not known.
+        let names = names.filter(|names| !names.iter().any(|name| self.may_name_others(name)));
         if self.directions.multiplex != Some(RuleMultiplex::IgnoreVariables) {
             let now = self.now_ms();
             self.pins.variables_computed(names, now, analysis.digest);
         }
+    }
+
+    /// May a user variable have other names? MySQL has one for those that differ by an accent only: `@é` is `@e`.
+    pub(super) fn may_name_others(&self, name: &str) -> bool {
+        !name.is_ascii() && self.is_on(Flavor::MySql)
     }
 
     /// What the text of one statement means for the session.

@@ -58,6 +58,9 @@ impl Session {
     }
 
     fn set_user_variable(&mut self, name: String, literal: &str, analysis: &Analysis) {
+        if self.may_name_others(&name) {
+            return self.pin_variables(Some(vec![name]), analysis);
+        }
         // NULL is kept too: a variable that was assigned is not one that never was.
         let portable = match literal.eq_ignore_ascii_case("NULL") {
             true => match self.null_for(&name) {
