@@ -3,6 +3,7 @@
 //! [`State`] has one shape for both sides. [`diff`] is pure. A variable that is not listed has the connection's default: what a
 //! fresh one has. The values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
 
+use crate::shared::Family;
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -207,15 +208,17 @@ const ALIASES: &[(&str, &str)] = &[
     ("storage_engine", "default_storage_engine"),
     ("tmp_memory_table_size", "tmp_table_size"),
 ];
-/// The same of one flavor.
-const MARIADB_ALIASES: &[(&str, &str)] =
-    &[("old_alter_table", "alter_algorithm"), ("transaction_isolation", "tx_isolation"), ("transaction_read_only", "tx_read_only")];
-const MYSQL_ALIASES: &[(&str, &str)] = &[("tx_isolation", "transaction_isolation"), ("tx_read_only", "transaction_read_only")];
+/// The same of servers before MySQL 8: of later ones `tx_isolation` is no variable.
+const TX_ALIASES: &[(&str, &str)] = &[("transaction_isolation", "tx_isolation"), ("transaction_read_only", "tx_read_only")];
 
 /// The name under which a variable is kept that has two.
-pub fn canonical(name: &str, flavor: Flavor) -> &str {
-    let of_flavor = if flavor == Flavor::MariaDb { MARIADB_ALIASES } else { MYSQL_ALIASES };
-    ALIASES.iter().chain(of_flavor).find(|(alias, _)| *alias == name).map_or(name, |(_, kept)| kept)
+pub fn canonical(name: &str, family: Family) -> &str {
+    let of_family = if family == Family::MySql { &[] } else { TX_ALIASES };
+    // MySQL's old_alter_table is another one.
+    if name == "old_alter_table" && family.flavor() == Flavor::MariaDb {
+        return "alter_algorithm";
+    }
+    ALIASES.iter().chain(of_family).find(|(alias, _)| *alias == name).map_or(name, |(_, kept)| kept)
 }
 
 /// The other variable that shows what this one decides as well: only what was assigned last is kept. Those of the connection are
@@ -645,11 +648,13 @@ mod tests {
 
     #[test]
     fn two_names_are_one_variable() {
-        assert_eq!(canonical("storage_engine", Flavor::MySql), "default_storage_engine");
-        assert_eq!(canonical("transaction_isolation", Flavor::MariaDb), "tx_isolation");
-        assert_eq!(canonical("tx_isolation", Flavor::MySql), "transaction_isolation");
-        assert_eq!(canonical("old_alter_table", Flavor::MySql), "old_alter_table");
-        assert_eq!(canonical("sql_mode", Flavor::MariaDb), "sql_mode");
+        assert_eq!(canonical("storage_engine", Family::MySql5), "default_storage_engine");
+        assert_eq!(canonical("transaction_isolation", Family::MariaDb), "tx_isolation");
+        assert_eq!(canonical("transaction_isolation", Family::MySql5), "tx_isolation");
+        assert_eq!(canonical("transaction_isolation", Family::MySql), "transaction_isolation");
+        assert_eq!(canonical("old_alter_table", Family::MySql), "old_alter_table");
+        assert_eq!(canonical("old_alter_table", Family::MariaDbUca1400), "alter_algorithm");
+        assert_eq!(canonical("sql_mode", Family::MariaDb), "sql_mode");
     }
 
     #[test]

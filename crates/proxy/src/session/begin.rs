@@ -8,7 +8,7 @@ use super::told::TRACK_GTIDS;
 use crate::entry::Limits;
 use crate::link::Compression;
 use crate::shared::{Family, ServerInfo};
-use crate::state::Text;
+use crate::state::{Text, canonical};
 use model::settings::SessionTrackGtids;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl Session {
         }
         self.read_client_charset();
         if let Some(level) = self.user.attributes.default_transaction_isolation.as_deref() {
-            let name = if flavor == Flavor::MariaDb { "tx_isolation" } else { "transaction_isolation" };
+            let name = canonical("transaction_isolation", family);
             let level = level.trim().to_ascii_uppercase().replace(' ', "-");
             self.state.variables.set(name, Some(level.as_bytes()));
         }

@@ -94,7 +94,7 @@ impl Session {
         }
         for assignment in sql::parse_set(self.sql_text(command, start), self.lex).unwrap_or_default() {
             match assignment.target {
-                Target::Session(name) => self.state.variables.set(canonical(&name, self.family.flavor()), None),
+                Target::Session(name) => self.state.variables.set(canonical(&name, self.family), None),
                 Target::User(name) => self.state.user_variables.set(&name, None),
                 Target::Names { .. } | Target::CharacterSet(_) => {
                     self.state.variables.set("collation_connection", None);

@@ -340,8 +340,9 @@ impl Session {
 
     /// Will the next statement meet this error too? Servers of another version may take what this one does not know.
     fn is_lasting(&self, error: &ServerError, part: &Part) -> bool {
-        let may_be_known = UNKNOWN.contains(&error.code) || matches!(part, Part::UserVariable(_));
-        !OF_THE_MOMENT.contains(&error.code) && !(may_be_known && !self.worker.shared.is_of_one_version())
+        let is_unknown = UNKNOWN.contains(&error.code) || matches!(part, Part::UserVariable(_));
+        let may_be_known = is_unknown && !self.worker.shared.is_of_one_version();
+        !may_be_known && !OF_THE_MOMENT.contains(&error.code)
     }
 
     /// The session has no value of its own any more.

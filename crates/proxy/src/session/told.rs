@@ -169,7 +169,7 @@ impl Session {
 
     /// The session and its backend both have this value now.
     pub(super) fn set_variable(&mut self, name: &str, value: Option<&[u8]>) {
-        let name = canonical(name, self.family.flavor());
+        let name = canonical(name, self.family);
         if let Some(other) = displaced_by(name).filter(|other| self.state.variables.get(other).is_some()) {
             self.set_one_variable(other, None);
         }
