@@ -14,11 +14,9 @@ use lab::client::{Encoding, Param};
 use lab::wait;
 use values::{
     character_sets_of_servers_and_schemas, flags_of_a_switch, rows_as_of_a_time, user_variables_with_accents, utf8_under_another_old_mode,
-    value_that_is_taken_no_more, values_that_are_none, variables_with_two_names,
+    values_that_are_none, variables_with_two_names,
 };
 use wire::Capabilities;
-
-each!(value_that_is_taken_no_more);
 
 each_flavor!(
     current_schema,

@@ -5,8 +5,8 @@
 mod common;
 
 use common::{Peer, World};
-use lab::client::{Execution, Outcome, Param};
-use wire::Command;
+use lab::client::{Execution, Outcome, Param, Prepared};
+use wire::{Capabilities, Command};
 
 each_flavor!(
     long_data_under_other_settings,
@@ -16,7 +16,10 @@ each_flavor!(
     diagnostics_before_a_preparation,
     facts_through_a_cursor,
     counts_after_a_fetch,
+    warnings_behind_a_cursor,
     an_execution_without_types,
+    rows_of_parameters,
+    what_is_refused_keeps_no_connection,
 );
 
 /// More statements than a connection keeps: those of before are prepared anew when they are executed.
@@ -171,4 +174,85 @@ fn an_execution_without_types(world: &World) {
     assert_eq!(other.execute(&of_other, &[Param::Int(9), Param::Null]).unwrap().scalar().unwrap().as_deref(), Some("9"));
     assert!(matches!(other.reset_statement(&of_other).unwrap(), Outcome::Ok(_)));
     assert!(other.command(Command::Ping, b"").unwrap().ok().is_ok());
+    // NULL needs none.
+    let mut third = world.connect();
+    let statement = third.prepare("SELECT ? AS v, ?").unwrap();
+    let nulls = third.execute_with(&statement, &[Param::Null, Param::Null], Execution { cursor: false, reuse_types: true }).unwrap();
+    assert_eq!(nulls.table().unwrap(), [[None::<String>, None]]);
+}
+
+/// They are those of the execution, whatever was fetched.
+fn warnings_behind_a_cursor(world: &World) {
+    let mut peer = world.connect();
+    peer.exec("CREATE TABLE warned(n INT)");
+    peer.exec("INSERT INTO warned VALUES (1), (2), (3)");
+    let statement = peer.prepare("SELECT CAST('1x' AS SIGNED) AS v, n FROM warned").unwrap();
+    for resets in [false, true] {
+        peer.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap();
+        peer.fetch(&statement, &statement.columns, 1).unwrap().end.unwrap();
+        match resets {
+            true => assert!(matches!(peer.reset_statement(&statement).unwrap(), Outcome::Ok(_))),
+            false => assert!(peer.fetch(&statement, &statement.columns, 9).unwrap().end.is_ok()),
+        }
+        world.connect().disturb();
+        assert_eq!(warnings(&mut peer), 3);
+    }
+}
+
+/// COM_STMT_BULK_EXECUTE of rows of a number and a text; without types those of before are meant.
+fn bulk(peer: &mut Peer, statement: &Prepared, rows: &[(i32, &str)], types: bool) -> Option<u16> {
+    let mut body = statement.id.to_le_bytes().to_vec();
+    body.extend_from_slice(&(if types { 128_u16 } else { 0 }).to_le_bytes());
+    body.extend_from_slice(if types { &[3, 0, 254, 0] } else { &[] });
+    for (number, text) in rows {
+        body.push(0);
+        body.extend_from_slice(&number.to_le_bytes());
+        body.extend_from_slice(&[0, text.len() as u8]);
+        body.extend_from_slice(text.as_bytes());
+    }
+    peer.command(Command::StmtBulkExecute, &body).unwrap().err().map(|error| error.code)
+}
+
+fn rows_of_parameters(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    let options = world.options().with(Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS);
+    let mut one = world.connect_with(&options);
+    let (mut other, mut third) = (world.connect(), world.connect_with(&options));
+    one.exec("CREATE TABLE bulk_rows(a LONGTEXT, b VARCHAR(20))");
+    let text = "INSERT INTO bulk_rows(a, b) VALUES (?, ?)";
+    let statements = [&mut one, &mut other, &mut third].map(|peer| peer.prepare(text).unwrap());
+    assert_eq!(bulk(&mut one, &statements[0], &[(1, "x"), (2, "x")], true), None);
+    other.send_long_data(&statements[1], 0, b"hello").unwrap();
+    other.execute(&statements[1], &[Param::Long, Param::Text("y".into())]).unwrap().check().unwrap();
+    assert_eq!(other.get("SELECT a FROM bulk_rows WHERE b = 'y'"), "hello");
+    // The types of the rows are those of what comes without.
+    assert_eq!(bulk(&mut one, &statements[0], &[(3, "z"), (4, "z")], false), None);
+    other.execute(&statements[1], &[Param::Double(1.5), Param::Double(2.5)]).unwrap().check().unwrap();
+    assert_eq!(bulk(&mut third, &statements[2], &[(5, "w")], true), None);
+    other.execute(&statements[1], &[Param::Double(1.5), Param::Double(2.5)]).unwrap().check().unwrap();
+    assert_eq!(bulk(&mut third, &statements[2], &[(6, "w")], false), None);
+    assert_eq!(one.table("SELECT a FROM bulk_rows WHERE b IN ('w', 'z') ORDER BY a").concat(), ["3", "4", "5", "6"]);
+}
+
+/// What was refused before any server saw it, or by a preparation on the way.
+fn what_is_refused_keeps_no_connection(world: &World) {
+    let (mut peer, mut other) = (world.connect(), world.connect());
+    other.exec("CREATE TABLE refused(a TEXT)");
+    let statement = peer.prepare("INSERT INTO refused VALUES (?)").unwrap();
+    other.exec("DROP TABLE refused");
+    other.exec("CREATE TABLE refused(a TEXT, b INT)");
+    evict(&mut peer);
+    peer.send_long_data(&statement, 0, b"abc").unwrap();
+    other.disturb();
+    let refused = peer.execute(&statement, &[Param::Long]).unwrap().err().unwrap().code;
+    assert_eq!(refused, 1136);
+    other.disturb();
+    let select = peer.prepare("SELECT 1 AS n, ? UNION SELECT 2, 3").unwrap();
+    peer.execute_with(&select, &[Param::Int(1)], Execution { cursor: true, reuse_types: false }).unwrap();
+    let mut short = select.id.to_le_bytes().to_vec();
+    short.push(0);
+    peer.command(Command::StmtExecute, &short).unwrap().err().unwrap();
+    other.disturb();
 }

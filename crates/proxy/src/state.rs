@@ -273,60 +273,6 @@ pub fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
     Diff::Steps { schema, set, sure }
 }
 
-/// A part of a state that a server takes or refuses as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All that text depends on.
-    Charsets,
-    /// A session variable.
-    Variable(Arc<str>),
-    /// A user variable.
-    UserVariable(Arc<str>),
-}
-
-/// In what these differ, the schema aside, in the order in which it is assigned.
-pub fn differing(want: &State, have: &State) -> Vec<Part> {
-    let names = |a: &Variables, b: &Variables| -> Vec<Arc<str>> {
-        let missing = |a: &Variables, b: &Variables| -> Vec<Arc<str>> {
-            a.entries().iter().filter(|(name, value)| b.get(name) != Some(value)).map(|(name, _)| Arc::clone(name)).collect()
-        };
-        let mut names = missing(a, b);
-        names.extend(missing(b, a).into_iter().filter(|name| a.get(name).is_none()));
-        names
-    };
-    let mut variables = names(&want.variables, &have.variables);
-    variables.sort_by_key(|name| assignment_rank(name, want.variables.get(name).is_none()));
-    let (charsets, others): (Vec<_>, Vec<_>) = variables.into_iter().partition(|name| CHARSETS.contains(&&**name));
-    let user_variables = names(&want.user_variables, &have.user_variables);
-    let charsets = (!charsets.is_empty()).then_some(Part::Charsets);
-    charsets.into_iter().chain(others.into_iter().map(Part::Variable)).chain(user_variables.into_iter().map(Part::UserVariable)).collect()
-}
-
-impl State {
-    /// Takes this part from another one.
-    pub fn take_over(&mut self, part: &Part, from: &Self) {
-        match part {
-            Part::Charsets => CHARSETS.iter().for_each(|name| self.variables.set(name, from.variables.get(name).map(|value| &**value))),
-            Part::Variable(name) => self.variables.set(name, from.variables.get(name).map(|value| &**value)),
-            Part::UserVariable(name) => self.user_variables.set(name, from.user_variables.get(name).map(|value| &**value)),
-        }
-    }
-
-    /// Is there anything of this part?
-    pub fn has(&self, part: &Part) -> bool {
-        match part {
-            Part::Charsets => CHARSETS.iter().any(|name| self.variables.get(name).is_some()),
-            Part::Variable(name) => self.variables.get(name).is_some(),
-            Part::UserVariable(name) => self.user_variables.get(name).is_some(),
-        }
-    }
-}
-
-/// The SET from one to the other, the schema aside; None where there is nothing to set.
-pub fn set_between(want: &State, have: &State, defaults: &Variables) -> Option<String> {
-    set_statement(want, have, defaults).0
-}
-
 /// A measure for choosing the nearest backend: 0 is identical, a reset is far.
 pub fn distance(want: &State, have: &State) -> usize {
     if want == have {
@@ -617,33 +563,6 @@ mod tests {
         let want = state(None, &[("innodb_tmpdir", ""), ("sql_mode", ""), ("default_master_connection", "123")], &[]);
         let Diff::Steps { set, .. } = diff(&want, &State::default()) else { panic!() };
         assert_eq!(set.unwrap(), "SET @@session.default_master_connection='123',@@session.innodb_tmpdir=NULL,@@session.sql_mode=''");
-    }
-
-    #[test]
-    fn each_part_by_itself() {
-        let names = [("character_set_client", "latin1"), ("character_set_connection", "latin1"), ("character_set_results", "latin1")];
-        let mut want = state(None, &names, &[("a", "1")]);
-        want.variables.set("collation_server", Some(b"latin1_bin"));
-        want.variables.set("time_zone", Some(b"UTC"));
-        want.variables.set("collation_connection", Some(b"latin1_bin"));
-        let mut have = state(None, &[("sql_mode", "ANSI"), ("div_precision_increment", "3")], &[]);
-        want.variables.set("div_precision_increment", Some(b"3"));
-        let mut sets = Vec::new();
-        for part in differing(&want, &have) {
-            let mut next = have.clone();
-            next.take_over(&part, &want);
-            sets.extend(set_between(&next, &have, &Variables::default()));
-            have = next;
-        }
-        assert_eq!(have, want);
-        let expected = [
-            "SET NAMES 'latin1' COLLATE 'latin1_bin'",
-            "SET @@session.sql_mode=@@global.sql_mode",
-            "SET @@session.time_zone='UTC'",
-            "SET @@session.collation_server='latin1_bin'",
-            "SET @`a`=1",
-        ];
-        assert_eq!(sets, expected);
     }
 
     #[test]

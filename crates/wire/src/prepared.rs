@@ -221,6 +221,25 @@ impl BulkHeader {
         }
         Ok(Self { stmt_id: reader.u32()?, flags: reader.u16()? })
     }
+
+    /// Where the types stand in the payload, if there are any: two bytes for each of the statement's parameters.
+    pub fn types(&self, params: u16) -> Option<Range<usize>> {
+        let sent = self.flags & Self::SEND_TYPES != 0;
+        sent.then(|| Self::LEN..Self::LEN + 2 * usize::from(params))
+    }
+
+    const LEN: usize = 7;
+}
+
+/// Appends a bulk execute, which came without types, with these.
+pub fn rewrite_bulk(payload: &[u8], types: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let flags = BulkHeader::parse(payload)?.flags | BulkHeader::SEND_TYPES;
+    let (head, rows) = payload.split_at_checked(BulkHeader::LEN).ok_or(WireError::Malformed("bulk execute is too short"))?;
+    out.extend_from_slice(&head[..head.len() - 2]);
+    out.extend_from_slice(&flags.to_le_bytes());
+    out.extend_from_slice(types);
+    out.extend_from_slice(rows);
+    Ok(())
 }
 
 /// False when no parameter can be equal to `id`, as SQL compares; true when one is, may be, or cannot be read. `types` is a
@@ -258,6 +277,17 @@ mod tests {
     use proptest::prelude::*;
 
     const NAMED: Capabilities = Capabilities::QUERY_ATTRIBUTES;
+
+    #[test]
+    fn types_are_put_into_a_bulk_execute() {
+        let without = [0xfa, 9, 0, 0, 0, 64, 0, 0, 5];
+        let mut with = Vec::new();
+        rewrite_bulk(&without, &[8, 0], &mut with).unwrap();
+        assert_eq!(with, [0xfa, 9, 0, 0, 0, 192, 0, 8, 0, 0, 5]);
+        let header = BulkHeader::parse(&with).unwrap();
+        assert_eq!((header.stmt_id, header.types(1), BulkHeader::parse(&without).unwrap().types(1)), (9, Some(7..9), None));
+        assert!(rewrite_bulk(&without[..6], &[], &mut with).is_err());
+    }
 
     #[test]
     fn prepare_ok_round_trips() {

@@ -3,8 +3,7 @@
 
 use std::thread;
 
-use super::common::{Peer, World, run_with};
-use lab::{ConnectOptions, Flavor, dirs};
+use super::common::{Peer, World};
 
 /// The backend changes hands, and is reset for that.
 fn move_on(other: &mut Peer) {
@@ -39,45 +38,6 @@ pub(super) fn values_that_are_none(world: &World) {
         move_on(&mut b);
         assert_eq!(a.get("SELECT @@default_master_connection"), "123");
     }
-}
-
-/// What only the server's directory makes good is refused without it: once, and the session goes on.
-pub(super) fn value_that_is_taken_no_more(flavor: Flavor) {
-    run_with(
-        flavor,
-        1,
-        |builder| builder.user("root", "", 0),
-        |world| {
-            let options = ConnectOptions { database: Some(world.schema.clone()), ..world.options_for("root", "") };
-            let (mut a, mut b) = (world.connect_with(&options), world.connect_with(&options));
-            a.exec("SET innodb_tmpdir = NULL");
-            move_on(&mut b);
-            assert_eq!(a.get("SELECT @@innodb_tmpdir"), "NULL");
-            let dir = dirs::instance("tmpdir").unwrap();
-            let path = dir.display().to_string();
-            a.exec_all(&[
-                "SET time_zone = '+05:00'",
-                &format!("SET innodb_tmpdir = '{path}'"),
-                "SET @kept = 'kept', div_precision_increment = 7",
-            ]);
-            move_on(&mut b);
-            let shown = "SELECT @@time_zone, @@div_precision_increment, @kept";
-            assert_eq!(a.get("SELECT @@innodb_tmpdir"), path);
-            move_on(&mut b);
-            std::fs::remove_dir_all(&dir).unwrap();
-            if world.proxy.is_some() {
-                let told = a.ask(shown).err().unwrap().clone();
-                assert_eq!(told.code, 1231, "{told:?}");
-                assert!(told.message.contains("innodb_tmpdir"), "{told:?}");
-                assert_eq!(a.get("SELECT @@innodb_tmpdir"), "NULL");
-            }
-            for _ in 0..2 {
-                assert_eq!(a.row(shown), "+05:00 7 kept");
-                move_on(&mut b);
-            }
-            assert_eq!(b.row("SELECT @@time_zone <> '+05:00', @@innodb_tmpdir"), "1 NULL");
-        },
-    );
 }
 
 /// What one session has under a name is another's under the other name.

@@ -8,8 +8,10 @@ use super::statements::ClientStatement;
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
 use crate::stmt_cache::Meaning;
+use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
+use wire::flags::StatusFlags;
 
 /// Types of parameters of which long data is read as such: VARCHAR, the BLOBs and TEXTs, VAR_STRING and STRING.
 const TEXTS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];
@@ -153,6 +155,31 @@ impl Session {
         self.forget_on_backend(id).await?;
         self.note_cursors(analysis.digest);
         self.settle_silent(&analysis).await
+    }
+
+    /// An execution that no server sees is over.
+    pub(super) async fn settle_without(&mut self, id: u32) -> Result<(), End> {
+        self.forget_long_data(id).await?;
+        self.settle_silent(&Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 }).await
+    }
+
+    /// FOUND_ROWS() will be known without a question if all rows behind this cursor are fetched.
+    pub(super) fn count_behind(&mut self, id: u32, analysis: &Analysis) {
+        if !analysis.facts.contains(Facts::CALC_FOUND_ROWS) {
+            self.statements.count_behind(id);
+            self.facts.found_rows = 0;
+        }
+    }
+
+    /// These rows were fetched.
+    pub(super) fn count_fetched(&mut self, id: u32, reply: &ReplyFacts) {
+        if self.statements.counted_behind() != id || !self.facts.found_rows_with_backend {
+            return;
+        }
+        self.facts.found_rows += reply.rows.unwrap_or_default();
+        if reply.status.is_some_and(|status| status.contains(StatusFlags::LAST_ROW_SENT)) {
+            self.facts.found_rows_with_backend = false;
+        }
     }
 
     /// Pins for cursors and long data, from the statements' own marks.

@@ -18,7 +18,7 @@ use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::prepared::{
-    BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_no_cursor, put_stmt_id, rewrite_execute, stmt_id,
+    BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_no_cursor, put_stmt_id, rewrite_bulk, rewrite_execute, stmt_id,
 };
 use wire::reply::ReplyKind;
 
@@ -77,11 +77,12 @@ impl Session {
             return Ok(());
         }
         let Some(plan) = self.plan_execution(command, id) else {
-            return self.malformed().await;
+            self.malformed().await?;
+            return self.settle_without(id).await;
         };
         if self.lacks_types(command, id) {
             self.report(Fault::error(1210, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await?;
-            return self.forget_long_data(id).await;
+            return self.settle_without(id).await;
         }
         if !plan.patches.is_empty() {
             // What the session knows better is put into rows, which would come with FETCH.
@@ -164,7 +165,13 @@ impl Session {
         let Some(statement) = self.statements.get(id).filter(|statement| statement.params > 0 && statement.types.is_empty()) else {
             return false;
         };
-        ExecuteParams::parse(self.payload(command), statement.params, self.caps).is_ok_and(|params| params.is_some_and(|p| !p.new_types))
+        let payload = self.payload(command);
+        let Ok(Some(params)) = ExecuteParams::parse(payload, statement.params, self.caps) else { return false };
+        let nulls = payload.get(params.null_bitmap.clone()).unwrap_or_default();
+        let has_value = (0..usize::from(statement.params)).any(|at| nulls.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 0));
+        // Long data has its type by itself on MariaDB.
+        let needs_them = has_value && (self.worker.shared.serves_mysql() || !statement.marks.long_data);
+        !params.new_types && needs_them
     }
 
     fn open_no_cursor(&mut self, command: Incoming) {
@@ -184,9 +191,7 @@ impl Session {
 
     /// The same for a statement that the held backend has prepared under this id.
     pub(super) fn with_server_id(&mut self, command: Incoming, id: u32, server_id: u32) -> Option<Vec<u8>> {
-        if command.byte == Command::StmtExecute as u8
-            && let Some(packet) = self.with_types(command, id, server_id)
-        {
+        if let Some(packet) = self.with_types(command, id, server_id) {
             return Some(packet);
         }
         let len = command.wire_len.min(HEADER + MAX_PAYLOAD);
@@ -199,7 +204,8 @@ impl Session {
     /// The execution with its types, when the server needs them and the client did not send them.
     fn with_types(&mut self, command: Incoming, id: u32, server_id: u32) -> Option<Vec<u8>> {
         let statement = self.statements.get(id)?;
-        if statement.params == 0 {
+        let is_execution = [Command::StmtExecute as u8, Command::StmtBulkExecute as u8].contains(&command.byte);
+        if statement.params == 0 || statement.types.is_empty() || !is_execution {
             return None;
         }
         let prepared = statement.of(&mut self.backend.as_mut()?.core.statements)?;
@@ -207,13 +213,25 @@ impl Session {
             return None;
         }
         let payload = if command.joined { &self.joined[..] } else { self.input.filled().get(HEADER..command.wire_len)? };
-        let params = ExecuteParams::parse(payload, statement.params, self.caps).ok()??;
-        prepared.bound_types.clone_from(&statement.types);
-        if params.new_types {
-            return None;
+        let mut rewritten = Vec::new();
+        if command.byte == Command::StmtBulkExecute as u8 {
+            let header = BulkHeader::parse(payload).ok()?;
+            prepared.bound_types.clone_from(&statement.types);
+            if header.types(statement.params).is_some() {
+                return None;
+            }
+            rewritten.reserve_exact(payload.len() + statement.types.len());
+            rewrite_bulk(payload, &statement.types, &mut rewritten).ok()?;
+            put_stmt_id(&mut rewritten, server_id).ok()?;
+        } else {
+            let params = ExecuteParams::parse(payload, statement.params, self.caps).ok()??;
+            prepared.bound_types.clone_from(&statement.types);
+            if params.new_types {
+                return None;
+            }
+            rewritten.reserve_exact(payload.len() + statement.types.len() + 1);
+            rewrite_execute(payload, server_id, Some(&params), Some(&statement.types), &mut rewritten).ok()?;
         }
-        let mut rewritten = Vec::with_capacity(payload.len() + statement.types.len() + 1);
-        rewrite_execute(payload, server_id, Some(&params), Some(&statement.types), &mut rewritten).ok()?;
         let mut out = Vec::with_capacity(rewritten.len() + 8);
         packet::put_packet(&mut out, &mut 0, &rewritten);
         Some(out)
@@ -230,6 +248,9 @@ impl Session {
             Box::pin(self.learn_first_insert_id()).await;
         }
         let status = reply.status.unwrap_or_default();
+        if status.contains(StatusFlags::CURSOR_EXISTS) {
+            self.count_behind(id, &plan.analysis);
+        }
         if status.contains(StatusFlags::METADATA_CHANGED)
             && let Some((statement, info)) = self.statements.get(id).zip(self.pool.one_version())
         {
@@ -295,28 +316,28 @@ impl Session {
     pub(super) async fn bulk_execute(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let header = BulkHeader::parse(self.payload(command));
-        let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
+        let (Some(id), Ok(header)) = (self.named_statement(command), header) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
         };
+        if self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
+            self.travel_to_cursor_or_end(id).await;
+            self.end_cursor_ahead(id).await?;
+        }
         if !self.needs_no_direction() && !self.direct_prepared(id, Phase::Execution).await? {
             return Ok(());
         }
         let Some(analysis) = self.statements.get(id).map(|s| s.analysis) else { return Ok(()) };
         let plan = Plan { statement: Some(id), ..Plan::new(analysis) };
+        let types = self.statements.get(id).and_then(|s| self.payload(command).get(header.types(s.params)?)).map(<[u8]>::to_vec);
+        if let (Some(statement), Some(types)) = (self.statements.get_mut(id), types) {
+            statement.types = types;
+        }
         self.mirror_execution(command, id);
         let mut reply = ReplyFacts::default();
         let result = self.run_plan(command, &plan, &mut reply).await;
         self.execution_ended(id, &analysis, Some(result.as_ref().map(|()| &reply)));
         match result {
-            Ok(()) => {
-                // The types were bound by the bulk packet: an ordinary execution sends its own again.
-                if let Some((backend, statement)) = self.backend.as_mut().zip(self.statements.get(id))
-                    && let Some(prepared) = statement.of(&mut backend.core.statements)
-                {
-                    prepared.bound_types.clear();
-                }
-                self.executed(command, id, &plan, &reply).await
-            }
+            Ok(()) => self.executed(command, id, &plan, &reply).await,
             Err(fault) => self.report(fault).await,
         }
     }
@@ -355,8 +376,10 @@ impl Session {
                     self.cursor_ended(id).await?;
                 }
                 self.note_cursors(analysis.digest);
-                // FOUND_ROWS() stays that of the execution.
+                // FOUND_ROWS() stays that of the execution, and so do its warnings.
                 (self.facts.row_count, self.facts.row_count_with_backend) = (-1, false);
+                self.count_fetched(id, &reply);
+                self.facts.keeps_warnings = reply.warnings == 0;
                 self.settle_uncounted(&analysis, &reply).await
             }
             Err(fault) => self.report(fault).await,
@@ -390,6 +413,7 @@ impl Session {
                 self.note_status(&analysis, &reply);
                 self.share(id).await?;
                 self.note_cursors(analysis.digest);
+                self.facts.keeps_warnings = reply.warnings == 0;
                 self.settle(&analysis, &reply, |_, _| true).await
             }
             Err(fault) => {
@@ -439,6 +463,8 @@ impl Session {
             (Err(Fault::End(end)), _) => return Err(end),
             (Err(Fault::Error { code, sqlstate, text }), Some(id)) => {
                 self.fail_long_data(id, ServerError { code, sqlstate, message: text });
+                self.skip_long_data().await?;
+                return self.settle_silent(&Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 }).await;
             }
             (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
             (Err(Fault::Lost { text, .. }), Some(id)) => {

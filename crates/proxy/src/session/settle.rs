@@ -316,6 +316,7 @@ impl Session {
         let unclear =
             matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute) || analysis.facts.intersects(Facts::MULTI | Facts::TORN);
         self.facts.row_count_with_backend = unclear && reply.error.is_none();
+        self.statements.count_behind(0);
         self.facts.row_count = match (reply.error, reply.rows) {
             (None, None) if analysis.kind == Kind::GetDiagnostics && !unclear => self.facts.row_count,
             (None, None) => i64::try_from(reply.affected_rows).unwrap_or(i64::MAX),

@@ -119,6 +119,8 @@ struct Held {
     marked: usize,
     /// Bytes of their texts.
     bytes: usize,
+    /// The one behind whose cursor the rows are that FOUND_ROWS() counts; 0 for none.
+    behind: u32,
 }
 
 impl Held {
@@ -180,6 +182,18 @@ impl Statements {
         let answer = change(&mut statement.marks);
         held.marked += usize::from(statement.is_bound());
         Some(answer)
+    }
+
+    /// FOUND_ROWS() counts the rows behind this one's cursor from now on; 0: behind none.
+    pub fn count_behind(&mut self, id: u32) {
+        if let Some(held) = self.held.as_deref_mut() {
+            held.behind = id;
+        }
+    }
+
+    /// The statement of which that is so, or 0.
+    pub fn counted_behind(&self) -> u32 {
+        self.held.as_ref().map_or(0, |held| held.behind)
     }
 
     /// The cursors of a hostgroup are gone.

@@ -11,11 +11,11 @@ use super::leave::WISHES;
 use super::replay::was_closed;
 use super::settle::{self, ResetError, Unread};
 use super::told::TRACK_GTIDS;
-use crate::backend::{Backend, ServerError, Tracking, put_query};
+use crate::backend::{Backend, Tracking, put_query};
 use crate::counters::count;
 use crate::memory::Place;
 use crate::safety::Safety;
-use crate::state::{self, Diff, Part, RESULTS_COLLATION, State, diff};
+use crate::state::{self, Diff, diff};
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
@@ -24,13 +24,6 @@ use wire::session_state::is_variable_name;
 
 /// ER_UNKNOWN_SYSTEM_VARIABLE, ER_INCORRECT_GLOBAL_LOCAL_VAR: of a variable that no session can set.
 const UNKNOWN: [u16; 2] = [1193, 1238];
-
-/// Errors that a statement meets because of the moment, not because of what it says: memory, locks, limits of time, a server that
-/// is closing or not ready, a KILL.
-const OF_THE_MOMENT: [u16; 13] = [1037, 1038, 1041, 1047, 1053, 1205, 1213, 1317, 1927, 1969, 3024, 3169, 4031];
-
-/// How many other connections are asked for where one cannot be brought to the session's state.
-const OTHERS_TRIED: u32 = 2;
 
 /// The variable that is off where each statement begins a transaction.
 pub(super) const AUTOCOMMIT: &str = "autocommit";
@@ -171,8 +164,7 @@ impl Session {
     }
 
     pub(super) async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
-        let mut others = OTHERS_TRIED;
-        for _ in 0..=2 * OTHERS_TRIED {
+        for last in [false, false, true] {
             let Some(backend) = self.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
             match diff(&self.state, &backend.core.state, &backend.core.defaults) {
                 Diff::Identical => {
@@ -196,14 +188,13 @@ impl Session {
                     let pinned = !self.pins.set().is_empty();
                     match self.sync_set(&set, sure, ahead).await {
                         // It may be the way back that the server refuses; another connection need not go it.
-                        Err(Fault::Error { .. }) if others > 0 && !pinned => {
-                            // Not known which of the assignments stand: the connection is of no use.
-                            self.backend = None;
-                            others -= 1;
-                            self.obtain().await?;
+                        Err(Fault::Error { .. }) if !last && !pinned => self.obtain().await?,
+                        result => {
+                            if let Err(Fault::Error { code, text, .. }) = &result {
+                                self.forget_unknown(*code, text);
+                            }
+                            return result;
                         }
-                        Err(Fault::Error { .. }) => return Box::pin(self.sync_one_by_one()).await,
-                        result => return result,
                     }
                 }
             }
@@ -291,69 +282,15 @@ impl Session {
         }
     }
 
-    /// Sets what differs on the held backend in single statements. What the server refuses it refuses for good, so the session goes on
-    /// without it: the client is told so by that error, once. Without this each statement would fail.
-    async fn sync_one_by_one(&mut self) -> Result<(), Fault> {
-        let Some(mut have) = self.backend.as_ref().map(|backend| backend.core.state.clone()) else { return Ok(()) };
-        let (mut refused, mut told) = (Vec::new(), None);
-        for part in state::differing(&self.state, &have) {
-            let mut want = have.clone();
-            want.take_over(&part, &self.state);
-            match self.set_part(&want, &have).await? {
-                None => have = want,
-                Some(error) => {
-                    let is_lasting = self.is_lasting(&error, &part) && self.state.has(&part);
-                    told.get_or_insert(error);
-                    if !is_lasting {
-                        // Another connection need not go this way, or may another time.
-                        self.backend = None;
-                        break;
-                    }
-                    refused.push(part);
-                }
-            }
+    /// No server has the variable that an error names, or none lets it be set, though one did: its servers were replaced by others.
+    /// The client is told so by this error; without it each statement would fail.
+    fn forget_unknown(&mut self, code: u16, message: &[u8]) {
+        if !UNKNOWN.contains(&code) || !self.worker.shared.is_of_one_version() {
+            return;
         }
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.state = have;
-            self.facts.is_refused = false;
-        }
-        for part in &refused {
-            self.forget_part(part);
-        }
-        told.map_or(Ok(()), |error| Err(Fault::server(error)))
-    }
-
-    /// Brings the held backend from one state to the next; the error by which the server refuses that.
-    async fn set_part(&mut self, want: &State, have: &State) -> Result<Option<ServerError>, Fault> {
-        let Some(backend) = self.backend.as_mut() else { return Ok(None) };
-        let Some(mut set) = state::set_between(want, have, &backend.core.defaults) else { return Ok(None) };
-        if self.caps.contains(Capabilities::IGNORE_SPACE) {
-            set = state::keeping_ignore_space(&set);
-        }
-        backend.core.has_warnings = true;
-        backend.core.tells_gtids &= !set.contains(TRACK_GTIDS);
-        match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
-            Ok(reply) => Ok(reply.error),
-            Err(e) => Err(self.lost_before(&e)),
-        }
-    }
-
-    /// Will the next statement meet this error too? Servers of another version may take what this one does not know.
-    fn is_lasting(&self, error: &ServerError, part: &Part) -> bool {
-        let is_unknown = UNKNOWN.contains(&error.code) || matches!(part, Part::UserVariable(_));
-        let may_be_known = is_unknown && !self.worker.shared.is_of_one_version();
-        !may_be_known && !OF_THE_MOMENT.contains(&error.code)
-    }
-
-    /// The session has no value of its own any more.
-    fn forget_part(&mut self, part: &Part) {
-        match part {
-            // A collation may be unknown where its character set is not.
-            Part::Charsets if self.state.variables.get("collation_connection").is_some() => {
-                self.state.variables.set("collation_connection", None);
-                self.state.variables.set(RESULTS_COLLATION, None);
-            }
-            part => self.state.take_over(part, &State::default()),
+        let name = message.split(|byte| *byte == b'\'').nth(1).and_then(|name| std::str::from_utf8(name).ok());
+        if let Some(name) = name.map(str::to_ascii_lowercase) {
+            self.state.variables.set(&name, None);
         }
     }
 
@@ -370,6 +307,8 @@ impl Session {
             match guarded(&self.worker, &self.entry, backend.query(set, &self.worker.buffers)).await {
                 Ok(reply) => {
                     if let Some(e) = reply.error {
+                        // Not known which of the assignments stand: the connection is of no use.
+                        self.backend = None;
                         self.facts.is_refused = true;
                         self.worker.memory.borrow_mut().forget_sets();
                         return Err(Fault::server(e));
