@@ -17,7 +17,6 @@ use values::{
     values_that_are_none, variables_with_two_names,
 };
 use wire::Capabilities;
-
 each_flavor!(
     current_schema,
     no_schema,
