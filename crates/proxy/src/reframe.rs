@@ -125,6 +125,11 @@ pub struct ReplyFacts {
 }
 
 impl ReplyFacts {
+    /// Its rows are behind a cursor, and come with COM_STMT_FETCH.
+    pub fn is_behind_cursor(&self) -> bool {
+        self.status.is_some_and(|status| status.contains(StatusFlags::CURSOR_EXISTS))
+    }
+
     /// What the end of a reply to a question of our own told of the session.
     pub fn told_by(status: StatusFlags, session_state: &[u8]) -> Self {
         let mut facts = Self { status: Some(status), ..Self::default() };

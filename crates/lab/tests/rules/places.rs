@@ -221,22 +221,31 @@ fn what_was_left_is_lost_with_its_server() {
     let mut peer = Peer::through(&proxy, Encoding::Text);
     peer.exec("CREATE TEMPORARY TABLE left_behind (n INT)");
     peer.exec("INSERT INTO lost_place VALUES (1)");
-    let mut admin = proxy.admin().unwrap();
-    let mut set = |status: &str| {
-        admin.run(format!("UPDATE mysql_servers SET status='{status}' WHERE hostgroup_id=1")).unwrap();
-        admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
-    };
-    set("OFFLINE_HARD");
-    let used = "SELECT ConnUsed FROM stats_mysql_connection_pool WHERE hostgroup=1";
-    wait::until("the connection to be closed", LIMIT, || {
-        (proxy.admin().unwrap().scalar(used).unwrap().as_deref() == Some("0")).then_some(())
-    })
-    .unwrap();
+    set_status(&proxy, 1, "OFFLINE_HARD");
+    until_unused(&proxy, 1);
     peer.exec("INSERT INTO lost_place VALUES (2)");
-    set("ONLINE");
+    set_status(&proxy, 1, "ONLINE");
     peer.exec("INSERT INTO lost_place VALUES (3)");
     assert_eq!(peer.fails("SELECT n FROM left_behind"), 2013);
     assert_eq!(rows("lost_place"), ["0", "3"]);
+}
+
+/// Rules: `SELECT n FROM ...` is for hostgroup 2.
+fn reads_elsewhere() -> Tidegate {
+    let reads = [("match_digest", "^SELECT n FROM".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    proxy(&[&reads]).start().unwrap()
+}
+
+fn set_status(proxy: &Tidegate, hostgroup: u32, status: &str) {
+    let mut admin = proxy.admin().unwrap();
+    admin.run(format!("UPDATE mysql_servers SET status='{status}' WHERE hostgroup_id={hostgroup}")).unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
+}
+
+fn until_unused(proxy: &Tidegate, hostgroup: u32) {
+    let used = format!("SELECT ConnUsed FROM stats_mysql_connection_pool WHERE hostgroup={hostgroup}");
+    let mut admin = proxy.admin().unwrap();
+    wait::until("the connection to be closed", LIMIT, || (admin.scalar(&used).unwrap().as_deref() == Some("0")).then_some(())).unwrap();
 }
 
 /// Rules: what mentions `shard2` is for hostgroup 2.
@@ -434,8 +443,7 @@ fn an_open_cursor_keeps_its_place_and_nothing_else() {
     for server in servers() {
         server.sql("INSERT INTO test.cursor_place SELECT seq FROM mysql.help_topic, (SELECT 1 AS seq) AS s LIMIT 6").unwrap();
     }
-    let reads = [("match_digest", "^SELECT n FROM".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
-    let proxy = proxy(&[&reads]).start().unwrap();
+    let proxy = reads_elsewhere();
     let mut client = proxy.connect_app().unwrap();
     let select = client.prepare("SELECT n FROM cursor_place").unwrap();
     for closes in 0..4 {
@@ -466,8 +474,7 @@ fn an_open_cursor_keeps_its_place_and_nothing_else() {
 fn a_cursor_elsewhere_ends_within_a_transaction() {
     table("cursor_ends");
     servers()[1].sql("INSERT INTO test.cursor_ends VALUES (1), (2), (3)").unwrap();
-    let reads = [("match_digest", "^SELECT n FROM".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
-    let proxy = proxy(&[&reads]).start().unwrap();
+    let proxy = reads_elsewhere();
     let prepared = || servers()[1].sql("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").unwrap().rows().unwrap().field(0, "Value").unwrap();
     let mut client = proxy.connect_app().unwrap();
     for ends in 0..3 {
@@ -497,21 +504,14 @@ fn a_cursor_elsewhere_ends_within_a_transaction() {
 fn a_cursor_that_is_lost_elsewhere_is_told_once() {
     table("cursor_lost");
     servers()[1].sql("INSERT INTO test.cursor_lost VALUES (1), (2), (3)").unwrap();
-    let reads = [("match_digest", "^SELECT n FROM".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
-    let proxy = proxy(&[&reads]).start().unwrap();
-    let mut admin = proxy.admin().unwrap();
+    let proxy = reads_elsewhere();
     let mut client = proxy.connect_app().unwrap();
     let select = client.prepare("SELECT n FROM cursor_lost").unwrap();
     client.execute_with(&select, &[], Execution { cursor: true, ..Execution::default() }).unwrap().check().unwrap();
     client.run("INSERT INTO cursor_lost VALUES (0)").unwrap();
     for status in ["OFFLINE_HARD", "ONLINE"] {
-        admin.run(format!("UPDATE mysql_servers SET status='{status}' WHERE hostgroup_id=2")).unwrap();
-        admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
-        let used = "SELECT ConnUsed FROM stats_mysql_connection_pool WHERE hostgroup=2";
-        wait::until("the connection to be closed", LIMIT, || {
-            (proxy.admin().unwrap().scalar(used).unwrap().as_deref() == Some("0")).then_some(())
-        })
-        .unwrap();
+        set_status(&proxy, 2, status);
+        until_unused(&proxy, 2);
     }
     assert_eq!(client.fetch(&select, &select.columns, 1).unwrap().end.unwrap_err().code, 1421);
     for _ in 0..2 {

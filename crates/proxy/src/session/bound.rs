@@ -48,6 +48,7 @@ impl Session {
             // Its cursor is open.
             self.set_apart(id);
             self.spend(id);
+            self.count_behind(id);
             return Ok(());
         }
         match reply.error {
@@ -71,6 +72,7 @@ impl Session {
     /// The statement is executed again: its cursor is over, and MySQL would send columns without rows. Long data that was sent since is
     /// with the same statement of the server, to which both are left.
     pub(super) async fn end_cursor_ahead(&mut self, id: u32) -> Result<(), End> {
+        self.travel_to_cursor_or_end(id).await;
         if self.statements.get(id).is_some_and(|statement| statement.marks.long_data) {
             return Ok(());
         }
@@ -164,8 +166,8 @@ impl Session {
     }
 
     /// FOUND_ROWS() will be known without a question if all rows behind this cursor are fetched.
-    pub(super) fn count_behind(&mut self, id: u32, analysis: &Analysis) {
-        if !analysis.facts.contains(Facts::CALC_FOUND_ROWS) {
+    fn count_behind(&mut self, id: u32) {
+        if self.statements.get(id).is_some_and(|statement| !statement.analysis.facts.contains(Facts::CALC_FOUND_ROWS)) {
             self.statements.count_behind(id);
             self.facts.found_rows = 0;
         }

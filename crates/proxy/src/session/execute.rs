@@ -5,6 +5,7 @@ use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
 use super::end::End;
 use super::query::Plan;
+use super::relay::Outgoing;
 use super::route::Phase;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks};
 use super::sync::Ahead;
@@ -62,8 +63,7 @@ impl Session {
             }
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
-        if self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
-            self.travel_to_cursor_or_end(id).await;
+        if self.statements.has_cursor(id) {
             self.end_cursor_ahead(id).await?;
         }
         if !self.needs_no_direction() && !self.direct_prepared(id, phase_of(self.payload(command))).await? {
@@ -248,16 +248,13 @@ impl Session {
             Box::pin(self.learn_first_insert_id()).await;
         }
         let status = reply.status.unwrap_or_default();
-        if status.contains(StatusFlags::CURSOR_EXISTS) {
-            self.count_behind(id, &plan.analysis);
-        }
         if status.contains(StatusFlags::METADATA_CHANGED)
             && let Some((statement, info)) = self.statements.get(id).zip(self.pool.one_version())
         {
             self.worker.memory.borrow_mut().forget_prepared(&self.place(&info), &statement.key);
         }
         let here = self.hostgroup();
-        let opened = status.contains(StatusFlags::CURSOR_EXISTS) && reply.error.is_none();
+        let opened = reply.is_behind_cursor() && reply.error.is_none();
         let now = Marks { long_data: false, cursor: opened.then_some(here) };
         let before = self.statements.mark(id, |marks| std::mem::replace(marks, now)).unwrap_or_default();
         if !before.is_none() || opened {
@@ -319,8 +316,7 @@ impl Session {
         let (Some(id), Ok(header)) = (self.named_statement(command), header) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
         };
-        if self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
-            self.travel_to_cursor_or_end(id).await;
+        if self.statements.has_cursor(id) {
             self.end_cursor_ahead(id).await?;
         }
         if !self.needs_no_direction() && !self.direct_prepared(id, Phase::Execution).await? {
@@ -348,7 +344,7 @@ impl Session {
             return self.malformed().await;
         }
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
-        let open = self.named_statement(command).filter(|id| self.statements.get(*id).is_some_and(|s| s.marks.cursor.is_some()));
+        let open = self.named_statement(command).filter(|id| self.statements.has_cursor(*id));
         if let Some(id) = open {
             self.travel_to_cursor(id).await;
         }
@@ -450,7 +446,7 @@ impl Session {
         let result = match id.filter(|_| is_whole) {
             Some(id) => {
                 // The first of it decides where all of it goes; to where its cursor is open, if it has one.
-                if self.statements.get(id).is_some_and(|s| s.marks.cursor.is_some()) {
+                if self.statements.has_cursor(id) {
                     Box::pin(self.travel_to_cursor_or_end(id)).await;
                 } else if !self.statements.any_long_data() {
                     Box::pin(self.travel_ahead(id)).await;
@@ -491,7 +487,7 @@ impl Session {
         self.obtain().await?;
         let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
         let ahead = self.sync(&analysis).await?;
-        self.send_statement(&ahead, super::relay::Outgoing::Bytes(&[])).await?;
+        self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         self.forget_types_of_others(id).await?;
         let mut back = Ahead::default();
         let server_id = self.prepared_on_backend(id, &mut back).await;

@@ -7,6 +7,7 @@ use super::end::End;
 use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
 use super::query::asks_now;
+use super::relay::Outgoing;
 use super::route::Phase;
 use super::statements::{ClientStatement, Marks, Original};
 use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
@@ -149,7 +150,7 @@ impl Session {
         self.obtain().await?;
         let plain = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };
         let ahead = self.sync(&plain).await?;
-        self.send_statement(&ahead, super::relay::Outgoing::Bytes(&[])).await?;
+        self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         if let Some(old) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&statement.key)) {
             self.close_on_backend(&[old]).await?;
         }
@@ -355,7 +356,7 @@ impl Session {
             return Err(self.unknown_statement(id, "mysqld_stmt_execute"));
         };
         // Prepared before the state is in force, it would be another statement.
-        self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await?;
+        self.send_statement(&std::mem::take(ahead), Outgoing::Bytes(&[])).await?;
         let reply = self.prepare_as_then(&key, ahead).await.map_err(|fault| self.lost_unexecuted(fault))?;
         if let Some(by) = self.entry.killed_by().filter(|_| reply.error.is_none()) {
             // The KILL QUERY came too late for this, and is not sent again.
@@ -379,7 +380,7 @@ impl Session {
             return;
         }
         let is_even = self.backend.as_ref().is_some_and(Backend::is_even);
-        let is_sent = is_even && self.label.is_none() && self.send_statement(ahead, super::relay::Outgoing::Bytes(&[])).await.is_ok();
+        let is_sent = is_even && self.label.is_none() && self.send_statement(ahead, Outgoing::Bytes(&[])).await.is_ok();
         if !is_sent && self.pins.set().is_empty() {
             self.backend = None;
         }
@@ -457,7 +458,7 @@ impl Session {
     /// Prepares with the backend in the session's state; what that takes is sent first.
     async fn prepare_in_state(&mut self, key: &Arc<StatementKey>, ahead: &mut Ahead) -> Result<Collected, Fault> {
         self.sync_state(ahead).await?;
-        self.send_statement(&std::mem::take(ahead), super::relay::Outgoing::Bytes(&[])).await?;
+        self.send_statement(&std::mem::take(ahead), Outgoing::Bytes(&[])).await?;
         self.prepare_with_values(key).await
     }
 

@@ -118,8 +118,8 @@ impl Session {
         // The numbers of the session were in the text that ran.
         let was_substituted = is_new && statement.fact.is_none() && plan.analysis.facts.intersects(numbers);
         // What comes with FETCH is not heard.
-        let opened = reply.status.is_some_and(|status| status.contains(StatusFlags::CURSOR_EXISTS));
-        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.is_bound() && !was_substituted && !opened;
+        let is_heard = !reply.is_behind_cursor();
+        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.is_bound() && !was_substituted && is_heard;
         if matches!(plan.analysis.kind, Kind::Begin | Kind::SetTransaction) && reply.error.is_none() && statement.params == 0 {
             // MariaDB prepares these too; said as text they are the same.
             let mut payload = Vec::with_capacity(statement.key.text.len() + 3);

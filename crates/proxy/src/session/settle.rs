@@ -325,8 +325,7 @@ impl Session {
         if std::mem::take(&mut self.facts.keeps_found_rows) {
             return;
         }
-        let is_behind_cursor = reply.status.is_some_and(|status| status.contains(StatusFlags::CURSOR_EXISTS));
-        if unclear || is_behind_cursor || analysis.facts.contains(Facts::CALC_FOUND_ROWS) {
+        if unclear || reply.is_behind_cursor() || analysis.facts.contains(Facts::CALC_FOUND_ROWS) {
             self.facts.found_rows_with_backend = true;
         } else if counts_found_rows(analysis, reply) {
             self.facts.found_rows_with_backend = false;

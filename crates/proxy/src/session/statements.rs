@@ -233,6 +233,11 @@ impl Statements {
         self.held.as_ref().map_or(0, |held| held.bytes)
     }
 
+    /// Is a cursor of this statement open?
+    pub fn has_cursor(&self, id: u32) -> bool {
+        self.get(id).is_some_and(|statement| statement.marks.cursor.is_some())
+    }
+
     /// Is a cursor open in a hostgroup?
     pub fn any_cursor(&self, hostgroup: HostgroupId) -> bool {
         self.any_marked(|marks| marks.cursor == Some(hostgroup))
