@@ -197,6 +197,39 @@ fn the_split_needs_no_rules() {
     }
 }
 
+/// What a view does is not in the statement's text: a reader that refuses it sends it to the writer.
+#[test]
+fn a_view_that_writes_is_read_on_the_writer() {
+    let [one, two] = [1, 2].map(|_| Server::start(Flavor::Mariadb, &Options::new()).unwrap());
+    let split = r#"{"read_write_split": {"writer": 1, "reader": 2}}"#;
+    let proxy = Tidegate::builder()
+        .backend(1, &one)
+        .backend(2, &two)
+        .user_with("reader", "reader-pass", 1, &[("attributes", split.into())])
+        .start()
+        .unwrap();
+    let port = one.port().to_string();
+    for server in [&one, &two] {
+        server.sql("CREATE SEQUENCE test.numbers").unwrap();
+        server.sql("CREATE TABLE test.plain AS SELECT @@port p").unwrap();
+        server.sql("CREATE VIEW test.takes_a_number AS SELECT NEXTVAL(test.numbers) n, p FROM test.plain").unwrap();
+        server.sql("CREATE USER reader IDENTIFIED BY 'reader-pass'").unwrap();
+        server.sql("GRANT SELECT, INSERT ON test.* TO reader").unwrap();
+    }
+    two.sql("SET GLOBAL read_only=1").unwrap();
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut peer = Peer::with(&proxy.options("reader", "reader-pass").database("test"), encoding);
+        for _ in 0..2 {
+            assert_eq!(peer.get("SELECT p FROM takes_a_number"), port);
+            assert_eq!(peer.get("SELECT p FROM plain"), two.port().to_string());
+        }
+        peer.exec("START TRANSACTION READ ONLY");
+        assert_eq!(peer.fails("SELECT p FROM takes_a_number"), 1792, "its transaction is on the reader");
+        peer.exec("COMMIT");
+        assert_eq!(peer.get("SELECT p FROM takes_a_number"), port);
+    }
+}
+
 /// A SET or USE needs no writer, and what only needs a reader not either; all else waits.
 #[test]
 fn a_split_session_reads_while_there_is_no_writer() {

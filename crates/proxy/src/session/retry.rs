@@ -133,10 +133,16 @@ impl Session {
         let is_undone = || refusal == Refusal::Leaving && self.is_undone_with_backend(analysis);
         is_wanted
             && self.entry.killed_by().is_none()
-            && (certainty::moves(refusal, analysis, place, by) || is_undone())
+            && (certainty::moves(refusal, analysis, place, by) || is_undone() || self.is_for_writer(refusal, analysis))
             && self.is_movable()
             && self.directions.retries != Some(0)
             && self.worker.shared.clock.now_us() < self.retry_deadline_us()
+    }
+
+    /// What a read/write split took for a read, and a reader refused: a view can lock, take a number of a sequence, or call what writes.
+    fn is_for_writer(&self, refusal: Refusal, analysis: &Analysis) -> bool {
+        let is_free = self.pins.set().without(WISHES).is_empty();
+        refusal == Refusal::ReadOnly && self.directions.writer.is_some() && is_free && certainty::is_plain_read(analysis)
     }
 
     /// A member that leaves its group says so to a COMMIT, whatever became of it; the group can be asked.
@@ -244,6 +250,10 @@ impl Session {
         }
         self.leave_backend(refusal);
         patience.refused = Some(error.to_string());
+        if let Some(writer) = self.directions.writer.take_if(|_| refusal == Refusal::ReadOnly) {
+            self.travel(writer).await;
+            return Ok(());
+        }
         if refusal == Refusal::Conflict {
             patience.conflict.get_or_insert(error);
         }

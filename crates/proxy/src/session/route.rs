@@ -47,6 +47,8 @@ pub struct Directions {
     pub mirror: Option<Wish>,
     /// It runs with autocommit on, though the session has it off.
     pub alone: bool,
+    /// The writers of the read/write split that sends it to readers.
+    pub writer: Option<HostgroupId>,
 }
 
 /// What was decided.
@@ -204,6 +206,7 @@ impl Session {
             self.ask_firewall(in_force, digest_said, schema, &mut route);
         }
         let hostgroup = self.destination(in_force, text, analysis, &route, phase);
+        let split = self.split_of(in_force, &route).filter(|split| split.reader == hostgroup);
         let directions = Directions {
             retries: route.retries,
             multiplex: route.multiplex,
@@ -214,6 +217,7 @@ impl Session {
             gtid_from: route.gtid_from_hostgroup,
             mirror: Wish::of(&route),
             alone: self.reads_alone(in_force, text, analysis, hostgroup, phase),
+            writer: split.map(|split| split.writer),
         };
         let is_rare = route.error_msg.is_some()
             || route.ok_msg.is_some()
@@ -285,7 +289,7 @@ impl Session {
 
     /// The side of a read/write split, where one is switched on for this destination.
     fn split(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route, phase: Phase) -> Option<HostgroupId> {
-        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten()?;
+        let split = self.split_of(in_force, route)?;
         if phase == Phase::Cursor {
             // What follows until it is closed may write.
             return Some(split.writer);
@@ -303,6 +307,10 @@ impl Session {
             Side::Writer | Side::Stay => Some(split.writer),
             Side::Reader => Some(split.reader),
         }
+    }
+
+    fn split_of(&self, in_force: &InForce, route: &Route) -> Option<ReadWriteSplit> {
+        in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten()
     }
 
     /// USE, or a SET of constants: all that it changes is carried to whatever server comes next.
