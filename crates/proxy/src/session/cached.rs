@@ -60,7 +60,7 @@ impl Session {
 
     async fn look_in_cache(&mut self, key: Option<Key>, form: Form) -> Result<bool, End> {
         let (Some(key), Some(ttl_ms)) = (key, self.directions.cache_ttl_ms) else { return Ok(false) };
-        let policy = CachePolicy { ttl_ms: u64::from(ttl_ms), keeps_empty: self.directions.cache_empty_result };
+        let policy = CachePolicy { ttl_ms: u64::from(ttl_ms.get()), keeps_empty: self.directions.cache_empty_result };
         let entry = match self.worker.shared.cache.look(key, form, policy, self.worker.shared.clock.now_ms()) {
             Look::Hit(entry) => entry,
             Look::Lead(fill) => {

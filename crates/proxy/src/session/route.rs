@@ -22,6 +22,7 @@ use model::HostgroupId;
 use model::snapshot::{ReadWriteSplit, RuleMultiplex};
 use routing::{KnownDigest, Request, Route, SessionFacts, Side, Transaction, Verdict};
 use sql::{Analysis, Facts, Kind, Target, Value};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::flags::StatusFlags;
@@ -30,13 +31,13 @@ use wire::flags::StatusFlags;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Directions {
     /// How often it may be sent again; None leaves it to the settings.
-    pub retries: Option<u32>,
+    pub retries: Option<u16>,
     /// What becomes of multiplexing.
     pub multiplex: Option<RuleMultiplex>,
     /// Whether it is written to the query log; None leaves it to the settings.
     pub log: Option<bool>,
     /// How long its result may be cached, ms.
-    pub cache_ttl_ms: Option<u32>,
+    pub cache_ttl_ms: Option<NonZeroU32>,
     /// Whether an empty result may be cached.
     pub cache_empty_result: Option<bool>,
     /// What it asks of the server that it goes to.
@@ -208,10 +209,10 @@ impl Session {
         let hostgroup = self.destination(in_force, text, analysis, &route, phase);
         let split = self.split_of(in_force, &route).filter(|split| split.reader == hostgroup);
         let directions = Directions {
-            retries: route.retries,
+            retries: route.retries.map(|times| u16::try_from(times).unwrap_or(u16::MAX)),
             multiplex: route.multiplex,
             log: route.log,
-            cache_ttl_ms: route.cache_ttl_ms,
+            cache_ttl_ms: route.cache_ttl_ms.and_then(NonZeroU32::new),
             cache_empty_result: route.cache_empty_result,
             needs: Needs::of(&route, || crate::logs::unix_us() / 1000),
             gtid_from: route.gtid_from_hostgroup,
