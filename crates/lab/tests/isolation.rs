@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
 mod common;
+#[path = "isolation/names.rs"]
+mod names;
 #[path = "isolation/values.rs"]
 mod values;
 
@@ -12,6 +14,7 @@ use std::thread;
 use common::{LIMIT, Peer, World};
 use lab::client::{Encoding, Param};
 use lab::wait;
+use names::schemas_with_accents;
 use values::{
     character_sets_of_servers_and_schemas, flags_of_a_switch, rows_as_of_a_time, user_variables_with_accents, utf8_under_another_old_mode,
     values_that_are_none, variables_with_two_names,
@@ -21,6 +24,7 @@ each_flavor!(
     current_schema,
     no_schema,
     schema_that_is_gone,
+    schemas_with_accents,
     login_collation,
     set_names,
     wide_connection_charset,

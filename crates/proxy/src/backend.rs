@@ -9,11 +9,12 @@ use crate::link::{DetachedLink, Link};
 use crate::server::Transport;
 use crate::session::kill::Kill;
 use crate::shared::{ServerInfo, ServerShared, Slot};
-use crate::state::{CHARSETS, State, Text, Variables};
+use crate::state::{CHARSETS, State, Text, Variables, is_charset_name};
 use crate::stmt_cache::StatementCache;
 use crate::worker::Worker;
 use std::io;
 use std::sync::Arc;
+use wire::charset;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{ErrPacket, OkPacket};
@@ -189,6 +190,8 @@ pub struct ServerError {
 
 /// What is said of a connection that is not [even](Backend::is_even).
 pub const OUTSTANDING: &str = "the answer to another command is outstanding";
+/// The variable that says how a server reads names and statements.
+const CLIENT_CHARSET: &str = "character_set_client";
 
 /// Largest reply to a statement of our own, bytes.
 const MAX_COLLECTED: usize = 4 << 20;
@@ -331,12 +334,31 @@ impl Backend {
 
     /// Chooses a schema.
     pub async fn init_db(&mut self, schema: &Text, pool: &BufferPool) -> io::Result<Collected> {
+        // Names are read in the connection's character set, and this one is UTF-8.
+        let charset = self.core.state.variables.get(CLIENT_CHARSET).filter(|_| !schema.is_ascii());
+        let other = charset.filter(|charset| !charset::is_utf8(charset)).cloned();
+        if other.is_some() {
+            self.set_client_charset("utf8mb4", pool).await?;
+        }
         self.send(Command::InitDb, schema).await?;
         let reply = self.collect(ReplyKind::Simple, false, pool).await?;
         if reply.error.is_none() {
             self.core.state.enter_schema(Some(schema.clone()));
         }
+        if let Some(back) = other.as_deref().and_then(|charset| std::str::from_utf8(charset).ok()).filter(|name| is_charset_name(name)) {
+            self.set_client_charset(back, pool).await?;
+        }
         Ok(reply)
+    }
+
+    async fn set_client_charset(&mut self, name: &str, pool: &BufferPool) -> io::Result<()> {
+        match self.query(&format!("SET {CLIENT_CHARSET}={name}"), pool).await?.error {
+            Some(error) => Err(io::Error::other(error.to_string())),
+            None => {
+                self.core.state.variables.set(CLIENT_CHARSET, Some(name.as_bytes()));
+                Ok(())
+            }
+        }
     }
 
     /// Reads one whole reply to a command of our own; `keep_raw` also keeps its packets.

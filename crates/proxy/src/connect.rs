@@ -163,6 +163,7 @@ pub async fn enter(
     slot: Slot,
 ) -> Result<Backend, ConnectError> {
     let greeted = greet(worker, server, address).await?;
+    let collation = pool_collation(&info_of(&greeted.greeting), collation, &lane.user.name);
     let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
     log_in(worker, server, lane, caps, collation, None, greeted, slot).await
 }
@@ -352,7 +353,6 @@ async fn log_in(
     let Greeted { mut login, transport, greeting } = greeted;
     login.heard_all()?;
     let info = info_of(&greeting);
-    let collation = known_collation(&info, collation);
     let schema = schema.filter(|s| !s.is_empty());
     if schema.is_some() {
         caps.insert(Capabilities::CONNECT_WITH_DB);
@@ -407,6 +407,13 @@ const MAX_PACKET: u32 = 1 << 30;
 /// What is said in the handshake for a session's collation.
 fn known_collation(info: &ServerInfo, collation: u8) -> u8 {
     if charset::collation_in(info.flavor, u16::from(collation)).is_some() { collation } else { FALLBACK_COLLATION }
+}
+
+/// What is said in the handshake of a connection that others use as well: servers read the user's name in that character set.
+fn pool_collation(info: &ServerInfo, collation: u8, user: &str) -> u8 {
+    let collation = known_collation(info, collation);
+    let reads_utf8 = || info.collation_of(u16::from(collation)).is_some_and(|known| charset::is_utf8(known.charset.as_bytes()));
+    if user.is_ascii() || reads_utf8() { collation } else { FALLBACK_COLLATION }
 }
 
 /// The handshake's collation sets four variables, and the collation of the results.

@@ -116,6 +116,16 @@ impl<T> Learnt<T> {
     }
 }
 
+/// The character set that a handshake's collation stands for at this server, if one is known: the server's own for an id that it does
+/// not know.
+pub fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static str {
+    let found = match info {
+        Some(info) => info.collation_of(collation).or_else(|| info.collation_of(u16::from(info.collation))),
+        None => charset::collation(collation),
+    };
+    found.map_or("utf8mb4", |found| found.charset)
+}
+
 /// gb18030_unicode_520_ci.
 const LAST_OF_MYSQL_5: u16 = 250;
 /// utf8mb3_uca1400_ai_ci.

@@ -107,6 +107,56 @@ fn a_collation_that_nobody_knows_is_handled_as_set() {
     }
 }
 
+/// Such a client cannot be, and others of its user have nothing to do with it.
+#[test]
+fn a_character_set_that_no_client_can_have_is_refused_at_the_login() {
+    // ucs2, utf16, utf16le, utf32.
+    const WIDE: [u8; 4] = [35, 54, 56, 60];
+    for flavor in BOTH {
+        let proxy = proxy(flavor, &[]);
+        let mut other = Client::connect(&proxy.options("app", "app-pass").charset(45).timeout(LIMIT)).unwrap();
+        other.run("SELECT 1").unwrap();
+        for id in WIDE {
+            let direct = ConnectOptions::tcp(server(flavor).address(), "app", "app-pass").charset(id);
+            let expected = error(Client::connect(&direct));
+            let options = proxy.options("app", "app-pass").charset(id).timeout(LIMIT);
+            assert_eq!((expected, error(Client::connect(&options))), (1231, 1231), "{flavor:?} {id}");
+            let mut changing = proxy.connect_app().unwrap();
+            assert_eq!(error(changing.change_user(&options)), 1231, "{flavor:?} {id}");
+        }
+        other.run("SELECT 1").unwrap();
+    }
+}
+
+/// The same bytes are two names in two character sets.
+#[test]
+fn users_names_are_read_in_the_clients_character_set() {
+    for flavor in BOTH {
+        for (name, says) in [("jürgen", "umlaut"), ("jÃ¼rgen", "misread")] {
+            let create = format!("CREATE USER IF NOT EXISTS '{name}' IDENTIFIED BY '{says}'");
+            let root = ConnectOptions::unix(server(flavor).socket(), "root", "").charset(45);
+            let mut root = Client::connect(&root).unwrap();
+            root.run(create).unwrap();
+            root.run(format!("GRANT SELECT ON test.* TO '{name}'")).unwrap();
+        }
+        let server = server(flavor);
+        let builder = lab::Tidegate::builder().backend(0, server);
+        let proxy = builder.user("jürgen", "umlaut", 0).user("jÃ¼rgen", "misread", 0).start().unwrap();
+        for address in [server.address(), proxy.address()] {
+            let options =
+                |password: &str, charset: u8| ConnectOptions::tcp(address.clone(), "jürgen", password).charset(charset).timeout(LIMIT);
+            for (password, charset, wrong) in [("umlaut", 45, 8), ("misread", 8, 45)] {
+                let mut client = Client::connect(&options(password, charset)).unwrap();
+                let user = client.scalar("SELECT HEX(CONVERT(USER() USING utf8mb4))").unwrap().unwrap();
+                assert!(user.starts_with(if charset == 45 { "6AC3BC72" } else { "6AC383C2BC72" }), "{user}");
+                assert_eq!(error(Client::connect(&options(password, wrong))), 1045, "{flavor:?} {password}");
+                client.change_user(&options(password, charset)).unwrap();
+                assert_eq!(client.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+            }
+        }
+    }
+}
+
 #[test]
 fn without_a_host_cache_nobody_is_locked_out() {
     let proxy = proxy(Flavor::Mariadb, &[("client_host_cache_size", 100.into()), ("client_host_error_counts", 2.into())]);

@@ -7,8 +7,8 @@ use super::login::host_of;
 use super::told::TRACK_GTIDS;
 use crate::entry::Limits;
 use crate::link::Compression;
-use crate::shared::{Family, ServerInfo};
-use crate::state::{Text, canonical};
+use crate::shared::{Family, ServerInfo, charset_of};
+use crate::state::{Text, canonical, is_wide};
 use model::settings::SessionTrackGtids;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,8 @@ use wire::message::{OK, OkPacket};
 use wire::packet;
 use wire::session_state::{self, Change};
 
+/// ER_WRONG_VALUE_FOR_VAR.
+const WRONG_VALUE: u16 = 1231;
 /// ER_UNKNOWN_COLLATION.
 const UNKNOWN_COLLATION: u16 = 1273;
 /// How long a login waits for a backend to ask whether the schema exists.
@@ -33,11 +35,17 @@ impl Session {
     /// State after a login (or COM_CHANGE_USER): character set, schema, limits.
     pub(super) fn begin(&mut self, schema: Option<&[u8]>) {
         let snapshot = self.worker.snapshot();
-        let default = snapshot.default_schema(&self.user);
-        let schema = schema.or(Some(default.as_bytes()).filter(|s| !s.is_empty()));
-        self.state.schema = schema.map(Into::into);
+        self.state.schema = None;
         self.entry.set_limits(Limits::from_settings(&self.lane.settings()));
         self.set_initial_variables(self.collation);
+        let default = snapshot.default_schema(&self.user).as_bytes();
+        let schema = match schema {
+            // Its own connection logs in as it did.
+            Some(raw) if self.user.fast_forward => Some(raw.into()),
+            Some(name) => Some(self.in_utf8(name)),
+            None => Some(default).filter(|name| !name.is_empty()).map(Text::from),
+        };
+        self.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
         self.status = self.initial_status();
         self.filter = self.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));
     }
@@ -100,9 +108,27 @@ impl Session {
         known.find(|known| known.version == info.version && known.tracking.get().is_some()).unwrap_or(info)
     }
 
-    /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`).
+    /// A name of the client's, as servers keep and tell it. What is no text in the session's character set stays as it is: servers
+    /// refuse it.
+    pub(super) fn in_utf8(&self, name: &[u8]) -> Text {
+        let charset = self
+            .state
+            .variables
+            .get("character_set_client")
+            .map_or_else(|| charset_of(self.worker.shared.info.get().as_deref(), self.collation).as_bytes(), |charset| charset);
+        charset::to_utf8(charset, name).unwrap_or(name.into()).as_ref().into()
+    }
+
+    /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`), or one of
+    /// a character set that no client can have.
     pub(super) async fn check_collation(&mut self) -> Result<(), End> {
         let id = self.collation;
+        let charset = charset_of(self.worker.shared.info.get().as_deref(), id);
+        if is_wide(charset.as_bytes()) {
+            let text = format!("Variable 'character_set_client' can't be set to the value of '{charset}'");
+            self.send_error_at(self.login_seq, WRONG_VALUE, "42000", text.as_bytes()).await?;
+            return Err(End::Refused(text));
+        }
         // Who says 0 names none.
         if id == 0 || self.worker.shared.info.get().is_none_or(|info| info.collation_of(id).is_some()) {
             return Ok(());

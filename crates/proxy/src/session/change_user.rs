@@ -4,7 +4,7 @@ use super::Session;
 use super::end::End;
 use super::login::{MAX_LOGIN_PACKET, count_session, decoy, denied, learn, malformed, scramble, stored, tls_is_required};
 use crate::counters::count;
-use crate::shared::HostLogin;
+use crate::shared::{HostLogin, charset_of};
 use model::snapshot::User;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::server::{Account, ServerAuth, Step};
+use wire::charset;
 use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
@@ -21,14 +22,17 @@ use wire::packet::{self, HEADER};
 pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), End> {
     let change = ChangeUser::parse(payload, session.caps).map_err(malformed)?;
     let worker = Rc::clone(&session.worker);
-    let user = worker.snapshot().frontend_user(change.user).cloned();
+    let collation = change.collation.unwrap_or(session.collation);
+    let name = charset::to_utf8(charset_of(worker.shared.info.get().as_deref(), collation).as_bytes(), change.user);
+    let name = name.as_deref().unwrap_or(change.user);
+    let user = worker.snapshot().frontend_user(name).cloned();
     let channel = session.front.stream().channel();
     let default = Plugin::from_name(worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
     // Under the greeting's scramble, as MariaDB does: libmariadb 3.3.20 answers that, whatever it is asked.
     let mut auth = ServerAuth::new(session.scramble, default, channel);
-    let seq = session.prove_again(&mut auth, user.as_deref(), &change).await?;
+    let seq = session.prove_again(&mut auth, (name, user.as_deref()), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
-        let text = denied(change.user, &session.host(), auth.with_password());
+        let text = denied(name, &session.host(), auth.with_password());
         worker.shared.note_host(session.peer, HostLogin::Failed);
         return Err(session.refuse_change(1045, "28000", text).await);
     };
@@ -48,7 +52,7 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     worker.shared.note_session(session.entry.id, Some(&user.name));
     session.pool = worker.pool(user.default_hostgroup);
     session.user = user;
-    session.collation = change.collation.unwrap_or(session.collation);
+    session.collation = collation;
     session.state.schema = None;
     session.drop_session_state();
     session.choose_lane();
@@ -73,12 +77,17 @@ impl Session {
     }
 
     /// The exchange of COM_CHANGE_USER; the sequence id that comes next, or None when the password is wrong.
-    async fn prove_again(&mut self, auth: &mut ServerAuth, user: Option<&User>, change: &ChangeUser<'_>) -> Result<Option<u8>, End> {
+    async fn prove_again(
+        &mut self,
+        auth: &mut ServerAuth,
+        (name, user): (&[u8], Option<&User>),
+        change: &ChangeUser<'_>,
+    ) -> Result<Option<u8>, End> {
         let worker = Rc::clone(&self.worker);
         let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
         let secret = scramble();
         let snapshot = worker.snapshot();
-        let stored = user.map_or_else(|| decoy(&snapshot, change.user, &secret), stored);
+        let stored = user.map_or_else(|| decoy(&snapshot, name, &secret), stored);
         let account = Account { stored, fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
         let mut seq = 1;
         // Without plugins a client cannot be asked again: it has answered the greeting.

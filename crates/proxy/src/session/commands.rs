@@ -107,7 +107,7 @@ impl Session {
 
     /// COM_INIT_DB: the server decides whether the schema may be used.
     async fn init_db(&mut self, command: Incoming) -> Result<(), End> {
-        let schema: crate::state::Text = self.body(command).into();
+        let schema = self.in_utf8(self.body(command));
         self.direct_for_schema(&schema).await;
         let analysis = Analysis { kind: Kind::Use, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
@@ -116,7 +116,7 @@ impl Session {
             Ok(()) => {
                 if reply.error.is_none() {
                     self.note_schema_command();
-                    self.enter_schema(Some(schema));
+                    self.enter_schema(Some(reply.schema.take().map_or(schema, |told| (*told).into())));
                     // The log tells of the schema that was entered.
                     self.entry.view.set_schema(self.state.schema.as_ref());
                     self.worker.shared.logs.audit(AuditEvent::InitDb, &self.entry, None);

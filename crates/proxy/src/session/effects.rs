@@ -262,7 +262,7 @@ impl Session {
                 HandlerVerb::Read => {}
             },
             Kind::Use if reply.schema.is_none() && !failed && self.tracks_nothing() => {
-                let schema = sql::parse_use(sql, self.lex).map(|s| s.as_slice().into());
+                let schema = sql::parse_use(sql, self.lex).map(|name| self.in_utf8(&name));
                 self.enter_schema(schema);
             }
             Kind::SetStatement => self.note_set_statement(sql, analysis, reply),

@@ -189,7 +189,7 @@ impl Session {
         if phase == Phase::Query && routing::precedes_rules(&statement) {
             let known = KnownDigest { hash: digest.hash, text: &digest.text };
             // Where the schema is that it enters, not the one that it leaves.
-            let entered = if analysis.kind == Kind::Use { sql::parse_use(text, self.lex) } else { None };
+            let entered = if analysis.kind == Kind::Use { sql::parse_use(text, self.lex).map(|name| self.in_utf8(&name)) } else { None };
             let asked = Asked { flag_in: self.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
             let request = self.request(text, analysis, &known, asked);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());

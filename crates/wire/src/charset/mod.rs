@@ -3,8 +3,10 @@
 //! Ids mean the same to both servers but for a few (the `*_croatian_ci` of MySQL are `*_croatian_mysql561_ci` to MariaDB);
 //! such an id has two rows. An id that is not here is no error: pass it through to the server.
 
+mod names;
 mod table;
 
+pub use names::{is_utf8, to_utf8};
 use table::TABLE;
 
 /// Whose list of collations is meant.
