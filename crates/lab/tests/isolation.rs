@@ -15,10 +15,7 @@ use common::{LIMIT, Peer, World};
 use lab::client::{Encoding, Param};
 use lab::wait;
 use names::schemas_with_accents;
-use values::{
-    character_sets_of_servers_and_schemas, flags_of_a_switch, rows_as_of_a_time, user_variables_with_accents, utf8_under_another_old_mode,
-    values_that_are_none, variables_with_two_names,
-};
+use values::*;
 use wire::Capabilities;
 each_flavor!(
     current_schema,
@@ -39,6 +36,11 @@ each_flavor!(
     utf8_under_another_old_mode,
     rows_as_of_a_time,
     user_variables_with_accents,
+    texts_with_introducers,
+    a_set_that_fails_in_the_midst,
+    what_a_set_has_read_is_not_locked,
+    what_a_role_may_set,
+    what_is_no_statement_keeps_nothing,
     isolation_level,
     next_transaction_only,
     user_variables,

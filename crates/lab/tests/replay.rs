@@ -36,6 +36,8 @@ each!(
     a_writer_that_lost_its_role_and_lives_keeps_no_transaction,
     a_deadlock_is_made_good_where_that_is_wanted,
     without_autocommit_too,
+    a_savepoint_may_come_first,
+    a_snapshot_is_not_taken_anew,
     what_cannot_be_repeated_is_not,
     chained_transactions_are_transactions,
     transactions_that_follow_another_one_are_replayed,
@@ -678,6 +680,33 @@ fn at_a_promotion_replays_go_first(flavor: Flavor) {
     let mut admin = proxy.admin().unwrap();
     assert_eq!(admin.scalar(counter("replays_ok")).unwrap(), Some(TRANSACTIONS.to_string()));
     assert_eq!(admin.scalar(counter("replays_failed")).unwrap().as_deref(), Some("0"));
+}
+
+/// With autocommit off a transaction may begin with a SAVEPOINT, of which no server tells.
+fn a_savepoint_may_come_first(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.wait_uptime();
+    for (turn, encoding) in BOTH.into_iter().enumerate() {
+        let mut peer = bed.peer(encoding);
+        peer.exec_all(&["SET autocommit = 0", "SAVEPOINT a", &format!("INSERT INTO t VALUES({turn}, 0)"), "SAVEPOINT b"]);
+        bed.relay.cut_near();
+        peer.exec_all(&["ROLLBACK TO b", "ROLLBACK TO a", "COMMIT"]);
+        assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
+    }
+}
+
+/// What a snapshot shows is as old as the snapshot: no other one takes its place.
+fn a_snapshot_is_not_taken_anew(flavor: Flavor) {
+    for replays in [true, false] {
+        let bed = Bed::new(flavor, 1, &[("transaction_replay", replays.into())]);
+        for (turn, encoding) in BOTH.into_iter().enumerate() {
+            let mut peer = bed.peer(encoding);
+            peer.exec("START TRANSACTION WITH CONSISTENT SNAPSHOT");
+            bed.servers[0].sql(&format!("INSERT INTO test.t VALUES({turn}, 0)")).unwrap();
+            bed.relay.cut_near();
+            assert_eq!(peer.fails("SELECT COUNT(*) FROM t"), 2013);
+        }
+    }
 }
 
 /// A network loses a connection for the proxy alone: what is open there is ended, and neither a replay nor others wait for it.

@@ -76,8 +76,8 @@ pub struct Core {
     is_owed: bool,
     /// A statement that failed may have left what nobody knows of: it is reset before another session gets it.
     pub must_reset: bool,
-    /// Stored code may have set a role, which no reset takes back: it is closed instead.
-    pub may_have_role: bool,
+    /// It may have what no reset takes back (a role that stored code set, locks that no status tells of): it is closed instead.
+    pub outlives_reset: bool,
     /// `@@server_uuid` of its server, when it was asked for: which member of a group that is.
     pub member: Option<Arc<str>>,
     /// LAST_INSERT_ID() on it, when known.
@@ -231,7 +231,7 @@ impl Backend {
             is_labelled: false,
             is_owed: false,
             must_reset: false,
-            may_have_role: false,
+            outlives_reset: false,
             member: None,
             last_insert_id: Some(0),
             has_warnings: false,

@@ -187,6 +187,7 @@ const NULLABLE: &[&str] = &[
     "character_set_results",
     "default_tmp_storage_engine",
     "enforce_storage_engine",
+    "external_table_secondary_storage_engine",
     "external_table_storage_engine",
     "innodb_ft_user_stopword_table",
     "innodb_tmpdir",

@@ -4,6 +4,7 @@
 use std::thread;
 
 use super::common::{Peer, World};
+use wire::Capabilities;
 
 /// The backend changes hands, and is reset for that.
 fn move_on(other: &mut Peer) {
@@ -203,4 +204,117 @@ pub(super) fn user_variables_with_accents(world: &World) {
     let mut b = asking.join().unwrap();
     assert_eq!(a.row(names), "NULL NULL NULL");
     assert_eq!(b.row(names), "NULL NULL NULL");
+}
+
+/// Such a text is read anew on another connection, and under another session's settings.
+pub(super) fn texts_with_introducers(world: &World) {
+    let multi = world.options().with(Capabilities::MULTI_STATEMENTS);
+    let (mut a, mut b) = (world.connect_with(&multi), world.connect_with(&multi));
+    a.exec("CREATE TABLE victim (i INT)");
+    for mode in ["", "NO_BACKSLASH_ESCAPES"] {
+        b.exec(&format!("SET sql_mode='{mode}'"));
+        let own = if mode.is_empty() { "NO_BACKSLASH_ESCAPES" } else { "" };
+        a.exec(&format!("SET sql_mode='{own}'"));
+        let texts = match own {
+            "" => [
+                r"_utf8mb4'\'; drop table victim -- '",
+                r"_latin1'a\nb'",
+                r"N'a\nb'",
+                r"_binary'a\'b'",
+                r#"_utf8mb4"\"c\"""#,
+                r"N'\', @b=1 -- '",
+            ],
+            _ => [r"_utf8mb4'C:\'", r"_latin1'a\nb'", r"N'a\nb'", r"_binary'\'", r#"_utf8mb4"\""#, r"_latin1'a''\'"],
+        };
+        for text in texts {
+            let said = a.get(&format!("SELECT HEX({text})"));
+            a.exec(&format!("SET @b = NULL, @name = {text}"));
+            for _ in 0..2 {
+                b.exec("SELECT 1");
+                assert_eq!(a.row("SELECT HEX(@name), @b"), format!("{said} NULL"), "{text} under '{own}'");
+            }
+            a.reset_connection().unwrap().check().unwrap();
+            a.exec(&format!("SET sql_mode='{own}'"));
+        }
+    }
+    assert_eq!(a.get("SELECT COUNT(*) FROM victim"), "0");
+}
+
+/// What was in force when a SET failed is its session's alone.
+pub(super) fn a_set_that_fails_in_the_midst(world: &World) {
+    let fails = if world.is_mysql() { "gtid_next = 'nope'" } else { "default_master_connection = 'nobody', max_relay_log_size = 4096" };
+    let sets = [
+        format!("SET sql_mode = 'ANSI', @left = 77, {fails}"),
+        format!("SET autocommit = 0, {fails}"),
+        format!("SET time_zone = '+05:00', {fails}"),
+        "SET @left = (@left := 77), @more = (SELECT 1 UNION SELECT 2)".to_owned(),
+        "SET sql_mode = (@left := 'bogus')".to_owned(),
+    ];
+    const STATE: &str = "SELECT @@sql_mode, @@autocommit, @@time_zone, @left";
+    let fresh = world.connect().row(STATE);
+    for set in sets {
+        let mut a = world.connect();
+        assert!(a.ask(&set).err().is_some(), "{set}");
+        let own = a.row(STATE);
+        let mut b = world.connect();
+        let waits = thread::spawn(move || {
+            let state = b.row(STATE);
+            (b, state)
+        });
+        assert_eq!(a.row(STATE), own, "{set}");
+        drop(a);
+        let (mut b, state) = waits.join().unwrap();
+        assert_eq!(state, fresh, "{set}");
+        assert_eq!(b.row(STATE), fresh, "{set}");
+    }
+}
+
+/// No status tells that a SET has read tables when it has switched autocommit off. (MySQL 9.7 itself does not survive this.)
+pub(super) fn what_a_set_has_read_is_not_locked(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    let mut root = world.server.root().unwrap();
+    root.run(format!("CREATE TABLE {}.r (i INT)", world.schema)).unwrap();
+    root.run("SET lock_wait_timeout=5").unwrap();
+    let mut a = world.connect();
+    a.exec("SET @a = (SELECT MAX(i) FROM r), autocommit = 0");
+    drop(a);
+    let alter = format!("ALTER TABLE {}.r COMMENT = 'free'", world.schema);
+    lab::wait::until("the table to be free", super::common::LIMIT, || root.run(&alter).ok()).unwrap();
+}
+
+/// What one session's role may set, another's may not.
+pub(super) fn what_a_role_may_set(world: &World) {
+    if world.is_mysql() {
+        // The lab's user may by itself.
+        return;
+    }
+    let role = format!("may_{}", world.schema);
+    for sql in [format!("CREATE ROLE {role}"), format!("GRANT BINLOG ADMIN ON *.* TO {role}"), format!("GRANT {role} TO app")] {
+        world.server.sql(&sql).unwrap();
+    }
+    // On each worker.
+    let mut others: Vec<Peer> = (0..4).map(|_| world.connect()).collect();
+    let mut a = world.connect();
+    a.exec(&format!("SET ROLE {role}"));
+    for _ in 0..2 {
+        a.exec("SET sql_log_bin = 0");
+    }
+    drop(a);
+    for b in &mut others {
+        assert_eq!(b.fails("SET sql_log_bin = 0"), 1227);
+        assert_eq!(b.get("SELECT 1"), "1");
+    }
+    world.server.sql(&format!("DROP ROLE {role}")).unwrap();
+}
+
+/// A statement that the server cannot read keeps no connection, though it looks like a call.
+pub(super) fn what_is_no_statement_keeps_nothing(world: &World) {
+    let (mut a, mut b) = world.pair();
+    for _ in 0..2 {
+        // A blank before the bracket: no function to MySQL either, unless one has it so.
+        assert!([1064, 1630].contains(&a.fails("SELECT COUNT (*) FROM nothing")));
+        assert_eq!(b.get("SELECT 1"), "1");
+    }
 }

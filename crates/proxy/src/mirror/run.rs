@@ -277,7 +277,7 @@ async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backen
     if !is_clean {
         // MariaDB keeps roles over a reset.
         let may_have_set_one = plan::may_set_role(&copy.analysis) || reply.status.contains(StatusFlags::SESSION_STATE_CHANGED);
-        backend.core.may_have_role |= backend.core.info.flavor == Flavor::MariaDb && may_have_set_one;
+        backend.core.outlives_reset |= backend.core.info.flavor == Flavor::MariaDb && may_have_set_one;
         return abandon(Rc::clone(worker), pool, backend, PinSet::default(), false).await;
     }
     backend.core.has_warnings |= reply.warnings > 0;

@@ -90,12 +90,6 @@ impl Session {
         let value = |name: &str| self.state.variables.get(name).cloned().unwrap_or_else(|| (*b"").into());
         names.iter().map(|name| ((*name).into(), value(name))).collect()
     }
-
-    /// The user variables with text that would be read anew under another character set.
-    pub(super) fn text_variables(&self) -> Vec<String> {
-        let texts = self.state.user_variables.entries().iter().filter(|(_, literal)| matches!(literal.first(), Some(b'\'' | b'"')));
-        texts.map(|(name, _)| name.to_string()).collect()
-    }
 }
 
 /// Digits as plain bytes: MariaDB writes numbers too in the character set of the results.
@@ -116,9 +110,11 @@ pub fn widened(text: &str, charset: &[u8]) -> Vec<u8> {
 /// Character sets in which a byte below 0x80 may be the second half of a character.
 const AMBIGUOUS: &[&str] = &["big5", "gbk", "gb2312", "gb18030", "sjis", "cp932", "euckr", "ujis", "eucjpms"];
 
-/// A string literal in a form that means the same under every character set and sql_mode; None when that is not certain,
-/// or it is no plain string.
+/// A literal in a form that means the same under every character set and sql_mode; None when that is not certain.
 pub fn portable(literal: &str, lex: LexMode, state: &State) -> Option<String> {
+    if !literal.contains(['\'', '"']) || is_of_digits(literal) {
+        return Some(literal.to_owned());
+    }
     let text = unquoted(literal, lex)?;
     let variable =
         |name| state.variables.get(name).and_then(|value| std::str::from_utf8(value).ok()).filter(|value| is_charset_name(value));
@@ -134,6 +130,17 @@ pub fn portable(literal: &str, lex: LexMode, state: &State) -> Option<String> {
         true => format!("_{connection} x'{hex}' COLLATE `{collation}`"),
         false => format!("CONVERT(_{client} x'{hex}' USING {connection}) COLLATE `{collation}`"),
     })
+}
+
+/// Is it `x'41'` or `b'01'`, perhaps with an introducer?
+fn is_of_digits(literal: &str) -> bool {
+    let is_word = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let Some((before, rest)) = literal.split_once('\'') else { return false };
+    let (introducer, sign) = before.split_at(before.len().saturating_sub(1));
+    let introducer = introducer.trim_ascii_end();
+    matches!(sign, "x" | "X" | "b" | "B")
+        && (introducer.is_empty() || introducer.starts_with('_') && is_word(introducer) && introducer.len() + 1 < before.len())
+        && rest.strip_suffix('\'').is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 /// What a string literal says, without its quotes and escapes.
@@ -196,7 +203,12 @@ mod tests {
         let plain = LexMode { no_backslash_escapes: true, ..LexMode::default() };
         assert_eq!(portable("'a\\n'", plain, &latin1).unwrap(), "_latin1 x'615c6e' COLLATE `latin1_bin`");
         assert_eq!(portable("'\\%'", LexMode::default(), &latin1).unwrap(), "_latin1 x'5c25' COLLATE `latin1_bin`");
-        for other in ["5", "-1.5", "NULL", "x'41'", "_latin1'a'", "TRUE", "'"] {
+        for same in ["5", "-1.5", "TRUE", "0x41", "x'41'", "B'01'", "_latin1 x'41'", "_utf8mb4 0x41", "_binary  X'27'"] {
+            assert_eq!(portable(same, LexMode::default(), &latin1).as_deref(), Some(same));
+        }
+        for other in
+            ["_latin1'a'", "_latin1x'41'", "_utf8mb4'\\'; DROP TABLE t -- '", "N'a'", "n\"a\"", "_x'41'", "x'4''1'", "x'41'b'", "'"]
+        {
             assert_eq!(portable(other, LexMode::default(), &latin1), None, "{other}");
         }
         let garbled = state("latin1", "latin1 x'41',@q:=", "latin1_bin`,@q:='1");

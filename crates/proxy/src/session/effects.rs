@@ -182,16 +182,11 @@ impl Session {
     /// User variables have values that the text does not tell; None when it is not known which.
     pub(super) fn pin_variables(&mut self, names: Option<Vec<String>>, analysis: &Analysis) {
         // What else they name is not known.
-        let names = names.filter(|names| !names.iter().any(|name| self.may_name_others(name)));
+        let names = names.filter(|names| !names.iter().any(|name| may_name_others(name)));
         if self.directions.multiplex != Some(RuleMultiplex::IgnoreVariables) {
             let now = self.now_ms();
             self.pins.variables_computed(names, now, analysis.digest);
         }
-    }
-
-    /// May a user variable have other names? MySQL has one for those that differ by an accent only: `@é` is `@e`.
-    pub(super) fn may_name_others(&self, name: &str) -> bool {
-        !name.is_ascii() && self.is_on(Flavor::MySql)
     }
 
     /// What the text of one statement means for the session.
@@ -224,7 +219,10 @@ impl Session {
         }
         match analysis.kind {
             Kind::Ddl if contains(sql, b"rename") => self.pins.tables_renamed(),
-            Kind::Set if !failed => self.note_set(sql, analysis, reply, read_by),
+            Kind::Set => match reply.error {
+                None => self.note_set(sql, analysis, reply, read_by),
+                Some(code) => self.note_failed_set(sql, analysis, code),
+            },
             Kind::CreateTemporaryTable if !failed && !Safety::TemporaryTablePin.is_off() => {
                 let names = self.temporary_tables(sql);
                 if names.is_empty() {
@@ -444,6 +442,12 @@ fn handler_verb(sql: &[u8], lex: sql::LexMode) -> HandlerVerb {
         Some("CLOSE") => HandlerVerb::Close,
         _ => HandlerVerb::Open,
     }
+}
+
+/// May a user variable have other names? MySQL has one for those that differ by an accent only (`@é` is `@e`), and all servers read
+/// names in the character set that the connection has when they are sent.
+pub(super) fn may_name_others(name: &str) -> bool {
+    !name.is_ascii()
 }
 
 #[cfg(test)]

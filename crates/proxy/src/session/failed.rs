@@ -37,7 +37,7 @@ const OF_DATA: [u16; 26] = [
 
 /// Whether what failed with this error may have left anything on its connection.
 pub(super) fn may_have_left(analysis: &Analysis, code: u16) -> bool {
-    !analysis.facts.contains(Facts::MULTI) && (runs_code(analysis) || data_may_have_left(analysis, code))
+    !analysis.facts.contains(Facts::MULTI) && (runs_code(analysis) && !is_unread(analysis, code) || data_may_have_left(analysis, code))
 }
 
 /// The same of triggers, and of functions behind views. A trigger may give any error: what its definer may not do, what it signals.
@@ -53,6 +53,11 @@ fn data_may_have_left(analysis: &Analysis, code: u16) -> bool {
 /// The text says that it runs code of the client's, or of the server's.
 fn runs_code(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::Call | Kind::Compound) || analysis.facts.intersects(Facts::UNKNOWN_CODE)
+}
+
+/// A statement that the server could not read: `count (*)` is one. What `CALL` runs may hold such a text.
+fn is_unread(analysis: &Analysis, code: u16) -> bool {
+    code == PARSE_ERROR && changes_data_at_most(analysis.kind)
 }
 
 /// Statements that leave nothing that a later one's error could hide.
@@ -147,6 +152,7 @@ mod tests {
             ("CALL p()", 1064, true),
             ("EXECUTE p", 1062, true),
             ("SELECT f(1)", 1054, true),
+            ("SELECT count (*) FROM t", 1064, false),
             ("INSERT INTO t VALUES (1)", 1062, true),
             ("INSERT INTO t VALUES (1)", 1146, true),
             ("UPDATE t SET a = 1", 1142, true),

@@ -2,7 +2,6 @@
 //! was lent on, KILL of a session.
 
 use super::Session;
-use super::charsets;
 use super::command::Incoming;
 use super::end::End;
 use super::facts::Diagnostics;
@@ -67,9 +66,6 @@ impl Session {
         let Some(info) = self.pool.one_version() else { return Ok(false) };
         let effect = self.worker.memory.borrow().set_effect(&self.place(&info), self.sql_text(command, start));
         let Some(effect) = effect else { return Ok(false) };
-        if effect.changes.iter().any(|(name, _)| charsets::is_one(name)) && !self.text_variables().is_empty() {
-            return Ok(false);
-        }
         if self.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == AUTOCOMMIT) {
             // It has to keep a backend from here on.
             return Ok(false);

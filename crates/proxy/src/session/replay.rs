@@ -10,6 +10,7 @@ use super::acquire::{Certainty, Fault};
 use super::certainty::{self, Refusal};
 use super::command::Incoming;
 use super::doubt::numbers;
+use super::effects::contains;
 use super::end::End;
 use super::facts::InsertId;
 use super::guard::{guarded, guarded_on, left};
@@ -159,16 +160,18 @@ impl Session {
     /// Whether a transcript is at hand, and goes on, after a statement of this kind. One that ended goes.
     fn is_in_transcript(&mut self, kind: Kind) -> bool {
         let opens = matches!(kind, Kind::Begin | Kind::SetTransaction);
-        let implicit = self.pins.set().contains(PinReason::Transaction) && !self.status.contains(StatusFlags::AUTOCOMMIT);
+        let pins = self.pins.set();
+        // With autocommit off a SAVEPOINT is the first of a transaction that no server tells of yet.
+        let is_open = pins.contains(PinReason::Transaction) || pins.contains(PinReason::Savepoint);
+        let implicit = is_open && !self.status.contains(StatusFlags::AUTOCOMMIT);
         if !opens && self.transcript.is_none() && !implicit {
             return false;
         }
-        let pins = self.pins.set();
-        if !pins.contains(PinReason::Transaction) && !pins.contains(PinReason::NextTransaction) {
+        if !is_open && !pins.contains(PinReason::NextTransaction) {
             self.transcript = None;
             return false;
         }
-        let is_of_its_own = !opens && !pins.contains(PinReason::Transaction);
+        let is_of_its_own = !opens && !is_open;
         if is_of_its_own && !matches!(kind, Kind::Set | Kind::Use | Kind::Select | Kind::Show) {
             // It stays done whatever becomes of the transaction that SET TRANSACTION may still be for.
             self.lose_transcript(Gap::Unrepeatable);
@@ -191,6 +194,10 @@ impl Session {
         } else {
             transcript.keep(How::Text, testimony, Ids::default(), usize::MAX, |bytes| bytes.extend_from_slice(body));
             transcript.opening += 1;
+        }
+        if kind == Kind::Begin && contains(body, b"snapshot") {
+            // WITH CONSISTENT SNAPSHOT: what it sees is as old as that.
+            transcript.lose(Gap::Unrepeatable);
         }
         transcript.is_open = kind == Kind::Begin;
         self.transcript = Some(transcript);

@@ -3,8 +3,11 @@
 use super::Session;
 use super::charsets;
 use super::command::Incoming;
+use super::effects::{contains, may_name_others};
 use super::guard::guarded;
+use super::leave::WISHES;
 use super::settle::Unread;
+use super::sync::AUTOCOMMIT;
 use super::told::UNCARRIED;
 use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
@@ -14,7 +17,11 @@ use crate::state::{RESULTS_COLLATION, assignment_rank, canonical};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
+use wire::flags::StatusFlags;
 use wire::session_state::is_variable_name;
+
+/// Errors of a SET that was not read to its end: syntax, ER_UNKNOWN_SYSTEM_VARIABLE.
+const UNREAD: [u16; 2] = [1064, 1193];
 
 impl Session {
     /// SET: user variables, and what the tracker does not tell.
@@ -22,12 +29,23 @@ impl Session {
         let tracked = !self.tracks_nothing();
         let lex = read_by.unwrap_or(self.lex);
         let Some(assignments) = sql::parse_set(sql, lex) else {
+            if names_resource_group(sql) {
+                // A thread keeps it over a reset, like a role.
+                self.pin(PinReason::Role, analysis);
+            }
             if !tracked || reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
                 self.pin(PinReason::SessionState, analysis);
             }
             return;
         };
         let computes = assignments.iter().any(|a| !matches!(a.value, Value::Literal(_) | Value::Word(_) | Value::Default));
+        let switches = |a: &Assignment| matches!(&a.target, Target::Session(name) if name == AUTOCOMMIT);
+        if computes && !self.status.contains(StatusFlags::AUTOCOMMIT) && contains(sql, b"select") && assignments.iter().any(switches) {
+            // What it has read stays locked: no status tells, and MariaDB keeps it over a reset.
+            if let Some(backend) = self.backend.as_mut() {
+                (backend.core.must_reset, backend.core.outlives_reset) = (true, true);
+            }
+        }
         if computes && analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) {
             // Values may assign too: `SET @a = (@b := 1) + 1`.
             self.pin_variables(sql::user_variables(sql, lex), analysis);
@@ -58,19 +76,36 @@ impl Session {
     }
 
     fn set_user_variable(&mut self, name: String, literal: &str, analysis: &Analysis) {
-        if self.may_name_others(&name) {
+        if may_name_others(&name) {
             return self.pin_variables(Some(vec![name]), analysis);
         }
         // NULL is kept too: a variable that was assigned is not one that never was.
-        let portable = match literal.eq_ignore_ascii_case("NULL") {
-            true => match self.null_for(&name) {
-                Some(null) => Some(null),
-                None => return self.pin_variables(Some(vec![name]), analysis),
-            },
+        let kept = match literal.eq_ignore_ascii_case("NULL") {
+            true => self.null_for(&name),
             false => charsets::portable(literal, self.lex, &self.state),
         };
-        if !self.carry_user_variable(&name, portable.as_deref().unwrap_or(literal)) {
-            self.pin_variables(None, analysis);
+        match kept {
+            Some(kept) if self.carry_user_variable(&name, &kept) => {}
+            Some(_) => self.pin_variables(None, analysis),
+            None => self.pin_variables(Some(vec![name]), analysis),
+        }
+    }
+
+    /// A SET that failed: servers check all assignments before the first is in force, but some are refused only when their turn comes,
+    /// and values assign (`@a := 1`) and call while they are checked. What was in force then stays.
+    pub(super) fn note_failed_set(&mut self, sql: &[u8], analysis: &Analysis, code: u16) {
+        if UNREAD.contains(&code) {
+            return;
+        }
+        let assignments = sql::parse_set(sql, self.lex);
+        let is_global = |a: &Assignment| matches!(a.target, Target::Global(_) | Target::Persist(_));
+        let leaves_nothing = assignments.is_some_and(|all| {
+            let computes = all.iter().any(|a| a.value == Value::Expression);
+            !computes && (all.len() == 1 || all.iter().all(is_global))
+        });
+        if !leaves_nothing {
+            self.pin_variables(sql::user_variables(sql, self.lex), analysis);
+            self.pin(PinReason::SessionState, analysis);
         }
     }
 
@@ -149,7 +184,9 @@ impl Session {
     pub(super) fn remember_set(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, untold: &[Change]) {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
         let did = reply.error.is_none() && !(reply.variables.is_empty() && untold.is_empty());
-        if did && plain && analysis.kind == Kind::Set && reply.warnings == 0 && self.state_is_ordinary(sql) {
+        // What a role may set, say, is no matter of those without.
+        let is_free = self.pins.set().without(WISHES).is_empty();
+        if did && plain && is_free && analysis.kind == Kind::Set && reply.warnings == 0 && self.state_is_ordinary(sql) {
             let effect = sql::parse_set(sql, self.lex).and_then(|all| self.repeatable_effect(&all, reply, untold));
             if let Some((effect, info)) = effect.zip(self.pool.one_version()) {
                 self.worker.memory.borrow_mut().learn_set(&self.place(&info), sql, effect);
@@ -261,6 +298,11 @@ fn is_relative<'a>(assignment: &Assignment, mut told: impl Iterator<Item = &'a C
     let (Value::Literal(text) | Value::Word(text)) = &assignment.value else { return true };
     let is_said = |value: &[u8]| value.eq_ignore_ascii_case(text.trim_matches(['\'', '"']).as_bytes());
     OF_SWITCHES.contains(&name.as_str()) && !told.any(|(told, value)| **told == **name && is_said(value))
+}
+
+/// MySQL's `SET RESOURCE GROUP`.
+fn names_resource_group(sql: &[u8]) -> bool {
+    contains(sql, b"resource")
 }
 
 /// What all the SETs of a text assign that are understood.

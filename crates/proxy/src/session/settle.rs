@@ -511,7 +511,7 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
 /// MariaDB even COM_CHANGE_USER), and MariaDB loses a prepared XA transaction with a reset, though not with a connection.
 pub fn outlives_reset(backend: &Backend, pins: PinSet) -> bool {
     let lasting = [PinReason::Replication, PinReason::Role, PinReason::Xa];
-    backend.core.may_have_role || lasting.into_iter().any(|reason| pins.contains(reason))
+    backend.core.outlives_reset || lasting.into_iter().any(|reason| pins.contains(reason))
 }
 
 /// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.

@@ -1,7 +1,6 @@
 //! What a server told of the session's state, by its session tracker: its schema and its variables; and what the client is told of that.
 
 use super::Session;
-use super::charsets;
 use super::effects::contains;
 use super::facts::InsertId;
 use super::setting::assignments;
@@ -67,10 +66,6 @@ impl Session {
         changes.sort_by_key(|(name, _)| assignment_rank(name, false));
         for (name, value) in changes {
             self.note_variable(name, value, sql, analysis);
-        }
-        if charsets::changed_by(reply) && !self.text_variables().is_empty() {
-            // Their values were read in the old character set.
-            self.pin_variables(Some(self.text_variables()), analysis);
         }
     }
 

@@ -99,7 +99,7 @@ impl Session {
             self.pin(PinReason::SessionState, analysis);
             if let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
                 // It tells of a role as of any change.
-                backend.core.may_have_role = true;
+                backend.core.outlives_reset = true;
             }
         }
         if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
