@@ -111,11 +111,10 @@ impl Session {
     /// A name of the client's, as servers keep and tell it. What is no text in the session's character set stays as it is: servers
     /// refuse it.
     pub(super) fn in_utf8(&self, name: &[u8]) -> Text {
-        let charset = self
-            .state
-            .variables
-            .get("character_set_client")
-            .map_or_else(|| charset_of(self.worker.shared.info.get().as_deref(), self.collation).as_bytes(), |charset| charset);
+        let charset = match self.state.variables.get("character_set_client") {
+            Some(charset) => charset,
+            None => charset_of(self.worker.shared.info.get().as_deref(), self.collation).as_bytes(),
+        };
         charset::to_utf8(charset, name).unwrap_or(name.into()).as_ref().into()
     }
 
