@@ -16,6 +16,8 @@ enum Asks {
     Way,
     /// `PASSWORD`, `MASTER_PASSWORD`, ...: a value, or whose it is.
     Value,
+    /// `CONNECTION`, or `OPTION_LIST`, of a table that is elsewhere: a string, which may be `mysql://user:password@host`.
+    Place,
     /// `INSERT` or `REPLACE`: anything but the parenthesis of the function.
     Target,
 }
@@ -23,7 +25,7 @@ enum Asks {
 /// Strings of strings are looked into so deep: `PREPARE s FROM "SET PASSWORD = '...'"`.
 const DEPTH: u8 = 2;
 
-/// Does a text say `IDENTIFIED BY`, `SET PASSWORD`, `PASSWORD(...)`, `MASTER_PASSWORD = ...` or the like?
+/// Does a text say `IDENTIFIED BY`, `SET PASSWORD`, `PASSWORD(...)`, `MASTER_PASSWORD = ...`, `CONNECTION='...'` or the like?
 pub fn carries_password(sql: &[u8], mode: LexMode) -> bool {
     carries(sql, mode, DEPTH)
 }
@@ -41,6 +43,7 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
             (Asks::Value, TokenKind::Word) if is(&["FOR"]) => return true,
             // In the list of columns.
             (Asks::Value, TokenKind::Punct(b',' | b')')) if inserts => return true,
+            (Asks::Place, TokenKind::String | TokenKind::PrefixedString) => return true,
             (Asks::Target, kind) => inserts = kind != TokenKind::Punct(b'('),
             (_, TokenKind::Punct(b';')) => inserts = false,
             (Asks::Value, TokenKind::String | TokenKind::Assign | TokenKind::Punct(b'=' | b'(')) => return true,
@@ -55,6 +58,9 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
         asks = match token.kind {
             TokenKind::Word if is(&["IDENTIFIED"]) => Asks::Way,
             TokenKind::Word if is(&["INSERT", "REPLACE"]) => Asks::Target,
+            TokenKind::Word | TokenKind::QuotedName if is(&["CONNECTION", "`CONNECTION`", "OPTION_LIST"]) => Asks::Place,
+            // Within a string, quotes have a backslash.
+            TokenKind::Punct(b'=' | b'\\') if asks == Asks::Place => Asks::Place,
             TokenKind::Word | TokenKind::QuotedName | TokenKind::SystemVariable | TokenKind::UserVariable if names_password(text) => {
                 Asks::Value
             }
@@ -171,6 +177,15 @@ mod tests {
             "DO SLEEP(1); PREPARE s FROM \"ALTER USER u IDENTIFIED BY 'S3cret'\"",
             "SELECT 1; SET @x=\"ALTER USER u IDENTIFIED BY 'S3cret'\"",
             "BEGIN NOT ATOMIC EXECUTE IMMEDIATE \"ALTER USER u IDENTIFIED BY 'S3cret'\"; END",
+            "CREATE TABLE f (id INT) ENGINE=FEDERATED CONNECTION='mysql://u:S3cret@h:3306/d/t'",
+            "create table f engine=federated connection 'mysql://u:S3cret@h/d/t'",
+            "ALTER TABLE f CONNECTION = \"mysql://u:S3cret@h/d/t\"",
+            "CREATE TABLE c ENGINE=CONNECT table_type=MYSQL `connection`='mysql://u:S3cret@h/d/t'",
+            "CREATE TABLE j ENGINE=CONNECT table_type=JDBC option_list='User=u,Password=S3cret'",
+            "CREATE TABLE p (id INT) ENGINE=SPIDER PARTITION BY HASH (id) (PARTITION a CONNECTION='host \"h\", password \"S3cret\"')",
+            "EXECUTE IMMEDIATE 'CREATE TABLE f (id INT) ENGINE=FEDERATED CONNECTION=\\'mysql://u:S3cret@h/d/t\\''",
+            "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (PASSWORD'S3cret')",
+            "ALTER SERVER s OPTIONS (USER 'x', PASSWORD \"S3cret\")",
             "CREATE USER u1 IDENTIFIED BY `S3cret`",
             "CREATE USER u1 IDENTIFIED BY PASSWORD S3cret, u2 IDENTIFIED BY S3cret",
         ] {
@@ -186,6 +201,8 @@ mod tests {
             "SELECT REPLACE(password, 'a', 'b'), INSERT(password, 1, 1, 'x') FROM users",
             "INSERT INTO t (a) VALUES (1); SELECT name, password, 'x' FROM users",
             "GRANT INSERT (password) ON t TO u",
+            "KILL CONNECTION 3",
+            "SELECT connection, 'x' FROM t",
             "",
         ] {
             assert_eq!(shown(sql.as_bytes(), LexMode::default()), sql.as_bytes());
