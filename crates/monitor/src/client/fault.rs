@@ -29,10 +29,10 @@ pub(crate) enum Fault {
 /// Errors that a server gives before and while it goes away; also to those who may log in.
 const GOING: [u16; 6] = [1053, 1077, 1079, 1927, 3032, 4031];
 
-/// Errors of the monitor's account: it may not log in (wrong password, host not allowed or blocked, expired, locked, TLS
-/// wanted, too many connections of its own) or not ask (privileges).
-const DENIED: [u16; 20] =
-    [1044, 1045, 1129, 1130, 1142, 1143, 1203, 1226, 1227, 1251, 1275, 1370, 1524, 1698, 1820, 1862, 3118, 3159, 3955, 4151];
+/// Errors of a server that is there: the monitor's account may not log in (wrong password, host not allowed or blocked, expired,
+/// locked, TLS wanted, too many connections, of its own or of all) or not ask (privileges).
+const DENIED: [u16; 21] =
+    [1040, 1044, 1045, 1129, 1130, 1142, 1143, 1203, 1226, 1227, 1251, 1275, 1370, 1524, 1698, 1820, 1862, 3118, 3159, 3955, 4151];
 
 /// "Unknown system variable", "Unknown table", "No such table", "Unknown database", no Group Replication, ...
 const UNFIT: [u16; 7] = [1049, 1051, 1064, 1109, 1146, 1193, 1305];
@@ -131,7 +131,8 @@ mod tests {
         assert!(matches!(server(1045), ProbeError::Denied(_)));
         assert!(matches!(server(1227), ProbeError::Denied(_)));
         assert!(matches!(server(1053), ProbeError::Unreachable(_)));
-        assert!(matches!(server(1040), ProbeError::Failed(_)));
+        // Who says that it is full is alive: its transactions must not be ended because the monitor has no place there.
+        assert!(matches!(server(1040), ProbeError::Denied(_)));
         let refused = Fault::Io(io::ErrorKind::ConnectionRefused.into());
         assert!(matches!(refused.into_probe_error(), ProbeError::Unreachable(_)));
     }
