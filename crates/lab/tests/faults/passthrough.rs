@@ -174,6 +174,30 @@ fn refused_by_the_server_mysql() {
     refused_by_the_server(Flavor::Mysql);
 }
 
+/// What the client says of its collation is the server's to read: none, one that the server has, and one that it does not know.
+fn collation_as_the_client_says(flavor: Flavor) {
+    let bed = Bed::new(flavor, 5, with_passage);
+    for id in [0, 8, 33, 45, 200, 254, 255] {
+        let settings = |address: String| {
+            let options = ConnectOptions::tcp(address, "empty", "").database("test").charset(id).timeout(LIMIT);
+            let mut client = Client::connect(&options).unwrap();
+            let sql = "SELECT @@character_set_client, @@character_set_results, @@character_set_connection, @@collation_connection";
+            client.query(sql).unwrap().table().unwrap()
+        };
+        assert_eq!(settings(bed.proxy.address()), settings(bed.server.address()), "{flavor:?} collation {id}");
+    }
+}
+
+#[test]
+fn collation_as_the_client_says_mariadb() {
+    collation_as_the_client_says(Flavor::Mariadb);
+}
+
+#[test]
+fn collation_as_the_client_says_mysql() {
+    collation_as_the_client_says(Flavor::Mysql);
+}
+
 /// What runs may finish when the process stops; who waits for nothing ends.
 #[test]
 fn statements_may_finish_at_the_stop() {
