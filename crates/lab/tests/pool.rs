@@ -11,7 +11,7 @@ use lab::tidegate::Builder;
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -290,16 +290,116 @@ fn a_connection_that_the_server_closed_is_handed_to_nobody() {
     }
 }
 
-/// The monitor, which looks at once where a connect failed, finds such a server well each time.
+/// Who can have no connection gets `code` each time, and others have new ones meanwhile.
+fn holds_up_nobody(proxy: &Tidegate, (user, password): (&str, &str), code: u16, words: &str) {
+    let (done, refused) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let (options, done, refused) = (proxy.options(user, password).timeout(LIMIT), &done, &refused);
+            scope.spawn(move || {
+                let mut session = Client::connect(&options).unwrap();
+                while !done.load(Ordering::Acquire) {
+                    let error = session.query("SELECT 1").unwrap().err().cloned().unwrap();
+                    assert!(error.code == code && error.message.contains(words), "{error:?}");
+                    refused.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+        }
+        let is_refused = || (refused.load(Ordering::Acquire) > 8).then_some(());
+        let refusals = wait::until("it is refused", LIMIT, is_refused);
+        let served = refusals.and_then(|()| {
+            // Each needs one of its own, within less than any pause or deadline would take.
+            let mut sessions = Vec::new();
+            for _ in 0..4 {
+                let mut session = Client::connect(&proxy.options("app", "app-pass").timeout(Duration::from_secs(3)))?;
+                session.run("BEGIN")?;
+                session.run("SELECT 1")?;
+                sessions.push(session);
+            }
+            Ok(())
+        });
+        done.store(true, Ordering::Release);
+        served.unwrap_or_else(|e| panic!("{user}: {e}"));
+    });
+}
+
+#[test]
+fn a_user_who_may_not_run_init_connect_holds_up_nobody() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = Server::start(flavor, &Options::new()).unwrap();
+        for sql in ["CREATE DATABASE audit", "CREATE TABLE audit.logins (n INT)", "GRANT INSERT ON audit.logins TO app@'%'"] {
+            server.sql(sql).unwrap();
+        }
+        let more = |builder: Builder| {
+            let builder = builder.user("empty", "", 0).variable("connect_timeout_server_max", 60_000);
+            builder.variable("init_connect", "INSERT INTO audit.logins VALUES (1)")
+        };
+        let proxy = proxy_with(&server, 20, more);
+        holds_up_nobody(&proxy, ("empty", ""), 1142, "init_connect failed: INSERT command denied");
+        server.sql("GRANT INSERT ON audit.logins TO empty@'%'").unwrap();
+        let mut session = another(&proxy);
+        wait::until("it is let in", LIMIT, || session.query("SELECT 1").unwrap().err().is_none().then_some(())).unwrap();
+    }
+}
+
+/// The server's key encrypts no password that is longer than itself.
+#[test]
+fn a_user_whose_password_is_too_long_for_the_servers_key_holds_up_nobody() {
+    let password = "x".repeat(220);
+    let server = Server::start(Flavor::Mysql, &Options::new()).unwrap();
+    server.sql(&format!("CREATE USER endless@'%' IDENTIFIED WITH caching_sha2_password BY '{password}'")).unwrap();
+    let proxy = proxy_with(&server, 20, |b| b.user("endless", &password, 0).variable("connect_timeout_server_max", 60_000));
+    holds_up_nobody(&proxy, ("endless", &password), 1045, "too long for the server's key");
+}
+
+#[test]
+fn a_user_with_an_authority_of_its_own_that_did_not_sign_holds_up_nobody() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let server = server(flavor);
+        let row = [("max_connections", 20.into()), ("use_ssl", 1.into())];
+        let builder = Tidegate::builder().server_with(0, server.host(), server.port(), &row).app_user().user("empty", "", 0);
+        let proxy = builder.variable("threads", 2).variable("connect_timeout_server_max", 60_000).start().unwrap();
+        let (mut admin, host, port) = (admin(&proxy), server.host(), server.port());
+        // Of the proxy itself.
+        let ca = proxy.dir().join("proxysql-ca.pem");
+        let columns = "hostname, port, username, ssl_ca";
+        admin
+            .run(format!("INSERT INTO mysql_servers_ssl_params ({columns}) VALUES ('{host}', {port}, 'empty', '{}')", ca.display()))
+            .unwrap();
+        admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
+        holds_up_nobody(&proxy, ("empty", ""), 1045, "TLS");
+    }
+}
+
 #[test]
 fn a_server_that_refuses_init_connect_is_tried_ever_more_seldom() {
     const FAILED: u32 = 7;
     let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
-    let roles = [("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())];
+    let more = |builder: Builder| builder.variable("connect_timeout_server_max", 60_000).variable("init_connect", "BANANA");
+    let proxy = proxy_with(&server, 5, |builder| more(builder).variable("threads", 1));
+    let (mut admin, mut session) = (admin(&proxy), sessions(&proxy, 1).remove(0));
+    let began = Instant::now();
+    for _ in 0..FAILED {
+        assert_eq!(session.query("SELECT 'served'").unwrap().err().unwrap().code, 1064);
+    }
+    let pauses_ms = (0..FAILED - 1).map(|n| 10 << n).sum();
+    assert!(began.elapsed() >= Duration::from_millis(pauses_ms), "{FAILED} times within {:?}", began.elapsed());
+    admin.run("SET mysql-init_connect='SET @well=1'").unwrap();
+    admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    assert_eq!(session.scalar("SELECT 'served'").unwrap().unwrap(), "served");
+}
+
+/// A server that does not do it now (it only reads) may do it later: who waits goes on.
+#[test]
+fn who_waits_for_a_server_that_cannot_run_init_connect_now_is_served_when_it_can() {
+    const FAILED: u32 = 7;
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    server.sql("CREATE TABLE test.logins (n INT)").unwrap();
     let more = |builder: Builder| {
-        let builder = builder.row("mysql_replication_hostgroups", &roles).variable("connect_timeout_server_max", 60_000);
-        builder.variable("init_connect", "BANANA")
+        let builder = builder.variable("connect_timeout_server_max", 60_000).variable("threads", 1);
+        builder.variable("init_connect", "INSERT INTO test.logins VALUES (1)")
     };
+    server.sql("SET GLOBAL read_only=1").unwrap();
     let proxy = proxy_with(&server, 5, more);
     let (mut admin, mut session) = (admin(&proxy), sessions(&proxy, 1).remove(0));
     let began = Instant::now();
@@ -308,7 +408,6 @@ fn a_server_that_refuses_init_connect_is_tried_ever_more_seldom() {
     wait::until("it failed often", LIMIT, || (admin.scalar(errors).unwrap()?.parse::<u32>().unwrap() >= FAILED).then_some(())).unwrap();
     let pauses_ms = (0..FAILED - 1).map(|n| 10 << n).sum();
     assert!(began.elapsed() >= Duration::from_millis(pauses_ms), "{FAILED} times within {:?}", began.elapsed());
-    admin.run("SET mysql-init_connect='SET @well=1'").unwrap();
-    admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    server.sql("SET GLOBAL read_only=0").unwrap();
     assert_eq!(session.recv_reply(Encoding::Text).unwrap().scalar().unwrap().unwrap(), "served");
 }

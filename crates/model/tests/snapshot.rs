@@ -77,6 +77,8 @@ fn tls_parameters_by_server_and_user() {
     let ca = |index: usize, user| servers[index].tls_for(user).ca.as_deref();
     assert_eq!((ca(0, "u"), ca(0, "x")), (Some(Path::new("u.pem")), Some(Path::new("a.pem"))));
     assert_eq!((ca(1, "u"), ca(1, "x")), (None, Some(Path::new("global.pem"))));
+    assert_eq!(servers.iter().map(|server| server.has_own_tls("u")).collect::<Vec<_>>(), [true, true, false]);
+    assert!(!servers[0].has_own_tls("x"));
     assert_eq!(ca(2, "u"), Some(Path::new("global.pem")));
     assert_eq!(servers[0].tls.key, None, "a row replaces the global parameters whole");
     assert_eq!(servers[0].tls.verify, BackendSslVerify::Identity);

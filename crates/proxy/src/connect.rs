@@ -36,8 +36,12 @@ pub enum ConnectError {
     Server(String),
     /// The same, in the server's own words: it is full, going, or lets nobody in from here.
     Closed(ServerError),
-    /// The server took the login, and refused what each connection is to begin with.
+    /// The server took the login, and refused what each connection is to begin with, whoever's it is.
     Unfit(String),
+    /// It answered `init_connect` with an error: another user may be allowed what this one is not.
+    InitConnect(ServerError),
+    /// TLS was refused, on either side. It concerns the user alone who has parameters of its own.
+    Tls(String),
     /// The server refused this user.
     Login(ServerError),
     /// The user has as many connections there as the server lets it have.
@@ -49,7 +53,8 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(text) | Self::Unfit(text) | Self::Impossible(text) => f.write_str(text),
+            Self::Server(text) | Self::Unfit(text) | Self::Tls(text) | Self::Impossible(text) => f.write_str(text),
+            Self::InitConnect(error) => write!(f, "init_connect failed: {error}"),
             Self::Closed(error) | Self::Login(error) | Self::UsedUp(error) => error.fmt(f),
         }
     }
@@ -57,16 +62,23 @@ impl fmt::Display for ConnectError {
 
 impl From<io::Error> for ConnectError {
     fn from(e: io::Error) -> Self {
-        Self::Server(e.to_string())
+        // A server may refuse a certificate after its handshake, too.
+        if e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+            Self::Tls(format!("TLS: {e}"))
+        } else {
+            Self::Server(e.to_string())
+        }
     }
 }
 
 impl From<wire::WireError> for ConnectError {
     fn from(e: wire::WireError) -> Self {
         match e {
-            wire::WireError::ClearTextNeeded | wire::WireError::InsecureChannel | wire::WireError::UnknownPlugin => {
-                Self::Impossible(e.to_string())
-            }
+            wire::WireError::ClearTextNeeded
+            | wire::WireError::InsecureChannel
+            | wire::WireError::UnknownPlugin
+            // A password that is too long for the key, mostly.
+            | wire::WireError::Rsa(_) => Self::Impossible(e.to_string()),
             e => Self::Server(e.to_string()),
         }
     }
@@ -366,7 +378,10 @@ async fn log_in(
         SslRequest { capabilities: caps, max_packet: MAX_PACKET, collation }.write(&mut payload);
         login.exchange().send(&payload).await?;
         let connection = tls::client(&worker.shared.client_tls, &server.config(), &lane.user.name).map_err(ConnectError::Impossible)?;
-        login.link.stream_mut().connect_tls(connection).await.map_err(|e| ConnectError::Server(format!("TLS: {e}")))?;
+        login.link.stream_mut().connect_tls(connection).await.map_err(|e| match ConnectError::from(e) {
+            ConnectError::Server(text) => ConnectError::Server(format!("TLS: {text}")),
+            refused => refused,
+        })?;
     }
     let response = |first: &FirstAnswer| {
         let (attributes, mut payload) = (attributes(), Vec::new());
@@ -575,7 +590,7 @@ async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, Connect
         }
         let reply = backend.query(sql, &worker.buffers).await?;
         if let Some(e) = reply.error {
-            return Err(ConnectError::Unfit(format!("init_connect failed: {e}")));
+            return Err(ConnectError::InitConnect(e));
         }
         if widens {
             allow_several(worker, backend, false).await?;
@@ -691,6 +706,14 @@ mod tests {
         }
         assert!(matches!(of(1040, "Too many connections"), ConnectError::Closed(_)));
         assert!(matches!(of(1045, "Access denied for user 'max_user_connections'@'%'"), ConnectError::Login(_)));
+    }
+
+    #[test]
+    fn what_concerns_one_user_is_told_from_what_concerns_the_server() {
+        assert!(matches!(wire::WireError::Rsa("password is too long for the server's key").into(), ConnectError::Impossible(_)));
+        assert!(matches!(wire::WireError::Malformed("greeting").into(), ConnectError::Server(_)));
+        assert!(matches!(invalid(rustls::Error::DecryptError).into(), ConnectError::Tls(_)));
+        assert!(matches!(invalid("login packet is too long").into(), ConnectError::Server(_)));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use crate::backend::Backend;
 use crate::causal::CausalPart;
 use crate::class::Class;
 use crate::queue::{NOBODY, Queue};
-use crate::quota::Quota;
+use crate::quota::{self, Quota};
+use crate::server::{ServerShared, pause_ms};
 use crate::state::{self, State};
 use model::HostgroupId;
 use model::snapshot::{Effective, Snapshot, User};
@@ -48,8 +49,24 @@ pub struct Lane {
     causal: Cell<CausalPart>,
     /// Process clock (ms) until which no GTID is chosen: a server refused one.
     unlabelled_until_ms: Cell<u64>,
+    /// When (process clock, us) a connect for it failed last that concerned the server; 0 where one succeeded since.
+    failed_us: Cell<u64>,
+    /// Servers that have refused it for a reason of its own.
+    rests: RefCell<Vec<Rest>>,
     /// By the server's index in the hostgroup.
     idle: RefCell<Vec<Vec<Backend>>>,
+}
+
+/// A server has refused what concerns the lane alone, and has let none in since: it rests for this lane, and for no other.
+struct Rest {
+    /// By its index in the hostgroup.
+    server: usize,
+    /// How often it did.
+    count: u32,
+    /// Process clock (ms) until which it is not asked.
+    until_ms: u64,
+    /// What it said.
+    error: String,
 }
 
 /// A user who is not configured any more keeps what was.
@@ -75,6 +92,8 @@ impl Lane {
             settings,
             causal,
             unlabelled_until_ms: Cell::new(0),
+            failed_us: Cell::new(0),
+            rests: RefCell::default(),
             idle: RefCell::default(),
         })
     }
@@ -85,6 +104,71 @@ impl Lane {
         *self.settings.borrow_mut() = Rc::new(snapshot.effective(user, self.key.hostgroup));
         self.causal.set(CausalPart::of(snapshot, user, self.key.hostgroup));
         self.unlabelled_until_ms.set(0);
+        // What was refused may be mended.
+        self.rests.borrow_mut().clear();
+    }
+
+    /// Whether a server may be asked for a connection, as far as none was refused for a reason of the user's own.
+    pub fn may_ask(&self, server: &ServerShared, now_ms: u64) -> bool {
+        let rests = || self.rests.borrow().iter().any(|rest| rest.server == server.index && rest.until_ms > now_ms);
+        self.quota.may_ask(server) && !rests()
+    }
+
+    /// Whether some server has refused the lane, and has let none in since.
+    pub fn is_refused_somewhere(&self) -> bool {
+        !self.rests.borrow().is_empty()
+    }
+
+    /// Whether each of these servers that is used rests for the lane now.
+    pub fn rests_everywhere(&self, servers: &[Arc<ServerShared>], now_ms: u64) -> bool {
+        self.is_refused_by_all(servers, |rest| rest.until_ms > now_ms)
+    }
+
+    /// What a server said that refused the lane, where each that is used has.
+    pub fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
+        let rests = self.rests.borrow();
+        let said = |server: &Arc<ServerShared>| {
+            let rest = rests.iter().find(|rest| rest.server == server.index)?;
+            Some(format!("{}:{}: {}", server.key.host, server.key.port, rest.error))
+        };
+        if self.is_refused_by_all(servers, |_| true) { quota::used(servers).find_map(said) } else { None }
+    }
+
+    fn is_refused_by_all(&self, servers: &[Arc<ServerShared>], counts: impl Fn(&Rest) -> bool) -> bool {
+        let rests = self.rests.borrow();
+        let refuses = |server: &Arc<ServerShared>| rests.iter().any(|rest| rest.server == server.index && counts(rest));
+        !rests.is_empty() && quota::used(servers).next().is_some() && quota::used(servers).all(refuses)
+    }
+
+    /// A connect is tried: after a refusal no other is meanwhile. Answers how many refusals there were.
+    pub fn tries(&self, server: &ServerShared, now_ms: u64) -> u32 {
+        let mut rests = self.rests.borrow_mut();
+        let Some(rest) = rests.iter_mut().find(|rest| rest.server == server.index) else { return 0 };
+        rest.until_ms = now_ms + pause_ms(rest.count);
+        rest.count
+    }
+
+    /// A server refused the lane alone; `before` is how many refusals there were when it was tried.
+    pub fn refused_by(&self, server: &ServerShared, error: String, before: u32, now_ms: u64) {
+        let mut rests = self.rests.borrow_mut();
+        rests.retain(|rest| rest.server != server.index);
+        rests.push(Rest { server: server.index, count: before.saturating_add(1), until_ms: now_ms + pause_ms(before), error });
+    }
+
+    /// A server let it in.
+    pub fn let_in_by(&self, server: &ServerShared) {
+        self.failed_us.set(0);
+        self.rests.borrow_mut().retain(|rest| rest.server != server.index);
+    }
+
+    /// A connect for it failed, for a reason that concerns the server.
+    pub fn failed(&self, now_us: u64) {
+        self.failed_us.set(now_us);
+    }
+
+    /// When (process clock, us) that was last; 0 where one succeeded since.
+    pub fn failed_us(&self) -> u64 {
+        self.failed_us.get()
     }
 
     /// Who waits longest on this worker has waited since then; None when nobody does.
@@ -203,5 +287,42 @@ impl Lane {
     /// Number of idle backends, of one server.
     pub fn idle(&self, server: usize) -> usize {
         self.idle.borrow().get(server).map_or(0, Vec::len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed::{server, snapshot};
+    use wire::flags::Capabilities;
+
+    #[test]
+    fn what_one_lane_is_refused_rests_for_that_lane_until_it_is_let_in_or_all_is_configured_anew() {
+        let snapshot = snapshot(&[(0, "a")], "mysql_users = ( { username=\"u\" }, { username=\"v\" } )");
+        let lane_of = |name: &str| {
+            let key =
+                LaneKey { hostgroup: HostgroupId(0), user: Arc::clone(&snapshot.users[name]), class: Class::of(Capabilities::default()) };
+            Lane::new(key, Arc::new(Quota::new(1)), &snapshot)
+        };
+        let (lane, other, servers) = (lane_of("u"), lane_of("v"), [server("a", 1)]);
+        let a = &servers[0];
+        assert_eq!(lane.tries(a, 1000), 0);
+        assert!(lane.may_ask(a, 1000) && !lane.is_refused_somewhere() && lane.refusal(&servers).is_none());
+        lane.refused_by(a, "denied".into(), 0, 1000);
+        assert!(!lane.may_ask(a, 1009) && lane.rests_everywhere(&servers, 1009) && lane.may_ask(a, 1010));
+        assert!(other.may_ask(a, 1000) && !other.rests_everywhere(&servers, 1000));
+        assert_eq!(lane.refusal(&servers).as_deref(), Some("a:3306: denied"));
+        assert_eq!(lane.tries(a, 1010), 1);
+        assert!(!lane.may_ask(a, 1011), "another one is not tried beside");
+        lane.refused_by(a, "denied".into(), 1, 1011);
+        assert!(!lane.may_ask(a, 1030) && lane.may_ask(a, 1031));
+        lane.refused_by(a, "denied".into(), 100, 2000);
+        assert!(!lane.may_ask(a, 2999) && lane.may_ask(a, 3000), "a second at most");
+        assert!(!lane.rests_everywhere(&[], 2000) && lane.refusal(&[]).is_none());
+        lane.let_in_by(a);
+        assert!(lane.may_ask(a, 2000) && !lane.is_refused_somewhere());
+        lane.refused_by(a, "denied".into(), 0, 2000);
+        lane.configure(&snapshot);
+        assert!(lane.may_ask(a, 2000), "it may be mended");
     }
 }

@@ -176,7 +176,7 @@ impl Quota {
 }
 
 /// The servers that new connections may go to.
-fn used(servers: &[Arc<ServerShared>]) -> impl Iterator<Item = &Arc<ServerShared>> {
+pub fn used(servers: &[Arc<ServerShared>]) -> impl Iterator<Item = &Arc<ServerShared>> {
     servers.iter().filter(|server| server.is_online() && server.configured_weight() > 0)
 }
 

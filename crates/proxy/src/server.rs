@@ -524,6 +524,11 @@ impl ServerShared {
         self.retry_at_ms.load(Ordering::Acquire) > now_ms
     }
 
+    /// True while connects fail: one is tried at a time.
+    pub fn is_failing(&self) -> bool {
+        self.failures.load(Ordering::Acquire) > 0
+    }
+
     /// Whether one more connection may be opened now.
     pub fn takes_connects(&self, now_ms: u64) -> bool {
         !self.is_backing_off(now_ms) && !self.is_full()
@@ -549,7 +554,7 @@ impl ServerShared {
 
     /// Takes the right to connect now: at most `concurrency` at a time; one at a time after failures.
     pub fn begin_connect(self: &Arc<Self>, concurrency: u32) -> Option<ConnectPermit> {
-        let limit = if self.failures.load(Ordering::Acquire) > 0 { 1 } else { concurrency };
+        let limit = if self.is_failing() { 1 } else { concurrency };
         let taken = self.connecting.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1));
         taken.ok().map(|_| ConnectPermit(Arc::clone(self)))
     }
@@ -571,7 +576,7 @@ impl ServerShared {
 
     /// The last connect error, while connects fail.
     pub fn last_error(&self) -> Option<String> {
-        if self.failures.load(Ordering::Acquire) == 0 {
+        if !self.is_failing() {
             return None;
         }
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -45,6 +45,11 @@ impl Server {
         let own = self.tls_by_user.iter().find(|(user, _)| &**user == username);
         own.map_or(&self.tls, |(_, params)| params)
     }
+
+    /// Whether these are its own: what fails with them fails for nobody else.
+    pub fn has_own_tls(&self, username: &str) -> bool {
+        self.tls_by_user.iter().any(|(user, _)| &**user == username)
+    }
 }
 
 /// Where a server listens.

@@ -1,11 +1,13 @@
 //! Connections of a pool: when one more is opened, for whom, and what becomes of it.
 
 use super::{AcquireError, HostgroupPool, Needs, Outcome, Waiter};
-use crate::backend::Backend;
+use crate::backend::{Backend, ServerError};
 use crate::connect::{self, ConnectError, Raw};
 use crate::counters::count;
 use crate::lane::Lane;
 use crate::mailbox::Mail;
+use crate::reframe::ReplyError;
+use crate::session::certainty;
 use crate::session::kill::{Loss, end_given_up, end_lost_connection};
 use crate::shared::{ServerShared, Slot};
 use crate::stats::meter;
@@ -111,6 +113,8 @@ impl HostgroupPool {
         let now_ms = worker.shared.clock.now_ms();
         // For whom none can be opened who wants little lag: there may be room where those do not want to go.
         let mut refused = None;
+        // The same for lanes that not every server lets in.
+        let mut passed: Vec<Rc<Lane>> = Vec::new();
         loop {
             let waiting = self.wanting(now_ms);
             // A pool that has backends grows by steps: a stall of the server must not become a burst of connects.
@@ -120,9 +124,13 @@ impl HostgroupPool {
                 return;
             }
             // Those for whom one is being opened are not the next.
-            let Some(waiter) = self.next_wanting(self.connecting_for_all(), refused, now_ms) else { return };
+            let Some(waiter) = self.next_wanting(self.connecting_for_all(), refused, &passed, now_ms) else { return };
             let makes_room = refused.is_none() || !waiter.is_choosy();
             if !self.start_connect(worker, &waiter, have, makes_room) {
+                if waiter.lane.is_refused_somewhere() {
+                    passed.push(Rc::clone(&waiter.lane));
+                    continue;
+                }
                 let Some(max_lag_ms) = waiter.wish.needs.max_lag_ms else { return };
                 refused = Some(max_lag_ms);
             }
@@ -142,15 +150,25 @@ impl HostgroupPool {
     /// what no server has.
     fn wanting(&self, now_ms: u64) -> usize {
         let waiters = self.waiters.borrow();
-        let is_any_other = self.has_limits.get() || self.choosy.get() > 0;
+        let is_any_other = self.has_limits.get() || self.has_refused.get() || self.choosy.get() > 0;
         let wants = |w: &&Rc<Waiter>| !w.waits_for_its_own() && self.has_hope(w, now_ms);
         if is_any_other { waiters.iter().filter(wants).count() } else { waiters.len() }
     }
 
-    /// The one of them that stands behind `skip` others, and wants no server that those want who allow the lag `refused`.
-    fn next_wanting(&self, skip: usize, refused: Option<u32>, now_ms: u64) -> Option<Rc<Waiter>> {
-        let is_other = |w: &&Rc<Waiter>| w.wish.needs.max_lag_ms.is_none_or(|max| refused.is_none_or(|refused| max > refused));
-        self.waiters.borrow().iter().filter(|w| self.may_grow_for(w, now_ms)).skip(skip).find(is_other).cloned()
+    /// The one of them that stands behind `skip` others, wants no server that those want who allow the lag `refused`, and is of none
+    /// of the lanes `passed`. Where a server fails, few connects are tried: lanes have them in turn, so that one that never succeeds
+    /// holds up no other.
+    fn next_wanting(&self, skip: usize, refused: Option<u32>, passed: &[Rc<Lane>], now_ms: u64) -> Option<Rc<Waiter>> {
+        let is_other = |w: &&Rc<Waiter>| {
+            let wants_more = w.wish.needs.max_lag_ms.is_none_or(|max| refused.is_none_or(|refused| max > refused));
+            wants_more && !passed.iter().any(|lane| Rc::ptr_eq(lane, &w.lane))
+        };
+        let waiters = self.waiters.borrow();
+        let mut next = waiters.iter().filter(|w| self.may_grow_for(w, now_ms)).skip(skip).filter(is_other);
+        match self.servers.borrow().iter().any(|s| s.is_online() && s.is_failing()) {
+            true => next.min_by_key(|w| w.lane.failed_us()).cloned(),
+            false => next.next().cloned(),
+        }
     }
 
     /// Whether the next connection may be for this one.
@@ -198,12 +216,12 @@ impl HostgroupPool {
     /// The server for a new connection: one that keeps others waiting only where there is no other.
     fn choose_to_connect(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
         let at_once = self.choose_faster(worker, lane, needs, now_ms);
-        at_once.or_else(|| self.choose(worker, needs, |s| s.takes_connects(now_ms) && lane.quota.may_ask(s)))
+        at_once.or_else(|| self.choose(worker, needs, |s| s.takes_connects(now_ms) && lane.may_ask(s, now_ms)))
     }
 
     /// A server that takes connections and keeps nobody waiting for one.
     fn choose_faster(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
-        self.choose(worker, needs, |s| s.takes_connects(now_ms) && !s.is_stalling() && lane.quota.may_ask(s))
+        self.choose(worker, needs, |s| s.takes_connects(now_ms) && !s.is_stalling() && lane.may_ask(s, now_ms))
     }
 
     /// A connect that takes long counts no more where another server may be faster: whoever waits for it gets one there beside.
@@ -227,7 +245,7 @@ impl HostgroupPool {
         whose: Whose,
         now_us: u64,
     ) -> bool {
-        if !lane.quota.may_ask(server) {
+        if !lane.may_ask(server, now_us / 1000) {
             return false;
         }
         let Some(permit) = server.begin_connect(u32::try_from(self.settings().connect_concurrency).unwrap_or(u32::MAX)) else {
@@ -237,7 +255,7 @@ impl HostgroupPool {
         if !self.shared.take_connect_rate(now_us) {
             return false;
         }
-        let refusals = lane.quota.tries(server, &self.servers(), now_us / 1000);
+        let refusals = (lane.quota.tries(server, &self.servers(), now_us / 1000), lane.tries(server, now_us / 1000));
         self.connecting.set(self.connecting.get() + 1);
         whose.is_opening(true);
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
@@ -324,7 +342,7 @@ impl HostgroupPool {
         }
     }
 
-    /// What became of a connect; `refusals` is how often servers had refused its user before it.
+    /// What became of a connect; `refusals` is how often servers had refused its user before it: one more connection, and any.
     fn connected(
         self: &Rc<Self>,
         worker: &Rc<Worker>,
@@ -332,9 +350,10 @@ impl HostgroupPool {
         lane: &Lane,
         whose: &Whose,
         result: Result<Backend, ConnectError>,
-        refusals: u32,
+        refusals: (u32, u32),
     ) {
-        let now_ms = worker.shared.clock.now_ms();
+        let now_us = worker.shared.clock.now_us();
+        let now_ms = now_us / 1000;
         let counters = &worker.counters;
         meter::connected(worker, server, &lane.key, &result);
         match result {
@@ -344,6 +363,7 @@ impl HostgroupPool {
                     worker.shared.signal(server, SignalKind::Recovered);
                 }
                 lane.quota.let_in(server);
+                lane.let_in_by(server);
                 counters.backends_opened.set(counters.backends_opened.get() + 1);
                 self.release_new(worker, whose, backend);
             }
@@ -358,11 +378,27 @@ impl HostgroupPool {
             Err(ConnectError::UsedUp(e)) => {
                 let text = e.to_string();
                 warn(worker, server, &format!("{} takes no more connections of '{}': {text}", server.key, lane.key.user.name));
-                lane.quota.refuse(server, &self.servers(), text, refusals, now_ms);
+                lane.quota.refuse(server, &self.servers(), text, refusals.0, now_ms);
                 self.look_for_limits();
                 self.publish_lane(worker, lane);
             }
-            Err(error @ (ConnectError::Server(_) | ConnectError::Closed(_) | ConnectError::Unfit(_))) => {
+            Err(ConnectError::InitConnect(e)) => {
+                let is_last = self.refuse(worker, server, lane, &format!("init_connect failed: {e}"), refusals.1);
+                if passes(&e) {
+                    worker.shared.signal(server, SignalKind::ConnectFailed);
+                } else if is_last {
+                    let message = [b"Tidegate: init_connect failed: ", e.message.as_slice()].concat();
+                    let error = ServerError { message, ..e };
+                    self.fail(worker, lane, whose, || AcquireError::Refused(error.clone()));
+                }
+            }
+            Err(ConnectError::Tls(text)) if server.config().has_own_tls(&lane.key.user.name) => {
+                if self.refuse(worker, server, lane, &text, refusals.1) {
+                    self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));
+                }
+            }
+            Err(error @ (ConnectError::Server(_) | ConnectError::Closed(_) | ConnectError::Unfit(_) | ConnectError::Tls(_))) => {
+                lane.failed(now_us);
                 let text = error.to_string();
                 counters.connect_errors.set(counters.connect_errors.get() + 1);
                 warn(worker, server, &format!("connect to {} failed: {text}", server.key));
@@ -371,6 +407,14 @@ impl HostgroupPool {
             }
         }
         self.grow(worker);
+    }
+
+    /// A server refused this lane alone: it rests for it, and for nobody else. Answers whether no server is left that has not.
+    fn refuse(&self, worker: &Worker, server: &ServerShared, lane: &Lane, text: &str, before: u32) -> bool {
+        warn(worker, server, &format!("connect to {} as '{}' failed: {text}", server.key, lane.key.user.name));
+        lane.refused_by(server, text.to_owned(), before, worker.shared.clock.now_ms());
+        self.has_refused.set(true);
+        lane.refusal(&self.servers()).is_some()
     }
 
     /// Gives a new backend to the one it was opened for; to anybody when that one waits no more.
@@ -435,6 +479,15 @@ impl HostgroupPool {
     }
 }
 
+/// A lock, or the time, was waited for in vain; it was killed.
+const INTERRUPTED: [u16; 4] = [1205, 1317, 1969, 3024];
+
+/// Whether an error says that the server does not do that now, whoever asks.
+fn passes(error: &ServerError) -> bool {
+    let ServerError { code, sqlstate, message } = error;
+    INTERRUPTED.contains(code) || certainty::refusal(&ReplyError { code: *code, sqlstate: *sqlstate, message, unasked: false }).is_some()
+}
+
 /// Logs why there is no connection to a server; the same only once in a while.
 fn warn(worker: &Worker, server: &ServerShared, text: &str) {
     if let Some(line) = server.told.due(text, worker.shared.clock.now_ms()) {
@@ -448,5 +501,19 @@ fn too_late(worker: &Worker, server: &ServerShared, limit: Duration) -> String {
     match worker.shared.names.is_unresolved(host) {
         true => format!("the name '{host}' was not resolved within {limit_ms} ms (the look-up goes on)"),
         false => format!("no connection within {limit_ms} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_is_told_from_who_may_not_now() {
+        let passes = |code, message: &str| passes(&ServerError { code, sqlstate: *b"HY000", message: message.into() });
+        assert!(passes(1290, "The MariaDB server is running with the --read-only option so it cannot execute this statement"));
+        assert!(passes(1053, "Server shutdown in progress") && passes(1205, "Lock wait timeout exceeded; try restarting transaction"));
+        assert!(!passes(1142, "INSERT command denied to user 'u'@'h' for table `audit`.`logins`") && !passes(1064, "syntax"));
+        assert!(!passes(1290, "The MySQL server is running with the --secure-file-priv option so it cannot execute this statement"));
     }
 }

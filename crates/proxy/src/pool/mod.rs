@@ -115,7 +115,7 @@ impl Waiter {
     /// Whether a connection to this server may be opened for it, now or when the server is full no more.
     fn may_connect_to(&self, server: &ServerShared, now_ms: u64) -> bool {
         let is_fit = server.takes_work(now_ms) && !server.is_backing_off(now_ms) && self.wish.needs.accept(server);
-        is_fit && self.lane.quota.may_ask(server)
+        is_fit && self.lane.may_ask(server, now_ms)
     }
 
     /// Whether closing a connection to this server lets one be opened for it, which nobody else would lend it.
@@ -170,6 +170,8 @@ pub struct HostgroupPool {
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
     /// Whether any lane's user is limited: what is rare is looked for only where it can be.
     has_limits: Cell<bool>,
+    /// The same for lanes that a server has refused for a reason of their own.
+    has_refused: Cell<bool>,
     connecting: Cell<usize>,
     /// When (process clock, us) a connection was last put off because the hostgroup may have only so many a second, and how many.
     throttled: Cell<(u64, u64)>,
@@ -236,6 +238,7 @@ impl HostgroupPool {
             lanes: RefCell::default(),
             waiters: RefCell::default(),
             has_limits: Cell::new(false),
+            has_refused: Cell::new(false),
             connecting: Cell::new(0),
             throttled: Cell::default(),
             loners: Cell::new(0),
@@ -257,9 +260,11 @@ impl HostgroupPool {
         self.arranged(worker);
     }
 
-    /// Notes whether any user is limited.
+    /// Notes whether any user is limited, or refused.
     fn look_for_limits(&self) {
-        self.has_limits.set(self.lanes.borrow().iter().any(|lane| lane.is_limited()));
+        let lanes = self.lanes.borrow();
+        self.has_limits.set(lanes.iter().any(|lane| lane.is_limited()));
+        self.has_refused.set(lanes.iter().any(|lane| lane.is_refused_somewhere()));
     }
 
     /// Takes over how servers are placed now: idle backends that are not welcome any more go, connects to servers that are
@@ -579,8 +584,11 @@ impl HostgroupPool {
     }
 
     /// Whether one who waits could have a connection, now or when a server is full no more: not where every server that is used
-    /// is further behind than it wants.
+    /// is further behind than it wants, nor where each rests for its lane.
     fn has_hope(&self, waiter: &Waiter, now_ms: u64) -> bool {
+        if self.has_refused.get() && waiter.lane.rests_everywhere(&self.servers.borrow(), now_ms) {
+            return false;
+        }
         !waiter.is_choosy() || self.servers.borrow().iter().any(|s| s.takes_work(now_ms) && waiter.wish.needs.accept(s))
     }
 

@@ -92,6 +92,9 @@ impl HostgroupPool {
         if let Some(refusal) = waiter.lane.quota.refusal(&servers) {
             return format!("no server takes one more connection of user '{}': {refusal}", waiter.lane.key.user.name);
         }
+        if let Some(refusal) = waiter.lane.refusal(&servers) {
+            return format!("no server lets user '{}' have a connection: {refusal}", waiter.lane.key.user.name);
+        }
         if waiter.waits_for_its_own() {
             let (limit, user) = (waiter.lane.limit(), &waiter.lane.key.user.name);
             return format!("all {limit} connections that user '{user}' may have here (max_backend_connections_per_user) are in use");

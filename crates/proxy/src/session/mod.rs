@@ -10,7 +10,7 @@ mod bound;
 mod cached;
 mod causal;
 mod causal_token;
-mod certainty;
+pub mod certainty;
 mod change_user;
 mod charsets;
 mod command;

@@ -256,8 +256,10 @@ pub fn connected<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey, resu
     server.counts.connected(result.is_ok(), server.connections());
     let (code, text) = match result {
         Ok(_) => return,
-        Err(ConnectError::Closed(e) | ConnectError::Login(e) | ConnectError::UsedUp(e)) => (e.code, e.message.as_slice()),
-        Err(ConnectError::Server(text) | ConnectError::Unfit(text)) => (CANNOT_CONNECT, text.as_bytes()),
+        Err(ConnectError::Closed(e) | ConnectError::Login(e) | ConnectError::UsedUp(e) | ConnectError::InitConnect(e)) => {
+            (e.code, e.message.as_slice())
+        }
+        Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Tls(text)) => (CANNOT_CONNECT, text.as_bytes()),
         Err(ConnectError::Impossible(text)) => (ACCESS_DENIED, text.as_bytes()),
     };
     let key = error_key(server, &lane.user.name, &[], code);
