@@ -336,7 +336,7 @@ fn a_user_who_may_not_run_init_connect_holds_up_nobody() {
         };
         let proxy = proxy_with(&server, 20, more);
         holds_up_nobody(&proxy, ("empty", ""), 1142, "init_connect failed: INSERT command denied");
-        server.sql("GRANT INSERT ON audit.logins TO empty@'%'").unwrap();
+        server.sql("GRANT INSERT ON audit.logins TO 'empty'@'%'").unwrap();
         let mut session = another(&proxy);
         wait::until("it is let in", LIMIT, || session.query("SELECT 1").unwrap().err().is_none().then_some(())).unwrap();
     }
