@@ -169,6 +169,7 @@ impl Session<'_> {
                 rows(&["Variable_name", "Value"], vec![vec![Some("Uptime".to_owned()), Some(seconds.to_string())]])
             }
             Statement::State => rows(&["STATE"], Vec::new()),
+            Statement::Views => rows(&["0", "TABLE_TYPE", "VIEW_DEFINITION"], Vec::new()),
             Statement::Kill { is_query, id } => match self.server.kill(u32::try_from(id).unwrap_or(0), is_query) {
                 true => Answer::default(),
                 false => Answer::error(1094, b"HY000", format!("Unknown thread id: {id}")),
