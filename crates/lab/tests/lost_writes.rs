@@ -438,6 +438,31 @@ fn numbers_have_no_gaps() {
     assert!(others.len() == 1 && others[0].ends_with(":1-20"), "{executed}");
 }
 
+/// What only read is rolled back where it commits; a view may hide that it wrote.
+#[test]
+fn what_a_view_wrote_is_committed() {
+    let bed = Bed::with(
+        &[],
+        &[
+            "CREATE FUNCTION test.g() RETURNS INT DETERMINISTIC MODIFIES SQL DATA BEGIN INSERT INTO test.a(v) VALUES(7); RETURN 1; END",
+            "CREATE VIEW test.gv AS SELECT test.g() AS x",
+            "CREATE VIEW test.tv AS SELECT i, v FROM test.t",
+        ],
+    );
+    for (turn, encoding) in BOTH.into_iter().enumerate() {
+        let mut peer = bed.peer(encoding);
+        peer.exec_all(&["BEGIN", "SELECT x FROM gv", "COMMIT"]);
+        assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.a"), (turn * 2 + 1).to_string(), "{encoding:?}");
+        peer.exec_all(&["BEGIN", "SELECT i FROM tv", "SELECT x FROM gv", "COMMIT"]);
+        assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.a"), (turn * 2 + 2).to_string(), "{encoding:?}");
+        let before = bed.value(0, "SELECT @@gtid_executed");
+        peer.exec_all(&["BEGIN", "SELECT SQL_CALC_FOUND_ROWS i FROM tv", "COMMIT"]);
+        assert_eq!(peer.get("SELECT FOUND_ROWS()"), "0", "{encoding:?}");
+        peer.exec_all(&["BEGIN", "SELECT COUNT(*) FROM t", "SELECT COUNT(*) FROM a", "SHOW TABLES", "SELECT 1", "COMMIT"]);
+        assert_eq!(bed.value(0, "SELECT @@gtid_executed"), before, "{encoding:?}");
+    }
+}
+
 /// MariaDB has no such GTIDs: nothing changes.
 #[test]
 fn mariadb_is_left_alone() {

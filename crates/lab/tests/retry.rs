@@ -27,6 +27,7 @@ each!(
     a_first_statement_that_is_refused_takes_its_transaction_along,
     a_transaction_in_which_something_ran_ends,
     what_is_killed_wherever_it_runs_ends,
+    a_view_that_writes_is_not_read_twice,
 );
 
 const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
@@ -68,8 +69,12 @@ impl Bed {
 
     /// Ends the connection of a statement that runs; whether there was one.
     fn kill_running(&self) -> bool {
-        let running =
-            "SELECT id FROM information_schema.processlist WHERE user='app' AND (info LIKE '%SLEEP(100)%' OR info LIKE '%BENCHMARK%')";
+        self.kill_one("user='app' AND (info LIKE '%SLEEP(100)%' OR info LIKE '%BENCHMARK%')")
+    }
+
+    /// Ends a connection of which this is true; whether there was one.
+    fn kill_one(&self, is_it: &str) -> bool {
+        let running = &format!("SELECT id FROM information_schema.processlist WHERE {is_it} LIMIT 1");
         self.servers.iter().any(|server| match server.scalar(running).unwrap() {
             Some(id) => {
                 server.sql(&format!("KILL {id}")).is_ok()
@@ -284,6 +289,61 @@ fn what_is_killed_wherever_it_runs_ends(flavor: Flavor) {
             }
             let told = running.join().unwrap();
             assert!(told.code == 2013 && told.message.contains("query_retries_on_failure"), "{dying}: {told:?}");
+        }
+    }
+}
+
+/// Its text says nothing of the code behind it: that is looked up before it is sent again.
+fn a_view_that_writes_is_not_read_twice(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, |b| b);
+    let server = &bed.servers[0];
+    for sql in [
+        "SET GLOBAL log_bin_trust_function_creators=1",
+        "INSERT INTO test.t VALUES(1)",
+        "CREATE DATABASE hidden",
+        // The KILL rolls nothing back.
+        "CREATE TABLE test.w(v INT) ENGINE=MyISAM",
+        "CREATE FUNCTION test.g() RETURNS INT MODIFIES SQL DATA BEGIN INSERT INTO test.w VALUES(1); DO SLEEP(1); RETURN 1; END",
+        "CREATE VIEW test.gv AS SELECT test.g() AS x",
+        "CREATE VIEW test.`view of` AS SELECT x FROM test.gv WHERE x = 1 GROUP BY x, 1",
+        "CREATE VIEW hidden.gv AS SELECT x FROM test.gv",
+        "CREATE DATABASE other",
+        "GRANT SELECT ON other.* TO app@'%'",
+        "CREATE VIEW other.gv AS SELECT x FROM test.gv",
+        "CREATE VIEW test.th AS SELECT x FROM hidden.gv",
+        "CREATE VIEW test.slow AS SELECT y.i, SLEEP(1) AS s FROM test.t y JOIN test.t z USING(i) GROUP BY y.i, z.i ORDER BY y.i, z.i",
+        "CREATE VIEW test.slower AS WITH c AS (SELECT s FROM test.slow) SELECT CONCAT('\\'', s) AS s FROM c",
+    ] {
+        server.sql(sql).unwrap();
+    }
+    let killed = |peer: &mut Peer, sql: &str| {
+        thread::scope(|scope| {
+            let running = scope.spawn(|| peer.ask(sql));
+            // Who runs stored code is its definer.
+            let is_killed = || (running.is_finished() || bed.kill_one("state LIKE 'User sleep%'")).then_some(!running.is_finished());
+            let is_killed = wait::until("it to run", LIMIT, is_killed).unwrap();
+            let reply = running.join().unwrap();
+            assert!(is_killed || reply.err().is_some(), "{sql}: it did not run");
+            reply
+        })
+    };
+    let written = || server.scalar("SELECT COUNT(*) FROM test.w").unwrap().unwrap().parse::<u64>().unwrap();
+    for encoding in BOTH {
+        let reads =
+            ["SELECT x FROM gv", "SELECT * FROM t, `view of`", "SELECT * FROM other.gv", "WITH z AS (SELECT * FROM th) SELECT * FROM z"];
+        let more: &[&str] =
+            if flavor == Flavor::Mysql { &["TABLE gv", "EXPLAIN ANALYZE SELECT * FROM gv"] } else { &["ANALYZE SELECT * FROM gv"] };
+        for sql in reads.iter().chain(more) {
+            let (mut peer, before) = (bed.peer(encoding), written());
+            let reply = killed(&mut peer, sql);
+            let error = reply.err().unwrap_or_else(|| panic!("{sql}: it was read again"));
+            assert!(error.code == 2013 && error.message.contains("behind a view"), "{sql}: {error:?}");
+            assert_eq!(written(), before + 1, "{sql}");
+            assert_eq!(peer.get("SELECT COUNT(*) FROM t"), "1", "{sql}: the session goes on");
+        }
+        for sql in ["SELECT i, s FROM slow", "SELECT s FROM slower", "SELECT i, SLEEP(1) FROM t"] {
+            let reply = killed(&mut bed.peer(encoding), sql);
+            assert!(reply.err().is_none(), "{sql}: {:?}", reply.err());
         }
     }
 }

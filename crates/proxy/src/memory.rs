@@ -86,6 +86,12 @@ struct KnownBody {
     at_ms: u64,
 }
 
+struct KnownTable {
+    is_harmless: bool,
+    ddl_epoch: u64,
+    at_ms: u64,
+}
+
 /// What may be forgotten, and is when it is too much: all of it at once.
 struct Bounded<K, V> {
     /// Values with what each counts, bytes.
@@ -130,6 +136,7 @@ pub struct Memory {
     sets: Map<Box<[u8]>, Arc<SetEffect>>,
     prepared: Bounded<(Box<[u8]>, Arc<StatementKey>), PrepareReply>,
     bodies: Bounded<Box<[u8]>, KnownBody>,
+    tables: Bounded<Box<[u8]>, KnownTable>,
     schemas: Map<(Box<str>, Box<[u8]>), u64>,
     accepted: Bounded<Box<[u8]>, u64>,
     interned: Vec<Variables>,
@@ -152,6 +159,9 @@ const MAX_PREPARED_BYTES: usize = 16 << 20;
 /// Stored routines remembered, and bytes of what is remembered of them.
 const MAX_BODIES: usize = 4096;
 const MAX_BODIES_BYTES: usize = 1 << 20;
+/// Tables and views remembered, and bytes of their names.
+const MAX_TABLES: usize = 4096;
+const MAX_TABLES_BYTES: usize = 1 << 20;
 /// (user, schema) pairs remembered as valid.
 const MAX_SCHEMAS: usize = 10_000;
 /// How long a (user, schema) pair counts as valid at login, ms.
@@ -248,6 +258,19 @@ impl Memory {
         self.bodies.insert(key, KnownBody { body, ddl_epoch, at_ms }, size, (MAX_BODIES, MAX_BODIES_BYTES));
     }
 
+    /// Whether reading a table runs no code that may write, when that is known and fresh.
+    pub fn is_harmless(&self, place: &Place<'_>, table: (&str, &str), ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<bool> {
+        let known = self.tables.get(&place.with(&table_key(table)))?;
+        (known.ddl_epoch == ddl_epoch && now_ms.saturating_sub(known.at_ms) <= max_age_ms).then_some(known.is_harmless)
+    }
+
+    /// Remembers that of a table.
+    pub fn learn_table(&mut self, place: &Place<'_>, table: (&str, &str), is_harmless: bool, ddl_epoch: u64, at_ms: u64) {
+        let key = place.with(&table_key(table));
+        let size = key.len() + 64;
+        self.tables.insert(key, KnownTable { is_harmless, ddl_epoch, at_ms }, size, (MAX_TABLES, MAX_TABLES_BYTES));
+    }
+
     /// Was this schema open to this user a moment ago?
     pub fn schema_is_valid(&self, user: &str, schema: &[u8], now_ms: u64) -> bool {
         self.schemas.get(&(user.into(), schema.into())).is_some_and(|at| now_ms.saturating_sub(*at) <= SCHEMA_AGE_MS)
@@ -336,6 +359,11 @@ fn routine_key(routine: &Routine) -> Vec<u8> {
     [&[kind], schema.as_bytes(), &[0], routine.name.to_ascii_lowercase().as_bytes()].concat()
 }
 
+/// Whether names of tables ignore case is the server's matter.
+fn table_key((schema, name): (&str, &str)) -> Vec<u8> {
+    [schema.as_bytes(), &[0], name.as_bytes()].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,6 +402,23 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &memory.intern_statement(key("SELECT 1"))), "what nobody has goes first");
         let kept: Vec<_> = (0..MAX_STATEMENTS).map(|n| memory.intern_statement(key(&n.to_string()))).collect();
         assert!(kept.len() == MAX_STATEMENTS && memory.statements.len() <= MAX_STATEMENTS);
+    }
+
+    #[test]
+    fn tables_are_known_for_a_while_and_until_a_definition() {
+        let mut memory = Memory::default();
+        memory.learn_table(&place(), ("s", "v"), false, 1, 10);
+        memory.learn_table(&place(), ("s", "t"), true, 1, 10);
+        assert_eq!(memory.is_harmless(&place(), ("s", "v"), 1, 15, 5), Some(false));
+        assert_eq!(memory.is_harmless(&place(), ("s", "t"), 1, 15, 5), Some(true));
+        assert_eq!(memory.is_harmless(&place(), ("s", "t"), 1, 16, 5), None);
+        assert_eq!(memory.is_harmless(&place(), ("s", "t"), 2, 15, 5), None);
+        assert_eq!(memory.is_harmless(&place(), ("s", "T"), 1, 15, 5), None);
+        assert_eq!(memory.is_harmless(&Place { user: "berta", ..place() }, ("s", "t"), 1, 15, 5), None, "who may see less");
+        for n in 0..=MAX_TABLES {
+            memory.learn_table(&place(), ("s", &n.to_string()), true, 1, 10);
+        }
+        assert!(memory.tables.entries.len() <= MAX_TABLES);
     }
 
     #[test]

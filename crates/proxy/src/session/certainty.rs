@@ -137,7 +137,7 @@ pub fn fails_whole(analysis: &Analysis) -> bool {
     !parts && !analysis.facts.intersects(LEAVES_TRACES)
 }
 
-/// A statement without any effect.
+/// A statement without any effect, as far as its text tells: views behind which code writes no text shows ([`super::views`]).
 pub fn is_plain_read(analysis: &Analysis) -> bool {
     let changes = LEAVES_TRACES | Facts::LOCKING_READ | Facts::MULTI;
     matches!(analysis.kind, Kind::Select | Kind::Show | Kind::Explain) && !analysis.facts.intersects(changes)

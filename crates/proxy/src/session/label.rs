@@ -16,6 +16,7 @@ use super::guard::guarded;
 use super::leave::WISHES;
 use super::query::Plan;
 use super::sync::Ahead;
+use super::views::Table;
 use crate::backend::{ServerError, put_query};
 use crate::counters::count;
 use crate::labels::Label;
@@ -95,6 +96,8 @@ pub struct Labelled {
     pub is_spent: bool,
     /// Something ran in the transaction that may have written.
     pub wrote: bool,
+    /// What its reads read: which of it may have written is asked at its end.
+    pub reads: Vec<Table>,
     /// Where it was set last.
     pub server: Option<Arc<ServerShared>>,
     /// The same as the group knows it, where it is a member of one.
@@ -115,9 +118,9 @@ impl Session {
         }
         let Some(scope) = self.scope_of(command, plan) else { return };
         let Some(label) = self.pool.shared.labels.take() else { return };
-        let (standing, is_spent, wrote) = (Standing::Fresh, false, false);
+        let (standing, is_spent, wrote, reads) = (Standing::Fresh, false, false, Vec::new());
         let (server, member, refused, answer, held) = (None, None, None, None, None);
-        self.label = Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, server, member, refused, answer, held }));
+        self.label = Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, reads, server, member, refused, answer, held }));
     }
 
     /// What a label for this statement would be for; None for one that gets none.
@@ -185,20 +188,24 @@ impl Session {
         }
     }
 
-    /// The statement's words in capitals, with one space between.
-    pub(super) fn words_of(&self, command: Incoming, plan: &Plan) -> String {
-        let text = match plan.statement {
-            Some(id) => self.statements.get(id).map(|statement| statement.key.text.to_vec()).unwrap_or_default(),
+    /// The statement's text.
+    pub(super) fn text_of(&self, command: Incoming, plan: &Plan) -> &[u8] {
+        match plan.statement {
+            Some(id) => self.statements.get(id).map(|statement| &*statement.key.text).unwrap_or_default(),
             None => {
                 let payload = self.payload(command);
                 let start = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
                     true => wire::query::split_query(payload, self.caps).map_or(0, |parts| parts.sql.start - 1),
                     false => 0,
                 };
-                self.sql_text(command, start).to_vec()
+                self.sql_text(command, start)
             }
-        };
-        plain_words(&text)
+        }
+    }
+
+    /// The statement's words in capitals, with one space between.
+    pub(super) fn words_of(&self, command: Incoming, plan: &Plan) -> String {
+        plain_words(self.text_of(command, plan))
     }
 
     /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.

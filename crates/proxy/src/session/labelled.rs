@@ -13,6 +13,7 @@ use super::guard::guarded;
 use super::label::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
 use super::query::Plan;
 use super::relay::Outgoing;
+use super::settle::Unread;
 use super::sync::Ahead;
 use crate::backend::{ServerError, put_query};
 use crate::causal::Writing;
@@ -27,6 +28,9 @@ use wire::session_state::{self, Change};
 
 /// Errors of a server that goes (1053) or has closed the session (3169, 4031): they say nothing of what it was doing.
 const LEAVING: [u16; 3] = [1053, 3169, 4031];
+
+/// A transaction that reads more tables than these, of which nothing is known, counts as one that writes.
+const MOST_READS: usize = 64;
 
 impl Session {
     /// Sends a statement for which the session has a label, with what goes ahead of it.
@@ -205,11 +209,7 @@ impl Session {
             Kind::Commit | Kind::Rollback if is_alone && self.is_in_labelled() => {
                 return self.end_labelled(&ahead, outgoing, command, plan).await;
             }
-            _ => {
-                if let Some(labelled) = self.label.as_mut() {
-                    labelled.wrote |= !certainty::is_plain_read(&plan.analysis);
-                }
-            }
+            _ => self.note_in_labelled(command, plan),
         }
         self.send_statement(&ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
@@ -223,7 +223,8 @@ impl Session {
         let commits = plan.analysis.kind == Kind::Commit;
         let only_read = commits
             && self.label.as_ref().is_some_and(|labelled| !labelled.wrote && !labelled.is_spent)
-            && is_plain(&self.words_of(command, plan), &["COMMIT", "COMMIT WORK"]);
+            && is_plain(&self.words_of(command, plan), &["COMMIT", "COMMIT WORK"])
+            && self.has_only_read().await?;
         let mut bytes = Vec::with_capacity(128);
         match only_read {
             true => put_query(&mut bytes, b"ROLLBACK", self.backend_caps()),
@@ -251,6 +252,47 @@ impl Session {
             self.drop_label(is_unused);
         }
         Ok(reply)
+    }
+
+    /// A statement runs in the transaction, which writes or reads something.
+    fn note_in_labelled(&mut self, command: Incoming, plan: &Plan) {
+        if self.label.as_ref().is_none_or(|labelled| labelled.wrote) {
+            return;
+        }
+        let is_read = certainty::is_plain_read(&plan.analysis);
+        let tables = if is_read { self.tables_of(command, plan) } else { None };
+        let unproven = tables.map(|tables| self.unproven(tables));
+        let Some(labelled) = self.label.as_mut() else { return };
+        let Some(Ok(unproven)) = unproven else {
+            labelled.wrote = true;
+            return;
+        };
+        for table in unproven {
+            if !labelled.reads.contains(&table) {
+                labelled.reads.push(table);
+            }
+        }
+        labelled.wrote = labelled.reads.len() > MOST_READS;
+    }
+
+    /// Whether nothing that the transaction read may have written.
+    async fn has_only_read(&mut self) -> Result<bool, Fault> {
+        let reads = self.label.as_ref().map(|labelled| labelled.reads.clone()).unwrap_or_default();
+        if reads.is_empty() {
+            return Ok(true);
+        }
+        if self.facts.found_rows_with_backend {
+            // The question has counts of its own.
+            let unread = Unread { found_rows: true, ..Unread::default() };
+            if let Err(e) = self.read_unread(unread).await {
+                return Err(self.lost_before(&e));
+            }
+        }
+        let only_read = Box::pin(self.are_harmless(reads)).await?;
+        if let Some(labelled) = self.label.as_mut() {
+            labelled.wrote |= !only_read;
+        }
+        Ok(only_read)
     }
 
     /// BEGIN in a transaction commits that one, and its label is used up: the new one is begun once more without.

@@ -56,6 +56,7 @@ mod told;
 mod transcript;
 mod untold;
 mod variables;
+mod views;
 
 use crate::backend::Backend;
 use crate::buffer::Buffer;

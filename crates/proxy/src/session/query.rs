@@ -149,7 +149,7 @@ impl Session {
                 // Rare, and long.
                 Err(fault) => {
                     let patience = patience.get_or_insert_with(|| Box::new(self.patience()));
-                    match Box::pin(self.once_more(patience, fault, &plan.analysis)).await {
+                    match Box::pin(self.run_again(patience, fault, command, plan)).await {
                         Ok(()) => {}
                         Err(fault) => break Err(fault),
                     }

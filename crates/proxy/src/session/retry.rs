@@ -1,7 +1,7 @@
 //! Sending a statement again: elsewhere, and only when it is certain that it was not applied.
 //!
 //! [`withhold`](Session::withhold) keeps an error from the client that another server of the hostgroup would not give;
-//! [`once_more`](Session::once_more) decides what follows a fault. Where the servers of a hostgroup have roles the limit is
+//! [`once_more`](Session::once_more) decides what follows a fault, and [`run_again`](Session::run_again) of a read what it may have done. Where the servers of a hostgroup have roles the limit is
 //! time (`connect_timeout_server_max`, counted from the command or from the first loss of it while it ran), elsewhere it is `query_retries_on_failure`.
 //! INVARIANT: what was with a server when that was lost is sent again `query_retries_on_failure` times at most, wherever: it may be what
 //! the server died of, or what somebody killed.
@@ -9,10 +9,12 @@
 use super::Session;
 use super::acquire::{Certainty, Fault};
 use super::certainty::{self, Place, ReadOnlyBy, Refusal};
+use super::command::Incoming;
 use super::end::End;
 use super::guard::paused;
 use super::label::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
 use super::leave::{TRANSACTION, WISHES};
+use super::query::Plan;
 use crate::backend::{Collected, ServerError};
 use crate::counters::count;
 use crate::entry::Signal;
@@ -47,6 +49,8 @@ pub(super) struct Patience {
     refused: Option<String>,
     /// The conflict that ended the transaction, while it is replayed.
     conflict: Option<ServerError>,
+    /// How a read was lost that may have run, while it is not known whether that did anything.
+    lost_read: Option<String>,
 }
 
 impl Session {
@@ -62,7 +66,7 @@ impl Session {
         let retries = self.directions.retries.map_or_else(|| self.lane.settings().query_retries_on_failure, u64::from);
         // A rule that says 0 means it; elsewhere an idle connection that the server had closed costs no try.
         let tries = if self.directions.retries == Some(0) { 0 } else { retries.saturating_add(1) };
-        Patience { tries, losses: retries, lost_with: None, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None }
+        Patience { tries, losses: retries, lost_with: None, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None, lost_read: None }
     }
 
     /// Takes the error at the front of the reply away, if another server may take the statement.
@@ -219,6 +223,47 @@ impl Session {
                 Err(patience.conflict.take().map_or_else(|| End::BackendLost(why).into(), Fault::server))
             }
             other => Err(other),
+        }
+    }
+
+    /// [`Session::once_more`] for a statement that a client runs: a read that may have run is looked into before it runs again, since
+    /// code behind a view may write.
+    pub(super) async fn run_again(&mut self, patience: &mut Patience, fault: Fault, command: Incoming, plan: &Plan) -> Result<(), Fault> {
+        let mut fault = fault;
+        loop {
+            let why = self.lost_read(&fault, &plan.analysis);
+            Box::pin(self.once_more(patience, fault, &plan.analysis)).await?;
+            patience.lost_read = patience.lost_read.take().or(why);
+            if patience.lost_read.is_none() {
+                return Ok(());
+            }
+            match Box::pin(self.may_read_again(command, plan)).await {
+                Ok(true) => {
+                    patience.lost_read = None;
+                    return Ok(());
+                }
+                Ok(false) => {
+                    let text = format!(
+                        "{}; it is not sent again, since code behind a view may write",
+                        patience.lost_read.take().unwrap_or_default()
+                    );
+                    self.give_back();
+                    return Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: self.pins.set() });
+                }
+                Err(other) => fault = other,
+            }
+        }
+    }
+
+    /// How a read was lost that may have run, and of which nothing but its text says that it did nothing.
+    fn lost_read(&self, fault: &Fault, analysis: &Analysis) -> Option<String> {
+        if !certainty::is_plain_read(analysis) || self.is_undone_with_backend(analysis) || Safety::RetryCertainty.is_off() {
+            return None;
+        }
+        match fault {
+            Fault::Lost { certainty: Certainty::Unknown, text, .. } => Some(text.clone()),
+            Fault::Refused { refusal: Refusal::Leaving, text, .. } => Some(String::from_utf8_lossy(text).into_owned()),
+            _ => None,
         }
     }
 

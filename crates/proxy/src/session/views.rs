@@ -1,0 +1,307 @@
+//! Views behind which code writes: no text of a read shows it, so what a read names is looked up before it counts as harmless,
+//! where that matters (a read that may have run already, a transaction that only read).
+//!
+//! Asked is the server, with the session's own rights: what is no view is harmless, and so is a view that calls nothing but
+//! built-in functions, and whose own tables are. What cannot be seen is not. It is remembered for `prepared_metadata_max_age`, or until
+//! a data definition. INVARIANT: no proof, no harmlessness.
+
+use super::Session;
+use super::acquire::Fault;
+use super::certainty::{self, Refusal};
+use super::command::Incoming;
+use super::guard::guarded;
+use super::query::Plan;
+use super::relay::Outgoing;
+use crate::reframe::ReplyError;
+use crate::shared::builtins_of;
+use sql::{Facts, Kind, LexMode, TableName};
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::charset::Flavor;
+use wire::codec::Reader;
+
+/// How deep views of views are looked into.
+const DEEPEST: usize = 4;
+/// Names that are asked for at a time.
+const MOST: usize = 64;
+/// NULL in a row of text.
+const SQL_NULL: u8 = 0xfb;
+
+/// A name that stands for a table, in a schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    schema: Box<str>,
+    name: Box<str>,
+}
+
+/// One of them that is asked for.
+struct Asked {
+    table: Table,
+    /// Which of those that the statement names leads to it.
+    root: usize,
+    /// It may be the name of something else than a table, which is in no schema.
+    may_be_missing: bool,
+}
+
+/// What a name was found to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Found {
+    /// Nothing that the user may see.
+    #[default]
+    Nothing,
+    /// No view.
+    Table,
+    /// A view with this definition; empty where the user may not see it.
+    View(Vec<u8>),
+}
+
+impl Session {
+    /// What a read reads; None where that is not certain.
+    pub(super) fn tables_of(&self, command: Incoming, plan: &Plan) -> Option<Vec<Table>> {
+        let text = self.text_of(command, plan);
+        // Only a SHOW with a condition may read what it names.
+        if plan.analysis.kind == Kind::Show && !text.contains(&b'(') {
+            return Some(Vec::new());
+        }
+        if plan.analysis.facts.contains(Facts::VERSIONED) {
+            return None;
+        }
+        let statement = plan.statement.and_then(|id| self.statements.get(id));
+        if statement.is_some_and(|statement| *statement.key.mode != *self.mode()) {
+            return None;
+        }
+        let own = statement.map_or(self.state.schema.as_ref(), |statement| statement.key.schema.as_ref());
+        located(sql::read_tables(text, self.lex)?, own.map(|own| &**own))
+    }
+
+    /// Those of the tables of which it is not known that reading them runs no code that may write; an error where one is known that may.
+    pub(super) fn unproven(&self, mut tables: Vec<Table>) -> Result<Vec<Table>, ()> {
+        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(tables) };
+        let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
+        let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
+        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
+        let mut writes = false;
+        tables.retain(|table| {
+            let known = memory.is_harmless(&place, (&table.schema, &table.name), epoch, now_ms, max_age_ms);
+            writes |= known == Some(false);
+            known.is_none()
+        });
+        if writes { Err(()) } else { Ok(tables) }
+    }
+
+    /// Gets a backend for a read that may have run already, and asks there whether it may run again.
+    pub(super) async fn may_read_again(&mut self, command: Incoming, plan: &Plan) -> Result<bool, Fault> {
+        let Some(tables) = self.tables_of(command, plan) else { return Ok(false) };
+        if tables.is_empty() {
+            return Ok(true);
+        }
+        self.obtain().await?;
+        if !self.is_not_causal() {
+            // What it must see has to be there before the question begins a transaction (autocommit=0).
+            let ahead = self.sync_causally(&plan.analysis).await?;
+            self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
+        }
+        self.are_harmless(tables).await
+    }
+
+    /// Whether reading these runs no code that may write, as far as is known, or as the backend at hand says.
+    pub(super) async fn are_harmless(&mut self, tables: Vec<Table>) -> Result<bool, Fault> {
+        let Ok(tables) = self.unproven(tables) else { return Ok(false) };
+        if tables.is_empty() {
+            return Ok(true);
+        }
+        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
+            return Err(self.pinned_backend_lost("no backend"));
+        };
+        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        let mut harmless = vec![true; tables.len()];
+        let of = |(root, table): (usize, &Table)| Asked { table: table.clone(), root, may_be_missing: true };
+        let mut asked: Vec<Asked> = tables.iter().enumerate().map(of).collect();
+        for _ in 0..=DEEPEST {
+            if asked.is_empty() || asked.len() > MOST {
+                break;
+            }
+            let Some(found) = self.look_up(&asked).await? else { return Ok(false) };
+            let mut next = Vec::new();
+            for (one, found) in asked.iter().zip(found) {
+                let goes_on = match found {
+                    Found::Nothing => one.may_be_missing,
+                    Found::Table => true,
+                    Found::View(definition) => match tables_behind(&definition, &one.table, info.flavor) {
+                        Some(behind) => {
+                            next.extend(behind.into_iter().map(|(table, may_be_missing)| Asked { table, root: one.root, may_be_missing }));
+                            true
+                        }
+                        None => false,
+                    },
+                };
+                if let Some(harmless) = harmless.get_mut(one.root) {
+                    *harmless &= goes_on;
+                }
+            }
+            // Of what is not harmless nothing more needs to be known.
+            next.retain(|one: &Asked| harmless.get(one.root) == Some(&true));
+            asked = next;
+        }
+        for one in asked {
+            if let Some(harmless) = harmless.get_mut(one.root) {
+                *harmless = false;
+            }
+        }
+        let now_ms = self.now_ms();
+        let mut memory = self.worker.memory.borrow_mut();
+        for (table, is_harmless) in tables.iter().zip(&harmless) {
+            memory.learn_table(&self.place(&info), (&table.schema, &table.name), *is_harmless, epoch, now_ms);
+        }
+        Ok(harmless.iter().all(|is_harmless| *is_harmless))
+    }
+
+    /// Asks the backend at hand what these are; None where it does not tell.
+    async fn look_up(&mut self, asked: &[Asked]) -> Result<Option<Vec<Found>>, Fault> {
+        let question = question(asked);
+        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+        let reply = match guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await {
+            Ok(reply) => reply,
+            Err(e) => return Err(self.lost_before(&e)),
+        };
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+        }
+        let Some(error) = &reply.error else { return Ok(found_in(&reply.rows, asked.len())) };
+        let told = ReplyError { code: error.code, sqlstate: error.sqlstate, message: &error.message, unasked: reply.unasked };
+        match certainty::refusal(&told) {
+            // It says nothing of the tables: another server may.
+            Some(Refusal::Leaving | Refusal::NeverRead | Refusal::NotReady) => Err(self.lost_before(&io::Error::other(error.to_string()))),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The tables with their schemas. A name without one, where there is no schema to look in, is not that of a table.
+fn located(tables: Vec<TableName>, own: Option<&[u8]>) -> Option<Vec<Table>> {
+    let mut all = Vec::with_capacity(tables.len());
+    for TableName { schema, name } in tables {
+        let schema = match (schema, own) {
+            (Some(schema), _) => schema,
+            (None, Some(own)) => plain(own)?.to_owned(),
+            (None, None) => continue,
+        };
+        all.push(Table { schema: schema.into(), name: name.into() });
+    }
+    Some(all)
+}
+
+/// A schema's name that means the same within quotes, in every character set and under every `sql_mode`.
+fn plain(schema: &[u8]) -> Option<&str> {
+    let is_plain = schema.iter().all(|byte| (b' '..0x7f).contains(byte) && !matches!(byte, b'\'' | b'\\'));
+    std::str::from_utf8(schema).ok().filter(|_| is_plain)
+}
+
+/// What a view reads, and whether it may be missing, if the view itself runs no code that may write. Definitions name tables with
+/// their schemas; only what they make themselves (WITH) has none.
+fn tables_behind(definition: &[u8], view: &Table, flavor: Flavor) -> Option<Vec<(Table, bool)>> {
+    let read = |no_backslash_escapes| {
+        let mode = LexMode { no_backslash_escapes, builtins: builtins_of(flavor), ..LexMode::default() };
+        let analysis = sql::analyze(definition, mode);
+        let is_read = analysis.kind == Kind::Select && certainty::is_plain_read(&analysis) && !analysis.facts.contains(Facts::VERSIONED);
+        if is_read { sql::read_tables(definition, mode) } else { None }
+    };
+    let mut tables = read(false)?;
+    if definition.contains(&b'\\') {
+        // Under which `sql_mode` its strings were written is not told.
+        tables.extend(read(true)?);
+    }
+    let may_be_missing: Vec<bool> = tables.iter().map(|table| table.schema.is_none()).collect();
+    Some(located(tables, Some(view.schema.as_bytes()))?.into_iter().zip(may_be_missing).collect())
+}
+
+/// The conditions are constants, so that MariaDB opens no other tables; a limit of its own holds in place of `sql_select_limit`.
+fn question(asked: &[Asked]) -> String {
+    let mut question = String::with_capacity(asked.len() * 320);
+    for (n, Asked { table, .. }) in asked.iter().enumerate() {
+        let union = if n == 0 { "" } else { " UNION ALL " };
+        let is_it = format!("TABLE_SCHEMA='{}' AND TABLE_NAME='{}'", table.schema, table.name);
+        let _ = write!(
+            question,
+            "{union}SELECT {n},CAST(TABLE_TYPE AS BINARY),CAST('' AS BINARY) FROM information_schema.TABLES WHERE {is_it} \
+             UNION ALL SELECT {n},CAST('VIEW' AS BINARY),CAST(VIEW_DEFINITION AS BINARY) FROM information_schema.VIEWS WHERE {is_it}"
+        );
+    }
+    question.push_str(" LIMIT 1000");
+    question
+}
+
+/// What the answer says of each; None where it is not understood.
+fn found_in(rows: &[Vec<u8>], asked: usize) -> Option<Vec<Found>> {
+    let mut all = vec![Found::default(); asked];
+    for row in rows {
+        let mut row = Reader::new(row);
+        let n: usize = std::str::from_utf8(row.lenenc_bytes().ok()?).ok()?.parse().ok()?;
+        let is_view = row.lenenc_bytes().ok()? == b"VIEW";
+        let definition = if row.peek()? == SQL_NULL { &[][..] } else { row.lenenc_bytes().ok()? };
+        let found = all.get_mut(n)?;
+        match found {
+            Found::View(known) if known.is_empty() && is_view => *known = definition.to_vec(),
+            Found::View(_) => {}
+            _ if is_view => *found = Found::View(definition.to_vec()),
+            _ => *found = Found::Table,
+        }
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn table(schema: &str, name: &str) -> Table {
+        Table { schema: schema.into(), name: name.into() }
+    }
+
+    fn row(columns: [Option<&[u8]>; 3]) -> Vec<u8> {
+        let mut row = Vec::new();
+        for column in columns {
+            match column {
+                Some(column) => wire::codec::put_lenenc_bytes(&mut row, column),
+                None => row.push(SQL_NULL),
+            }
+        }
+        row
+    }
+
+    #[test]
+    fn a_definition_tells_what_it_reads() {
+        let behind = |definition: &str| tables_behind(definition.as_bytes(), &table("s", "v"), Flavor::MySql);
+        let reads = "select `t`.`a` AS `a`,concat(`t`.`b`,'\\'') AS `c` from (`s`.`t` join `d`.`u` on((`t`.`a` = `u`.`a`))) \
+                     group by `t`.`a`,`t`.`b` order by `t`.`a`,`t`.`b`";
+        assert_eq!(behind(reads), Some(vec![(table("s", "t"), false), (table("d", "u"), false)]));
+        assert_eq!(
+            behind("with `c` as (select 1 AS `1` from `s`.`t`) select `c`.`1` AS `1` from `c`"),
+            Some(vec![(table("s", "t"), false), (table("s", "c"), true)])
+        );
+        for calls in ["", "select `s`.`g`() AS `x`", "select `g`() AS `x`", "select get_lock('a',1) AS `x`"] {
+            assert_eq!(behind(calls), None, "{calls}");
+        }
+    }
+
+    #[test]
+    fn a_view_is_what_either_table_calls_one() {
+        let rows = vec![
+            row([Some(b"0"), Some(b"BASE TABLE"), Some(b"")]),
+            row([Some(b"1"), Some(b"VIEW"), Some(b"")]),
+            row([Some(b"1"), Some(b"VIEW"), Some(b"select 1 AS `1`")]),
+            row([Some(b"2"), Some(b"VIEW"), Some(b"")]),
+            row([Some(b"3"), Some(b"VIEW"), None]),
+            row([Some(b"4"), Some(b"SYSTEM VIEW"), Some(b"")]),
+        ];
+        let none = || Found::View(Vec::new());
+        let expected = [Found::Table, Found::View(b"select 1 AS `1`".to_vec()), none(), none(), Found::Table, Found::Nothing];
+        assert_eq!(found_in(&rows, 6), Some(expected.to_vec()));
+        assert_eq!(found_in(&rows, 3), None, "it was not asked for");
+        assert_eq!(found_in(&[b"\x020\0".to_vec()], 1), None);
+    }
+}
