@@ -1,8 +1,9 @@
 //! Sending a statement again: elsewhere, and only when it is certain that it was not applied.
 //!
 //! [`withhold`](Session::withhold) keeps an error from the client that another server of the hostgroup would not give;
-//! [`once_more`](Session::once_more) decides what follows a fault, and [`run_again`](Session::run_again) of a read what it may have done. Where the servers of a hostgroup have roles the limit is
-//! time (`connect_timeout_server_max`, counted from the command or from the first loss of it while it ran), elsewhere it is `query_retries_on_failure`.
+//! [`once_more`](Session::once_more) decides what follows a fault, and [`run_again`](Session::run_again) looks behind the views of a
+//! read that may have run. Where the servers of a hostgroup have roles the limit is time (`connect_timeout_server_max`, counted from
+//! the command or from the first loss of it while it ran), elsewhere it is `query_retries_on_failure`.
 //! INVARIANT: what was with a server when that was lost is sent again `query_retries_on_failure` times at most, wherever: it may be what
 //! the server died of, or what somebody killed.
 
