@@ -20,6 +20,7 @@ use model::refusals::Refusals;
 use model::snapshot::{HostgroupAttributes, Snapshot};
 use model::{HostgroupId, ServerAddr, ServerKey};
 use sql::Builtins;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -124,6 +125,12 @@ pub fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static str {
         None => charset::collation(collation),
     };
     found.map_or("utf8mb4", |found| found.charset)
+}
+
+/// A name that a client gives in the character set of its handshake's collation, as servers keep it; one that is no text there stays as
+/// it is, and is nobody's.
+pub fn name_in_utf8<'a>(info: Option<&ServerInfo>, collation: u16, name: &'a [u8]) -> Cow<'a, [u8]> {
+    charset::to_utf8(charset_of(info, collation).as_bytes(), name).unwrap_or(Cow::Borrowed(name))
 }
 
 /// gb18030_unicode_520_ci.

@@ -122,14 +122,15 @@ impl Session {
     /// a character set that no client can have.
     pub(super) async fn check_collation(&mut self) -> Result<(), End> {
         let id = self.collation;
-        let charset = charset_of(self.worker.shared.info.get().as_deref(), id);
-        if is_wide(charset.as_bytes()) {
-            let text = format!("Variable 'character_set_client' can't be set to the value of '{charset}'");
+        let info = self.worker.shared.info.get();
+        let known = info.as_ref().map_or_else(|| charset::collation(id), |info| info.collation_of(id));
+        if let Some(wide) = known.filter(|known| is_wide(known.charset.as_bytes())) {
+            let text = format!("Variable 'character_set_client' can't be set to the value of '{}'", wide.charset);
             self.send_error_at(self.login_seq, WRONG_VALUE, "42000", text.as_bytes()).await?;
             return Err(End::Refused(text));
         }
         // Who says 0 names none.
-        if id == 0 || self.worker.shared.info.get().is_none_or(|info| info.collation_of(id).is_some()) {
+        if id == 0 || info.is_none() || known.is_some() {
             return Ok(());
         }
         match self.worker.snapshot().vars.handle_unknown_charset {

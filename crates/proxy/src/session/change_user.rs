@@ -4,7 +4,7 @@ use super::Session;
 use super::end::End;
 use super::login::{MAX_LOGIN_PACKET, count_session, decoy, denied, learn, malformed, scramble, stored, tls_is_required};
 use crate::counters::count;
-use crate::shared::{HostLogin, charset_of};
+use crate::shared::{HostLogin, name_in_utf8};
 use model::snapshot::User;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::server::{Account, ServerAuth, Step};
-use wire::charset;
 use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
@@ -23,16 +22,15 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     let change = ChangeUser::parse(payload, session.caps).map_err(malformed)?;
     let worker = Rc::clone(&session.worker);
     let collation = change.collation.unwrap_or(session.collation);
-    let name = charset::to_utf8(charset_of(worker.shared.info.get().as_deref(), collation).as_bytes(), change.user);
-    let name = name.as_deref().unwrap_or(change.user);
-    let user = worker.snapshot().frontend_user(name).cloned();
+    let name = name_in_utf8(worker.shared.info.get().as_deref(), collation, change.user);
+    let user = worker.snapshot().frontend_user(&name).cloned();
     let channel = session.front.stream().channel();
     let default = Plugin::from_name(worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
     // Under the greeting's scramble, as MariaDB does: libmariadb 3.3.20 answers that, whatever it is asked.
     let mut auth = ServerAuth::new(session.scramble, default, channel);
-    let seq = session.prove_again(&mut auth, (name, user.as_deref()), &change).await?;
+    let seq = session.prove_again(&mut auth, (&name, user.as_deref()), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
-        let text = denied(name, &session.host(), auth.with_password());
+        let text = denied(&name, &session.host(), auth.with_password());
         worker.shared.note_host(session.peer, HostLogin::Failed);
         return Err(session.refuse_change(1045, "28000", text).await);
     };

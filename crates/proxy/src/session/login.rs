@@ -11,7 +11,7 @@ use crate::entry::{Entry, Signal};
 use crate::lane::LaneKey;
 use crate::link::Link;
 use crate::pins::Pins;
-use crate::shared::{Family, HostLogin, Shared, charset_of};
+use crate::shared::{Family, HostLogin, Shared, name_in_utf8};
 use crate::state::State;
 use crate::worker::Worker;
 use model::refusals::shown_name;
@@ -29,7 +29,6 @@ use std::time::Duration;
 use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::server::{Account, ServerAuth, Step, Stored, Verified};
-use wire::charset;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, SslRequest};
 use wire::message::ErrPacket;
@@ -289,22 +288,21 @@ impl Login {
     /// Proof of the password; the client has its error when this fails.
     async fn authenticate(&mut self, request: &Request) -> Result<Arc<User>, End> {
         let worker = Rc::clone(&self.worker);
-        let name = charset::to_utf8(charset_of(worker.shared.info.get().as_deref(), request.collation).as_bytes(), &request.user);
-        let name = name.as_deref().unwrap_or(&request.user);
-        let user = worker.snapshot().frontend_user(name).cloned();
+        let name = name_in_utf8(worker.shared.info.get().as_deref(), request.collation, &request.user);
+        let user = worker.snapshot().frontend_user(&name).cloned();
         let channel = self.link.stream().channel();
         let mut auth = ServerAuth::new(self.scramble, self.default_plugin(), channel);
-        let verified = self.prove(&mut auth, (name, user.as_deref()), request).await?;
+        let verified = self.prove(&mut auth, (&name, user.as_deref()), request).await?;
         let known = user.zip(verified);
         let Some((user, verified)) = known else {
-            return Err(self.deny(name, auth.with_password()).await);
+            return Err(self.deny(&name, auth.with_password()).await);
         };
         if user.use_ssl && self.link.stream().tls().is_none() {
             let text = tls_is_required(&user, &self.host());
             return Err(self.refuse(1045, "28000", &text).await);
         }
         if !learn(&worker.shared, &user, &verified) {
-            return Err(self.deny(name, auth.with_password()).await);
+            return Err(self.deny(&name, auth.with_password()).await);
         }
         worker.shared.note_host(self.peer, HostLogin::Succeeded);
         if let Some(packet) = verified.before_ok {

@@ -99,10 +99,8 @@ impl Session {
         }
         let assignments = sql::parse_set(sql, self.lex);
         let is_global = |a: &Assignment| matches!(a.target, Target::Global(_) | Target::Persist(_));
-        let leaves_nothing = assignments.is_some_and(|all| {
-            let computes = all.iter().any(|a| a.value == Value::Expression);
-            !computes && (all.len() == 1 || all.iter().all(is_global))
-        });
+        let assigns_within = contains(sql, b":=");
+        let leaves_nothing = assignments.is_some_and(|all| !assigns_within && (all.len() == 1 || all.iter().all(is_global)));
         if !leaves_nothing {
             self.pin_variables(sql::user_variables(sql, self.lex), analysis);
             self.pin(PinReason::SessionState, analysis);
