@@ -7,8 +7,9 @@ use crate::backend::Backend;
 use crate::causal::CausalPart;
 use crate::class::Class;
 use crate::queue::{NOBODY, Queue};
-use crate::quota::{self, Quota};
-use crate::server::{ServerShared, pause_ms};
+use crate::quota::Quota;
+use crate::refusals::Refusals;
+use crate::shared::ServerShared;
 use crate::state::{self, State};
 use model::HostgroupId;
 use model::snapshot::{Effective, Snapshot, User};
@@ -51,22 +52,10 @@ pub struct Lane {
     unlabelled_until_ms: Cell<u64>,
     /// When (process clock, us) a connect for it failed last that concerned the server; 0 where one succeeded since.
     failed_us: Cell<u64>,
-    /// Servers that have refused it for a reason of its own.
-    rests: RefCell<Vec<Rest>>,
+    /// What servers have refused it for a reason of its own.
+    refusals: RefCell<Refusals>,
     /// By the server's index in the hostgroup.
     idle: RefCell<Vec<Vec<Backend>>>,
-}
-
-/// A server has refused what concerns the lane alone, and has let none in since: it rests for this lane, and for no other.
-struct Rest {
-    /// By its index in the hostgroup.
-    server: usize,
-    /// How often it did.
-    count: u32,
-    /// Process clock (ms) until which it is not asked.
-    until_ms: u64,
-    /// What it said.
-    error: String,
 }
 
 /// A user who is not configured any more keeps what was.
@@ -93,7 +82,7 @@ impl Lane {
             causal,
             unlabelled_until_ms: Cell::new(0),
             failed_us: Cell::new(0),
-            rests: RefCell::default(),
+            refusals: RefCell::default(),
             idle: RefCell::default(),
         })
     }
@@ -105,60 +94,44 @@ impl Lane {
         self.causal.set(CausalPart::of(snapshot, user, self.key.hostgroup));
         self.unlabelled_until_ms.set(0);
         // What was refused may be mended.
-        self.rests.borrow_mut().clear();
+        *self.refusals.borrow_mut() = Refusals::default();
     }
 
     /// Whether a server may be asked for a connection, as far as none was refused for a reason of the user's own.
     pub fn may_ask(&self, server: &ServerShared, now_ms: u64) -> bool {
-        let rests = || self.rests.borrow().iter().any(|rest| rest.server == server.index && rest.until_ms > now_ms);
-        self.quota.may_ask(server) && !rests()
+        self.quota.may_ask(server) && !self.refusals.borrow().rests(server, now_ms)
     }
 
     /// Whether some server has refused the lane, and has let none in since.
     pub fn is_refused_somewhere(&self) -> bool {
-        !self.rests.borrow().is_empty()
+        !self.refusals.borrow().is_empty()
     }
 
-    /// Whether each of these servers that is used rests for the lane now.
-    pub fn rests_everywhere(&self, servers: &[Arc<ServerShared>], now_ms: u64) -> bool {
-        self.is_refused_by_all(servers, |rest| rest.until_ms > now_ms)
+    /// Whether no server that is used is to be asked now, for each has refused the lane.
+    pub fn is_refused(&self, servers: &[Arc<ServerShared>], now_ms: u64) -> bool {
+        self.refusals.borrow().all_rest(servers, now_ms)
     }
 
     /// What a server said that refused the lane, where each that is used has.
     pub fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
-        let rests = self.rests.borrow();
-        let said = |server: &Arc<ServerShared>| {
-            let rest = rests.iter().find(|rest| rest.server == server.index)?;
-            Some(format!("{}:{}: {}", server.key.host, server.key.port, rest.error))
-        };
-        if self.is_refused_by_all(servers, |_| true) { quota::used(servers).find_map(said) } else { None }
+        self.refusals.borrow().said(servers)
     }
 
-    fn is_refused_by_all(&self, servers: &[Arc<ServerShared>], counts: impl Fn(&Rest) -> bool) -> bool {
-        let rests = self.rests.borrow();
-        let refuses = |server: &Arc<ServerShared>| rests.iter().any(|rest| rest.server == server.index && counts(rest));
-        !rests.is_empty() && quota::used(servers).next().is_some() && quota::used(servers).all(refuses)
-    }
-
-    /// A connect is tried: after a refusal no other is meanwhile. Answers how many refusals there were.
+    /// A connect is tried: after a refusal no other is meanwhile. Answers how many refusals of the lane there were.
     pub fn tries(&self, server: &ServerShared, now_ms: u64) -> u32 {
-        let mut rests = self.rests.borrow_mut();
-        let Some(rest) = rests.iter_mut().find(|rest| rest.server == server.index) else { return 0 };
-        rest.until_ms = now_ms + pause_ms(rest.count);
-        rest.count
+        self.refusals.borrow_mut().tries(server, now_ms)
     }
 
     /// A server refused the lane alone; `before` is how many refusals there were when it was tried.
     pub fn refused_by(&self, server: &ServerShared, error: String, before: u32, now_ms: u64) {
-        let mut rests = self.rests.borrow_mut();
-        rests.retain(|rest| rest.server != server.index);
-        rests.push(Rest { server: server.index, count: before.saturating_add(1), until_ms: now_ms + pause_ms(before), error });
+        self.refusals.borrow_mut().refused(server, error, before, now_ms);
     }
 
     /// A server let it in.
     pub fn let_in_by(&self, server: &ServerShared) {
+        self.quota.let_in(server);
         self.failed_us.set(0);
-        self.rests.borrow_mut().retain(|rest| rest.server != server.index);
+        self.refusals.borrow_mut().let_in(server);
     }
 
     /// A connect for it failed, for a reason that concerns the server.
@@ -309,8 +282,8 @@ mod tests {
         assert_eq!(lane.tries(a, 1000), 0);
         assert!(lane.may_ask(a, 1000) && !lane.is_refused_somewhere() && lane.refusal(&servers).is_none());
         lane.refused_by(a, "denied".into(), 0, 1000);
-        assert!(!lane.may_ask(a, 1009) && lane.rests_everywhere(&servers, 1009) && lane.may_ask(a, 1010));
-        assert!(other.may_ask(a, 1000) && !other.rests_everywhere(&servers, 1000));
+        assert!(!lane.may_ask(a, 1009) && lane.is_refused(&servers, 1009) && lane.may_ask(a, 1010));
+        assert!(other.may_ask(a, 1000) && !other.is_refused(&servers, 1000));
         assert_eq!(lane.refusal(&servers).as_deref(), Some("a:3306: denied"));
         assert_eq!(lane.tries(a, 1010), 1);
         assert!(!lane.may_ask(a, 1011), "another one is not tried beside");
@@ -318,7 +291,7 @@ mod tests {
         assert!(!lane.may_ask(a, 1030) && lane.may_ask(a, 1031));
         lane.refused_by(a, "denied".into(), 100, 2000);
         assert!(!lane.may_ask(a, 2999) && lane.may_ask(a, 3000), "a second at most");
-        assert!(!lane.rests_everywhere(&[], 2000) && lane.refusal(&[]).is_none());
+        assert!(!lane.is_refused(&[], 2000) && lane.refusal(&[]).is_none());
         lane.let_in_by(a);
         assert!(lane.may_ask(a, 2000) && !lane.is_refused_somewhere());
         lane.refused_by(a, "denied".into(), 0, 2000);

@@ -41,6 +41,7 @@ mod queue;
 mod quota;
 mod ramp;
 pub mod reframe;
+mod refusals;
 mod replays;
 mod routines;
 mod safety;

@@ -7,10 +7,9 @@
 
 use crate::class::Class;
 use crate::queue::Queue;
+use crate::refusals::Refusals;
 use crate::safety::Safety;
-use crate::server::pause_ms;
 use crate::shared::ServerShared;
-use model::ServerKey;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,24 +18,13 @@ pub struct Quota {
     connections: AtomicU32,
     /// Sessions of the user that wait in the hostgroup, where the user is limited there.
     pub queue: Queue,
-    refusals: Mutex<Vec<Refusal>>,
+    refusals: Mutex<Refusals>,
     /// Whether there are refusals.
     is_refused_somewhere: AtomicBool,
     /// Whether no server is to be asked for one more now.
     is_refused: AtomicBool,
     workers: usize,
     lanes: Mutex<Vec<(Class, Arc<Queue>)>>,
-}
-
-/// A server has refused one more, and has let none in since.
-struct Refusal {
-    server: ServerKey,
-    /// How often it did.
-    count: u32,
-    /// Process clock (ms) until which it is not asked; 0 where it may be.
-    until_ms: u64,
-    /// What it said.
-    error: String,
 }
 
 impl Quota {
@@ -87,14 +75,13 @@ impl Quota {
 
     /// Whether this server may be asked for one more.
     pub fn may_ask(&self, server: &ServerShared) -> bool {
-        !self.is_refused_somewhere() || !self.refusals().iter().any(|refusal| refusal.server == server.key && refusal.until_ms > 0)
+        !self.is_refused_somewhere() || !self.refusals().rests(server, 0)
     }
 
     /// Ends pauses whose time is over; `servers` are the hostgroup's.
     pub fn look(&self, servers: &[Arc<ServerShared>], now_ms: u64) {
         let mut refusals = self.refusals();
-        refusals.retain(|refusal| servers.iter().any(|server| server.key == refusal.server));
-        refusals.iter_mut().filter(|refusal| refusal.until_ms <= now_ms).for_each(|refusal| refusal.until_ms = 0);
+        refusals.look(servers, now_ms);
         self.reckon(&refusals, servers);
     }
 
@@ -104,9 +91,7 @@ impl Quota {
             return 0;
         }
         let mut refusals = self.refusals();
-        let Some(refusal) = refusals.iter_mut().find(|refusal| refusal.server == server.key) else { return 0 };
-        let count = refusal.count;
-        refusal.until_ms = now_ms + pause_ms(count);
+        let count = refusals.tries(server, now_ms);
         self.reckon(&refusals, servers);
         count
     }
@@ -115,7 +100,7 @@ impl Quota {
     pub fn let_in(&self, server: &ServerShared) {
         if self.is_refused_somewhere() {
             let mut refusals = self.refusals();
-            refusals.retain(|refusal| refusal.server != server.key);
+            refusals.let_in(server);
             self.reckon(&refusals, &[]);
         }
     }
@@ -124,20 +109,13 @@ impl Quota {
     /// it was tried.
     pub fn refuse(&self, server: &ServerShared, servers: &[Arc<ServerShared>], error: String, before: u32, now_ms: u64) {
         let mut refusals = self.refusals();
-        refusals.retain(|refusal| refusal.server != server.key);
-        let (count, until_ms) = (before.saturating_add(1), now_ms + pause_ms(before));
-        refusals.push(Refusal { server: server.key.clone(), count, until_ms, error });
+        refusals.refused(server, error, before, now_ms);
         self.reckon(&refusals, servers);
     }
 
     /// What a server said that refused one more, while none lets one in.
     pub fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
-        let refusals = self.refusals();
-        if !are_all_in(servers, refusals.iter()) {
-            return None;
-        }
-        let first = refusals.iter().find(|refusal| used(servers).any(|server| server.key == refusal.server))?;
-        Some(format!("{}:{}: {}", first.server.host, first.server.port, first.error))
+        self.refusals().said(servers)
     }
 
     /// Counts one more, if `limit` allows; 0 is no limit.
@@ -156,34 +134,19 @@ impl Quota {
     pub fn closed(&self, server: &ServerShared) {
         self.give_back();
         if self.is_refused_somewhere() {
-            let mut refusals = self.refusals();
-            for refusal in refusals.iter_mut().filter(|refusal| refusal.server == server.key && refusal.until_ms > 0) {
-                (refusal.count, refusal.until_ms) = (1, 1);
-            }
+            self.refusals().eased(server);
         }
     }
 
-    fn refusals(&self) -> MutexGuard<'_, Vec<Refusal>> {
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the refusals come to.
-    fn reckon(&self, refusals: &[Refusal], servers: &[Arc<ServerShared>]) {
-        let paused = refusals.iter().filter(|refusal| refusal.until_ms > 0);
+    fn reckon(&self, refusals: &Refusals, servers: &[Arc<ServerShared>]) {
         self.is_refused_somewhere.store(!refusals.is_empty(), Ordering::Release);
-        self.is_refused.store(are_all_in(servers, paused), Ordering::Release);
+        self.is_refused.store(refusals.all_rest(servers, 0), Ordering::Release);
     }
-}
-
-/// The servers that new connections may go to.
-pub fn used(servers: &[Arc<ServerShared>]) -> impl Iterator<Item = &Arc<ServerShared>> {
-    servers.iter().filter(|server| server.is_online() && server.configured_weight() > 0)
-}
-
-/// Whether each of them is among these; no server is not all of them.
-fn are_all_in<'a>(servers: &[Arc<ServerShared>], refusals: impl Iterator<Item = &'a Refusal> + Clone) -> bool {
-    let mut used = used(servers).peekable();
-    used.peek().is_some() && used.all(|server| refusals.clone().any(|refusal| refusal.server == server.key))
 }
 
 #[cfg(test)]

@@ -21,6 +21,17 @@ pub struct Analysis {
     pub digest: u64,
 }
 
+impl Analysis {
+    /// Of no statement.
+    pub const NONE: Self = Self { kind: Kind::Other, facts: Facts::NONE, digest: 0 };
+
+    /// Of a command that is no statement, by its byte.
+    #[must_use]
+    pub const fn of_command(byte: u8) -> Self {
+        Self { digest: byte as u64, ..Self::NONE }
+    }
+}
+
 /// Analyzes `sql` with the default grouping limits.
 #[inline]
 pub fn analyze(sql: &[u8], mode: LexMode) -> Analysis {

@@ -362,7 +362,6 @@ impl HostgroupPool {
                     server.told.forget();
                     worker.shared.signal(server, SignalKind::Recovered);
                 }
-                lane.quota.let_in(server);
                 lane.let_in_by(server);
                 counters.backends_opened.set(counters.backends_opened.get() + 1);
                 self.release_new(worker, whose, backend);

@@ -9,10 +9,12 @@
 
 mod growth;
 mod upkeep;
+mod waiting;
 
-use crate::backend::{Backend, ServerError};
-use crate::choice::{self, Connections, Needs, Rules};
-use crate::connect::Raw;
+pub use waiting::{Acquire, AcquireError, Wish};
+
+use crate::backend::Backend;
+use crate::choice::{self, Needs, Rules};
 use crate::counters::count;
 use crate::hostgroup::HostgroupRole;
 use crate::lane::{Lane, LaneKey};
@@ -22,123 +24,20 @@ use crate::server::NEVER;
 use crate::shared::{HostgroupShared, ServerInfo, ServerShared};
 use crate::state::State;
 use crate::worker::Worker;
-use model::HostgroupId;
 use model::snapshot::{Effective, Snapshot};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use tokio::sync::Notify;
+use waiting::{Outcome, Waiter};
 
 /// How much longer (us) a waiter of another worker must have waited to be served before this worker's own.
 pub const FAIRNESS_BOUND_US: u64 = 1000;
 /// How much longer (us) one must have waited for whom a backend has to be closed than one whom it would serve: where users share
 /// a server that is full, connections change hands now and then, not with each statement.
 pub const LANES_BOUND_US: u64 = 100_000;
-
-/// Why no backend was had.
-#[derive(Debug)]
-pub enum AcquireError {
-    /// None became free in time: error 9001.
-    Timeout {
-        /// Hostgroup that was asked.
-        hostgroup: HostgroupId,
-        /// How long it was waited for, ms.
-        waited_ms: u64,
-        /// Empty, full or failing.
-        reason: String,
-    },
-    /// The server refused the login; its own error goes to the client.
-    Refused(ServerError),
-    /// The login cannot be made with what is known of the password, or similar: text for the client.
-    Impossible(String),
-}
-
-enum Outcome {
-    Waiting,
-    Ready(Box<Backend>),
-    Failed(AcquireError),
-    Taken,
-}
-
-/// What one who waits wants.
-#[derive(Default)]
-pub struct Wish {
-    /// Which server and connection will do.
-    pub needs: Needs,
-    /// The session's collation, for a login.
-    pub collation: u8,
-    /// It wants a connection that is opened as its client logged in.
-    pub raw: Option<Raw>,
-}
-
-impl Wish {
-    /// A `fast_forward` session's own connection.
-    pub fn own(collation: u8, raw: Raw) -> Self {
-        Self { needs: Needs { connections: Connections::New, ..Needs::default() }, collation, raw: Some(raw) }
-    }
-}
-
-/// One session's place in the queue.
-struct Waiter {
-    lane: Rc<Lane>,
-    wish: Wish,
-    /// A connection of its own is being opened for it.
-    is_opening: Cell<bool>,
-    /// The connection that it would have had next was put off: the hostgroup may have only so many a second.
-    is_throttled: Cell<bool>,
-    since_us: u64,
-    /// Since when it is in line: waiters stand in this order.
-    turn_us: u64,
-    deadline_us: u64,
-    outcome: RefCell<Outcome>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Waiter {
-    /// Whether this backend will do, which others have used.
-    fn takes(&self, backend: &Backend) -> bool {
-        self.wish.needs.takes_used() && self.lane.key == backend.core.lane && self.wish.needs.accept(&backend.core.server)
-    }
-
-    /// Whether it takes no connection that others have used.
-    fn is_loner(&self) -> bool {
-        !self.wish.needs.takes_used()
-    }
-
-    /// Whether it wants a server that is not far behind.
-    fn is_choosy(&self) -> bool {
-        self.wish.needs.max_lag_ms.is_some()
-    }
-
-    /// Whether a connection to this server may be opened for it, now or when the server is full no more.
-    fn may_connect_to(&self, server: &ServerShared, now_ms: u64) -> bool {
-        let is_fit = server.takes_work(now_ms) && !server.is_backing_off(now_ms) && self.wish.needs.accept(server);
-        is_fit && self.lane.may_ask(server, now_ms)
-    }
-
-    /// Whether closing a connection to this server lets one be opened for it, which nobody else would lend it.
-    fn wants_room_on(&self, server: &ServerShared, now_ms: u64) -> bool {
-        self.wish.raw.is_some()
-            && !self.is_opening.get()
-            && !self.waits_for_its_own()
-            && server.is_full()
-            && self.may_connect_to(server, now_ms)
-    }
-
-    /// Whether it waits for its user's own connections only: there may be no more of them.
-    fn waits_for_its_own(&self) -> bool {
-        self.lane.is_used_up()
-    }
-
-    fn finish(&self, outcome: Outcome) {
-        *self.outcome.borrow_mut() = outcome;
-        if let Some(waker) = self.waker.borrow_mut().take() {
-            waker.wake();
-        }
-    }
-}
 
 /// Since when (process clock, us) those have waited who have a claim on a backend that is given back, or [`NOBODY`].
 struct Claims {
@@ -181,48 +80,6 @@ pub struct HostgroupPool {
     choosy: Cell<usize>,
     /// Told when servers were laid out anew: connects to those that are out are given up.
     laid_out: Notify,
-}
-
-/// A queued request; leaves the queue when dropped.
-pub struct Acquire {
-    worker: Rc<Worker>,
-    pool: Rc<HostgroupPool>,
-    waiter: Rc<Waiter>,
-}
-
-impl Acquire {
-    /// Ready when a backend was assigned, or none will be.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Backend, AcquireError>> {
-        let mut outcome = self.waiter.outcome.borrow_mut();
-        match std::mem::replace(&mut *outcome, Outcome::Taken) {
-            Outcome::Ready(backend) => Poll::Ready(Ok(*backend)),
-            Outcome::Failed(e) => Poll::Ready(Err(e)),
-            Outcome::Waiting | Outcome::Taken => {
-                *outcome = Outcome::Waiting;
-                *self.waiter.waker.borrow_mut() = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl Drop for Acquire {
-    fn drop(&mut self) {
-        self.pool.loners.set(self.pool.loners.get() - usize::from(self.waiter.is_loner()));
-        let outcome = self.waiter.outcome.replace(Outcome::Taken);
-        if matches!(outcome, Outcome::Waiting) {
-            self.pool.leave_queue(&self.worker, &self.waiter);
-        }
-        self.pool.choosy.set(self.pool.choosy.get() - usize::from(self.waiter.is_choosy()));
-        match outcome {
-            Outcome::Ready(backend) if self.waiter.wish.raw.is_some() => {
-                drop(backend);
-                self.pool.grow(&self.worker);
-            }
-            Outcome::Ready(backend) => self.pool.release(&self.worker, *backend),
-            Outcome::Waiting | Outcome::Failed(_) | Outcome::Taken => {}
-        }
-    }
 }
 
 impl HostgroupPool {
@@ -584,9 +441,9 @@ impl HostgroupPool {
     }
 
     /// Whether one who waits could have a connection, now or when a server is full no more: not where every server that is used
-    /// is further behind than it wants, nor where each rests for its lane.
+    /// is further behind than it wants, nor where each has refused its lane.
     fn has_hope(&self, waiter: &Waiter, now_ms: u64) -> bool {
-        if self.has_refused.get() && waiter.lane.rests_everywhere(&self.servers.borrow(), now_ms) {
+        if self.has_refused.get() && waiter.lane.is_refused(&self.servers.borrow(), now_ms) {
             return false;
         }
         !waiter.is_choosy() || self.servers.borrow().iter().any(|s| s.takes_work(now_ms) && waiter.wish.needs.accept(s))

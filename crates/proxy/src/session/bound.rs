@@ -8,7 +8,7 @@ use super::statements::ClientStatement;
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
 use crate::stmt_cache::Meaning;
-use sql::{Analysis, Facts, Kind};
+use sql::{Analysis, Facts};
 use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::StatusFlags;
@@ -162,7 +162,7 @@ impl Session {
     /// An execution that no server sees is over.
     pub(super) async fn settle_without(&mut self, id: u32) -> Result<(), End> {
         self.forget_long_data(id).await?;
-        self.settle_silent(&Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 }).await
+        self.settle_silent(&Analysis::NONE).await
     }
 
     /// FOUND_ROWS() will be known without a question if all rows behind this cursor are fetched.

@@ -5,7 +5,7 @@ use super::end::End;
 use super::execute::MIN_LONG_DATA;
 use crate::buffer::{CHUNK, WINDOW, grown};
 use crate::entry::{Activity, Entry, Signal};
-use sql::{Analysis, Facts, Kind};
+use sql::Analysis;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use wire::command::Command;
@@ -59,7 +59,7 @@ impl Session {
                 Waited::Signal(Signal::GiveBack) if self.is_insert_delay_over() || self.keeps_in_vain() => {
                     self.entry.clear_signal();
                     self.end_insert_delay();
-                    let nothing = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };
+                    let nothing = Analysis::NONE;
                     Box::pin(self.settle_silent(&nothing)).await?;
                     self.publish();
                 }

@@ -84,7 +84,7 @@ impl Session {
 
     /// A command that goes to any backend as it is.
     async fn send_on(&mut self, command: Incoming, reply: ReplyKind) -> Result<(), End> {
-        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let analysis = Analysis::of_command(command.byte);
         let plan = Plan { reply, ..Plan::new(analysis) };
         let mut reply = ReplyFacts::default();
         match self.run_plan(command, &plan, &mut reply).await {
@@ -145,7 +145,7 @@ impl Session {
         }
         if self.backend.is_some() {
             // The pinned backend follows; it changes its class with the session.
-            let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+            let analysis = Analysis::of_command(command.byte);
             let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
             if let Err(fault) = self.run_plan(command, &plan, &mut ReplyFacts::default()).await {
                 return self.report(fault).await;

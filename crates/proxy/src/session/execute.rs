@@ -361,7 +361,7 @@ impl Session {
             };
             return self.report(fault).await;
         };
-        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let analysis = Analysis::of_command(command.byte);
         let plan = Plan { statement: Some(id), reply: ReplyKind::Fetch, ..Plan::new(analysis) };
         let mut reply = ReplyFacts::default();
         match self.run_plan(command, &plan, &mut reply).await {
@@ -401,7 +401,7 @@ impl Session {
             self.facts.row_count = 0;
             return self.send_ok().await;
         }
-        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let analysis = Analysis::of_command(command.byte);
         let plan = Plan { statement: Some(id), reply: ReplyKind::Simple, ..Plan::new(analysis) };
         let mut reply = ReplyFacts::default();
         match self.run_plan(command, &plan, &mut reply).await {
@@ -460,7 +460,7 @@ impl Session {
             (Err(Fault::Error { code, sqlstate, text }), Some(id)) => {
                 self.fail_long_data(id, ServerError { code, sqlstate, message: text });
                 self.skip_long_data().await?;
-                return self.settle_silent(&Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 }).await;
+                return self.settle_silent(&Analysis::NONE).await;
             }
             (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
             (Err(Fault::Lost { text, .. }), Some(id)) => {
@@ -485,7 +485,7 @@ impl Session {
 
     async fn pass_long_data(&mut self, command: Incoming, id: u32) -> Result<(), Fault> {
         self.obtain().await?;
-        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let analysis = Analysis::of_command(command.byte);
         let ahead = self.sync(&analysis).await?;
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         self.forget_types_of_others(id).await?;

@@ -53,6 +53,7 @@ mod sync;
 mod tableless;
 mod then;
 mod told;
+mod transcribe;
 mod transcript;
 mod untold;
 mod variables;

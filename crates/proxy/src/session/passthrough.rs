@@ -18,7 +18,7 @@ use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
 use crate::stats::view::Held;
 use crate::worker::{FIRST_SESSION_ID, Worker};
-use sql::{Analysis, Facts, Kill, KillTarget, Kind};
+use sql::{Analysis, Kill, KillTarget};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -97,7 +97,7 @@ impl Session {
     /// COM_REGISTER_SLAVE, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID: from here the connection is the replica's.
     pub(super) async fn replicate(&mut self, command: Incoming) -> Result<(), End> {
         let now = self.now_ms();
-        let analysis = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: u64::from(command.byte) };
+        let analysis = Analysis::of_command(command.byte);
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
         let was_replicas = self.pins.set().contains(PinReason::Replication);
         let mut reply = ReplyFacts::default();

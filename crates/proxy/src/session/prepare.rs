@@ -148,7 +148,7 @@ impl Session {
 
     async fn try_prepare(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
         self.obtain().await?;
-        let plain = Analysis { kind: Kind::Other, facts: Facts::NONE, digest: 0 };
+        let plain = Analysis::NONE;
         let ahead = self.sync(&plain).await?;
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         if let Some(old) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&statement.key)) {

@@ -193,7 +193,7 @@ impl Session {
             let asked = Asked { flag_in: self.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
             let request = self.request(text, analysis, &known, asked);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
-            let hostgroup = self.destination(in_force, text, analysis, &route, phase);
+            let (hostgroup, _) = self.destination(in_force, text, analysis, &route, phase);
             return Decision { hostgroup, commits_first, brings: None, directions: Directions::default(), route: None };
         }
         let original = prepared.and_then(|prepared| prepared.original);
@@ -206,8 +206,7 @@ impl Session {
         if in_force.snapshot.vars.firewall_whitelist_enabled {
             self.ask_firewall(in_force, digest_said, schema, &mut route);
         }
-        let hostgroup = self.destination(in_force, text, analysis, &route, phase);
-        let split = self.split_of(in_force, &route).filter(|split| split.reader == hostgroup);
+        let (hostgroup, writer) = self.destination(in_force, text, analysis, &route, phase);
         let directions = Directions {
             retries: route.retries.map(|times| u16::try_from(times).unwrap_or(u16::MAX)),
             multiplex: route.multiplex,
@@ -218,7 +217,7 @@ impl Session {
             gtid_from: route.gtid_from_hostgroup,
             mirror: Wish::of(&route),
             alone: self.reads_alone(in_force, text, analysis, hostgroup, phase),
-            writer: split.map(|split| split.writer),
+            writer,
         };
         let is_rare = route.error_msg.is_some()
             || route.ok_msg.is_some()
@@ -230,10 +229,20 @@ impl Session {
         Decision { hostgroup, commits_first, brings: None, directions, route: is_rare.then(|| Box::new(route)) }
     }
 
-    fn destination(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route, phase: Phase) -> HostgroupId {
-        let meant =
-            self.split(in_force, text, analysis, route, phase).or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup);
-        self.drawn_to(in_force, text, analysis, meant)
+    /// Where a statement goes, and the writers of the read/write split that sends it to its readers.
+    fn destination(
+        &self,
+        in_force: &InForce,
+        text: &[u8],
+        analysis: &Analysis,
+        route: &Route,
+        phase: Phase,
+    ) -> (HostgroupId, Option<HostgroupId>) {
+        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten();
+        let side = split.map(|split| self.side_of(split, in_force, text, analysis, route, phase));
+        let meant = side.or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup);
+        let hostgroup = self.drawn_to(in_force, text, analysis, meant);
+        (hostgroup, split.filter(|split| split.reader == hostgroup).map(|split| split.writer))
     }
 
     /// With autocommit off a statement begins a transaction, and what follows stays where that is. A plain read that a rule sends
@@ -288,12 +297,19 @@ impl Session {
         tracing::warn!("Firewall {done} unknown query with digest {:#018X} from user {user}@{client}", digest.hash);
     }
 
-    /// The side of a read/write split, where one is switched on for this destination.
-    fn split(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, route: &Route, phase: Phase) -> Option<HostgroupId> {
-        let split = self.split_of(in_force, route)?;
+    /// The side of a read/write split.
+    fn side_of(
+        &self,
+        split: ReadWriteSplit,
+        in_force: &InForce,
+        text: &[u8],
+        analysis: &Analysis,
+        route: &Route,
+        phase: Phase,
+    ) -> HostgroupId {
         if phase == Phase::Cursor {
             // What follows until it is closed may write.
-            return Some(split.writer);
+            return split.writer;
         }
         let session = SessionFacts {
             transaction: Transaction::None,
@@ -303,15 +319,11 @@ impl Session {
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
         match routing::side(&statement, &session, &self.user.attributes.safe_functions) {
             Side::Writer if self.only_changes_session(text, analysis) && route.multiplex != Some(RuleMultiplex::Off) => {
-                Some(self.for_state(in_force, split))
+                self.for_state(in_force, split)
             }
-            Side::Writer | Side::Stay => Some(split.writer),
-            Side::Reader => Some(split.reader),
+            Side::Writer | Side::Stay => split.writer,
+            Side::Reader => split.reader,
         }
-    }
-
-    fn split_of(&self, in_force: &InForce, route: &Route) -> Option<ReadWriteSplit> {
-        in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten()
     }
 
     /// USE, or a SET of constants: all that it changes is carried to whatever server comes next.

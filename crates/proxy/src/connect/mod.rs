@@ -1,19 +1,24 @@
-//! Opening a backend: socket, greeting, TLS, login, session tracking.
+//! Opening a backend: socket, greeting, TLS, login, and ([`ready`]) what it begins with.
 
-use crate::backend::{Backend, ServerError, Tracking, invalid};
+mod error;
+mod ready;
+
+pub use error::ConnectError;
+pub use ready::{is_of_no_session, make_ready, our_tracking, prepare_again};
+
+use crate::backend::{Backend, ServerError, invalid};
 use crate::buffer::{Buffer, BufferPool};
-use crate::defaults;
 use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
 use crate::server::Transport;
-use crate::shared::{Family, ServerInfo, ServerShared, ServerTracking, Slot, TrackDefaults};
+use crate::shared::{Family, ServerInfo, ServerShared, Slot};
 use crate::state::Text;
 use crate::stream::{Socket, Stream};
 use crate::worker::Worker;
+use error::refusal;
 use model::MysqlVariables;
 use model::snapshot::{Address, Password};
 use socket2::TcpKeepalive;
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,67 +27,10 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use wire::auth::Plugin;
 use wire::auth::client::{ClientAuth, ClientSecret, ClientStep, FirstAnswer};
 use wire::charset::{self, Flavor};
-use wire::command::Command;
 use wire::compress::Method;
-use wire::flags::{Capabilities, StatusFlags};
+use wire::flags::Capabilities;
 use wire::handshake::{ChangeUser, Greeting, HandshakeResponse, SslRequest, put_attribute};
 use wire::packet;
-use wire::reply::ReplyKind;
-
-/// Why a connection could not be opened.
-#[derive(Debug)]
-pub enum ConnectError {
-    /// The server or the way to it: a reason to try later, or elsewhere.
-    Server(String),
-    /// The same, in the server's own words: it is full, going, or lets nobody in from here.
-    Closed(ServerError),
-    /// The server took the login, and refused what each connection is to begin with, whoever's it is.
-    Unfit(String),
-    /// It answered `init_connect` with an error: another user may be allowed what this one is not.
-    InitConnect(ServerError),
-    /// TLS was refused, on either side. It concerns the user alone who has parameters of its own.
-    Tls(String),
-    /// The server refused this user.
-    Login(ServerError),
-    /// The user has as many connections there as the server lets it have.
-    UsedUp(ServerError),
-    /// The configuration does not allow this login.
-    Impossible(String),
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server(text) | Self::Unfit(text) | Self::Tls(text) | Self::Impossible(text) => f.write_str(text),
-            Self::InitConnect(error) => write!(f, "init_connect failed: {error}"),
-            Self::Closed(error) | Self::Login(error) | Self::UsedUp(error) => error.fmt(f),
-        }
-    }
-}
-
-impl From<io::Error> for ConnectError {
-    fn from(e: io::Error) -> Self {
-        // A server may refuse a certificate after its handshake, too.
-        if e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-            Self::Tls(format!("TLS: {e}"))
-        } else {
-            Self::Server(e.to_string())
-        }
-    }
-}
-
-impl From<wire::WireError> for ConnectError {
-    fn from(e: wire::WireError) -> Self {
-        match e {
-            wire::WireError::ClearTextNeeded
-            | wire::WireError::InsecureChannel
-            | wire::WireError::UnknownPlugin
-            // A password that is too long for the key, mostly.
-            | wire::WireError::Rsa(_) => Self::Impossible(e.to_string()),
-            e => Self::Server(e.to_string()),
-        }
-    }
-}
 
 /// What Tidegate always asks of a server, as far as the server has it.
 const WANTED: Capabilities = Capabilities::PROTOCOL_41
@@ -178,32 +126,6 @@ pub async fn enter(
     let collation = pool_collation(&info_of(&greeted.greeting), collation, &lane.user.name);
     let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
     log_in(worker, server, lane, caps, collation, None, greeted, slot).await
-}
-
-/// What runs on a connection before it serves sessions; it may take as long as any statement.
-pub async fn make_ready(worker: &Worker, backend: &mut Backend, collation: u8) -> Result<(), ConnectError> {
-    let is_first = backend.core.info.tracking.get().is_none();
-    let has_init_connect = prepare(worker, backend).await?;
-    if is_first {
-        // What the server takes a collation for was only known by its version so far.
-        set_charset_state(backend, collation);
-    }
-    defaults::learn(worker, backend, has_init_connect).await?;
-    note_autocommit(backend);
-    worker.shared.info.set(ServerInfo::clone(&backend.core.info));
-    Ok(())
-}
-
-/// `init_connect` runs after the login was answered, and may have changed what that said of autocommit.
-fn note_autocommit(backend: &mut Backend) {
-    let core = &mut backend.core;
-    let is_on = core.status.contains(StatusFlags::AUTOCOMMIT);
-    if core.info.status.contains(StatusFlags::AUTOCOMMIT) != is_on {
-        let mut info = ServerInfo::clone(&core.info);
-        info.status.set(StatusFlags::AUTOCOMMIT, is_on);
-        core.info = Arc::new(info);
-        core.server.info.store(Some(Arc::clone(&core.info)));
-    }
 }
 
 /// What decides how packets look that pass untranslated.
@@ -541,186 +463,10 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
     prepare_again(worker, backend).await
 }
 
-/// Whom an error of a login concerns: the server as a whole, or the user; and whether it passes.
-fn refusal(error: ServerError) -> ConnectError {
-    // Too many connections or errors, not from here, going, and MySQL's offline_mode.
-    const WHOLE: [u16; 6] = [1040, 1042, 1129, 1130, 1053, 3032];
-    // The limit of all users, and the account's own: the latter's code is also that of limits by the hour.
-    const TOO_MANY_OF_USER: u16 = 1203;
-    const LIMIT_REACHED: u16 = 1226;
-    let names_connections = || error.message.windows(USER_CONNECTIONS.len()).any(|part| part == USER_CONNECTIONS);
-    match error.code {
-        code if WHOLE.contains(&code) => ConnectError::Closed(error),
-        TOO_MANY_OF_USER => ConnectError::UsedUp(error),
-        LIMIT_REACHED if names_connections() => ConnectError::UsedUp(error),
-        _ => ConnectError::Login(error),
-    }
-}
-
-/// As servers name the limit of an account's connections at a time, in whatever language.
-const USER_CONNECTIONS: &[u8] = b"'max_user_connections'";
-
-/// The same for a connection that was used and reset: it is given what it had when it was fresh.
-///
-/// # Errors
-/// The connection is of no use any more.
-pub async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
-    if prepare(worker, backend).await? {
-        // It may have said SET NAMES.
-        backend.core.forget_charsets();
-    }
-    Ok(defaults::restore(worker, backend).await?)
-}
-
-/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`. Answers whether there
-/// is an `init_connect`.
-async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, ConnectError> {
-    if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
-        let set = our_tracking(worker, backend).await?;
-        let reply = backend.query(&set, &worker.buffers).await?;
-        backend.core.tracking = if reply.error.is_none() { Tracking::Ours } else { Tracking::None };
-    }
-    let snapshot = worker.snapshot();
-    let hostgroup = snapshot.hostgroup(backend.core.lane.hostgroup);
-    if let Some(sql) = hostgroup.map(|h| &*h.attributes.init_connect).filter(|sql| !sql.is_empty()) {
-        // A session whose client did not ask for it must not have several statements in a text.
-        let widens = is_several(sql) && !backend.core.caps.contains(Capabilities::MULTI_STATEMENTS);
-        if widens {
-            allow_several(worker, backend, true).await?;
-        }
-        let reply = backend.query(sql, &worker.buffers).await?;
-        if let Some(e) = reply.error {
-            return Err(ConnectError::InitConnect(e));
-        }
-        if widens {
-            allow_several(worker, backend, false).await?;
-        }
-        return Ok(true);
-    }
-    Ok(false)
-}
-
-/// Whether a text may have several statements; one more semicolon at its end makes none.
-fn is_several(sql: &str) -> bool {
-    sql.trim_end().trim_end_matches(';').contains(';')
-}
-
-/// Whether the connection takes texts with several statements from here on.
-async fn allow_several(worker: &Worker, backend: &mut Backend, is_allowed: bool) -> Result<(), ConnectError> {
-    // MYSQL_OPTION_MULTI_STATEMENTS_ON and _OFF.
-    let option = u16::from(!is_allowed);
-    backend.send(Command::SetOption, &option.to_le_bytes()).await?;
-    match backend.collect(ReplyKind::Simple, false, &worker.buffers).await?.error {
-        Some(e) => Err(ConnectError::Unfit(format!("COM_SET_OPTION failed, which init_connect needs: {e}"))),
-        None => Ok(()),
-    }
-}
-
-/// The SET that makes the session tracker tell everything that changes; worked out once for each version of a server.
-pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Arc<str>> {
-    if let Some(tracking) = backend.core.info.tracking.get() {
-        return Ok(Arc::clone(&tracking.ours));
-    }
-    let (defaults, collations) = read_track_defaults(worker, backend).await?;
-    let names = match backend.core.info.flavor {
-        Flavor::MariaDb => "*".to_owned(),
-        Flavor::MySql => changeable_variables(worker, backend).await?,
-    };
-    let ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
-    let tracking = ServerTracking { defaults, ours: ours.into(), collations };
-    let ours = Arc::clone(&tracking.ours);
-    let _ = backend.core.info.tracking.set(tracking);
-    Ok(ours)
-}
-
-/// Variables that no session changes, or (`statement_id`) that change with each statement: told of them, MySQL would add
-/// to every single reply.
-pub fn is_of_no_session(name: &str) -> bool {
-    const PREFIXES: [&str; 12] = [
-        "performance_schema_",
-        "replica_",
-        "slave_",
-        "rpl_",
-        "ssl_",
-        "tls_",
-        "admin_",
-        "caching_sha2_",
-        "sha256_",
-        "temptable_",
-        "report_",
-        "relay_",
-    ];
-    name == "statement_id" || PREFIXES.iter().any(|p| name.starts_with(p))
-}
-
-/// MySQL's variables by name: its `*` would also name those that change with each statement.
-async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io::Result<String> {
-    let reply = backend.query("SHOW SESSION VARIABLES", &worker.buffers).await?;
-    let mut names: Vec<String> = Vec::new();
-    for row in &reply.rows {
-        if let Ok(name) = wire::codec::Reader::new(row).lenenc_bytes() {
-            names.push(String::from_utf8_lossy(name).into_owned());
-        }
-    }
-    names.retain(|n| !is_of_no_session(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.'));
-    Ok(names.join(","))
-}
-
-/// Also `character_set_collations`.
-async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io::Result<(TrackDefaults, Box<str>)> {
-    let mut sql = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change".to_owned();
-    let is_mysql = backend.core.info.flavor == Flavor::MySql;
-    if is_mysql {
-        sql.push_str(",@@session_track_gtids");
-    } else if backend.core.info.chooses_collations() {
-        sql.push_str(",@@global.character_set_collations");
-    }
-    let reply = backend.query(&sql, &worker.buffers).await?;
-    let mut defaults = TrackDefaults::default();
-    let mut collations = String::new();
-    if let Some(row) = reply.rows.first() {
-        let mut r = wire::codec::Reader::new(row);
-        defaults.system_variables = r.lenenc_bytes().ok().map(|v| String::from_utf8_lossy(v).into_owned());
-        defaults.schema = r.lenenc_bytes().is_ok_and(|v| v == b"1");
-        defaults.state_change = r.lenenc_bytes().is_ok_and(|v| v == b"1");
-        let last = r.lenenc_bytes().ok();
-        defaults.gtids = is_mysql && last.is_some_and(|value| value != b"OFF");
-        collations = last.filter(|_| !is_mysql).map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default();
-    }
-    Ok((defaults, collations.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use socket2::{Domain, Socket, Type};
-
-    #[test]
-    fn a_limit_of_connections_passes_and_one_by_the_hour_does_not() {
-        let of = |code, message: &str| refusal(ServerError { code, sqlstate: *b"42000", message: message.into() });
-        let exceeded = |what: &str| format!("User 'app' has exceeded the '{what}' resource (current value: 2)");
-        assert!(matches!(of(1226, &exceeded("max_user_connections")), ConnectError::UsedUp(_)));
-        assert!(matches!(of(1203, "User app already has more than 'max_user_connections' active connections"), ConnectError::UsedUp(_)));
-        for by_the_hour in ["max_questions", "max_updates", "max_connections_per_hour"] {
-            assert!(matches!(of(1226, &exceeded(by_the_hour)), ConnectError::Login(_)), "{by_the_hour}");
-        }
-        assert!(matches!(of(1040, "Too many connections"), ConnectError::Closed(_)));
-        assert!(matches!(of(1045, "Access denied for user 'max_user_connections'@'%'"), ConnectError::Login(_)));
-    }
-
-    #[test]
-    fn what_concerns_one_user_is_told_from_what_concerns_the_server() {
-        assert!(matches!(wire::WireError::Rsa("password is too long for the server's key").into(), ConnectError::Impossible(_)));
-        assert!(matches!(wire::WireError::Malformed("greeting").into(), ConnectError::Server(_)));
-        assert!(matches!(invalid(rustls::Error::DecryptError).into(), ConnectError::Tls(_)));
-        assert!(matches!(invalid("login packet is too long").into(), ConnectError::Server(_)));
-    }
-
-    #[test]
-    fn a_semicolon_at_the_end_makes_no_second_statement() {
-        assert!(!is_several("SET @x=8") && !is_several("SET @x=8; ") && !is_several("SET @x=8;;"));
-        assert!(is_several("SET @x=8; SET @y=9"));
-    }
 
     #[test]
     fn keepalives() {

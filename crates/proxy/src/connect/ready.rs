@@ -1,0 +1,179 @@
+//! What every connection begins with, fresh or reset: the session tracker that tells everything, `init_connect`.
+
+use super::{ConnectError, set_charset_state};
+use crate::backend::{Backend, Tracking};
+use crate::defaults;
+use crate::shared::{ServerInfo, ServerTracking, TrackDefaults};
+use crate::worker::Worker;
+use std::sync::Arc;
+use wire::charset::Flavor;
+use wire::command::Command;
+use wire::flags::{Capabilities, StatusFlags};
+use wire::reply::ReplyKind;
+
+/// What runs on a connection before it serves sessions; it may take as long as any statement.
+pub async fn make_ready(worker: &Worker, backend: &mut Backend, collation: u8) -> Result<(), ConnectError> {
+    let is_first = backend.core.info.tracking.get().is_none();
+    let has_init_connect = prepare(worker, backend).await?;
+    if is_first {
+        // What the server takes a collation for was only known by its version so far.
+        set_charset_state(backend, collation);
+    }
+    defaults::learn(worker, backend, has_init_connect).await?;
+    note_autocommit(backend);
+    worker.shared.info.set(ServerInfo::clone(&backend.core.info));
+    Ok(())
+}
+
+/// `init_connect` runs after the login was answered, and may have changed what that said of autocommit.
+fn note_autocommit(backend: &mut Backend) {
+    let core = &mut backend.core;
+    let is_on = core.status.contains(StatusFlags::AUTOCOMMIT);
+    if core.info.status.contains(StatusFlags::AUTOCOMMIT) != is_on {
+        let mut info = ServerInfo::clone(&core.info);
+        info.status.set(StatusFlags::AUTOCOMMIT, is_on);
+        core.info = Arc::new(info);
+        core.server.info.store(Some(Arc::clone(&core.info)));
+    }
+}
+
+/// The same for a connection that was used and reset: it is given what it had when it was fresh.
+///
+/// # Errors
+/// The connection is of no use any more.
+pub async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+    if prepare(worker, backend).await? {
+        // It may have said SET NAMES.
+        backend.core.forget_charsets();
+    }
+    Ok(defaults::restore(worker, backend).await?)
+}
+
+/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`. Answers whether there
+/// is an `init_connect`.
+async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, ConnectError> {
+    if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
+        let set = our_tracking(worker, backend).await?;
+        let reply = backend.query(&set, &worker.buffers).await?;
+        backend.core.tracking = if reply.error.is_none() { Tracking::Ours } else { Tracking::None };
+    }
+    let snapshot = worker.snapshot();
+    let hostgroup = snapshot.hostgroup(backend.core.lane.hostgroup);
+    if let Some(sql) = hostgroup.map(|h| &*h.attributes.init_connect).filter(|sql| !sql.is_empty()) {
+        // A session whose client did not ask for it must not have several statements in a text.
+        let widens = is_several(sql) && !backend.core.caps.contains(Capabilities::MULTI_STATEMENTS);
+        if widens {
+            allow_several(worker, backend, true).await?;
+        }
+        let reply = backend.query(sql, &worker.buffers).await?;
+        if let Some(e) = reply.error {
+            return Err(ConnectError::InitConnect(e));
+        }
+        if widens {
+            allow_several(worker, backend, false).await?;
+        }
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// Whether a text may have several statements; one more semicolon at its end makes none.
+fn is_several(sql: &str) -> bool {
+    sql.trim_end().trim_end_matches(';').contains(';')
+}
+
+/// Whether the connection takes texts with several statements from here on.
+async fn allow_several(worker: &Worker, backend: &mut Backend, is_allowed: bool) -> Result<(), ConnectError> {
+    // MYSQL_OPTION_MULTI_STATEMENTS_ON and _OFF.
+    let option = u16::from(!is_allowed);
+    backend.send(Command::SetOption, &option.to_le_bytes()).await?;
+    match backend.collect(ReplyKind::Simple, false, &worker.buffers).await?.error {
+        Some(e) => Err(ConnectError::Unfit(format!("COM_SET_OPTION failed, which init_connect needs: {e}"))),
+        None => Ok(()),
+    }
+}
+
+/// The SET that makes the session tracker tell everything that changes; worked out once for each version of a server.
+pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Arc<str>> {
+    if let Some(tracking) = backend.core.info.tracking.get() {
+        return Ok(Arc::clone(&tracking.ours));
+    }
+    let (defaults, collations) = read_track_defaults(worker, backend).await?;
+    let names = match backend.core.info.flavor {
+        Flavor::MariaDb => "*".to_owned(),
+        Flavor::MySql => changeable_variables(worker, backend).await?,
+    };
+    let ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
+    let tracking = ServerTracking { defaults, ours: ours.into(), collations };
+    let ours = Arc::clone(&tracking.ours);
+    let _ = backend.core.info.tracking.set(tracking);
+    Ok(ours)
+}
+
+/// Variables that no session changes, or (`statement_id`) that change with each statement: told of them, MySQL would add
+/// to every single reply.
+pub fn is_of_no_session(name: &str) -> bool {
+    const PREFIXES: [&str; 12] = [
+        "performance_schema_",
+        "replica_",
+        "slave_",
+        "rpl_",
+        "ssl_",
+        "tls_",
+        "admin_",
+        "caching_sha2_",
+        "sha256_",
+        "temptable_",
+        "report_",
+        "relay_",
+    ];
+    name == "statement_id" || PREFIXES.iter().any(|p| name.starts_with(p))
+}
+
+/// MySQL's variables by name: its `*` would also name those that change with each statement.
+async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io::Result<String> {
+    let reply = backend.query("SHOW SESSION VARIABLES", &worker.buffers).await?;
+    let mut names: Vec<String> = Vec::new();
+    for row in &reply.rows {
+        if let Ok(name) = wire::codec::Reader::new(row).lenenc_bytes() {
+            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    names.retain(|n| !is_of_no_session(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.'));
+    Ok(names.join(","))
+}
+
+/// Also `character_set_collations`.
+async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io::Result<(TrackDefaults, Box<str>)> {
+    let mut sql = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change".to_owned();
+    let is_mysql = backend.core.info.flavor == Flavor::MySql;
+    if is_mysql {
+        sql.push_str(",@@session_track_gtids");
+    } else if backend.core.info.chooses_collations() {
+        sql.push_str(",@@global.character_set_collations");
+    }
+    let reply = backend.query(&sql, &worker.buffers).await?;
+    let mut defaults = TrackDefaults::default();
+    let mut collations = String::new();
+    if let Some(row) = reply.rows.first() {
+        let mut r = wire::codec::Reader::new(row);
+        defaults.system_variables = r.lenenc_bytes().ok().map(|v| String::from_utf8_lossy(v).into_owned());
+        defaults.schema = r.lenenc_bytes().is_ok_and(|v| v == b"1");
+        defaults.state_change = r.lenenc_bytes().is_ok_and(|v| v == b"1");
+        let last = r.lenenc_bytes().ok();
+        defaults.gtids = is_mysql && last.is_some_and(|value| value != b"OFF");
+        collations = last.filter(|_| !is_mysql).map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default();
+    }
+    Ok((defaults, collations.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_semicolon_at_the_end_makes_no_second_statement() {
+        assert!(!is_several("SET @x=8") && !is_several("SET @x=8; ") && !is_several("SET @x=8;;"));
+        assert!(is_several("SET @x=8; SET @y=9"));
+    }
+}

@@ -1,0 +1,302 @@
+//! Keeping the [`Transcript`] of an open transaction: what the client says in it and hears, as it happens.
+
+use super::Session;
+use super::certainty;
+use super::command::Incoming;
+use super::doubt::numbers;
+use super::effects::contains;
+use super::facts::InsertId;
+use super::guard::guarded;
+use super::leave::{TRANSACTION, WISHES};
+use super::query::Plan;
+use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
+use crate::counters::count;
+use crate::pins::PinReason;
+use crate::reframe::ReplyFacts;
+use crate::replays::Stake;
+use crate::stmt_cache::Meaning;
+use crate::witness::{Rows, Testimony, Witness};
+use sql::{Analysis, Facts, Kind};
+use std::sync::Arc;
+use wire::command::Command;
+use wire::flags::{Capabilities, StatusFlags};
+
+impl Session {
+    /// The statement is part of a transaction, or opens one by itself.
+    fn listens(&self) -> bool {
+        self.transcript.is_some() || !self.status.contains(StatusFlags::AUTOCOMMIT)
+    }
+
+    /// A witness for the reply to `plan`, where answers are to be remembered.
+    pub(super) fn witness_for(&self, plan: &Plan, from: Capabilities) -> Option<Box<Witness>> {
+        let is_on = self.lane.settings().transaction_replay;
+        if !is_on || !self.listens() && plan.analysis.kind != Kind::Begin || self.has_gap() && plan.analysis.kind != Kind::Begin {
+            return None;
+        }
+        let rows = if plan.patches.is_empty() { Rows::Heard } else { Rows::Replaced };
+        Some(Box::new(Witness::new(plan.reply, from, rows)))
+    }
+
+    fn has_gap(&self) -> bool {
+        self.transcript.as_ref().is_some_and(|t| matches!(t.progress, Progress::Lost(_)))
+    }
+
+    /// Notes what a COM_QUERY said, if it opens a transaction or is part of one.
+    pub(super) fn note_said(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
+        let testimony = self.witness.take().and_then(|w| w.testimony());
+        if !self.is_in_transcript(plan.analysis.kind) {
+            return;
+        }
+        let is_alone = reply.error.is_none() && !plan.analysis.facts.contains(Facts::MULTI);
+        match plan.analysis.kind {
+            Kind::Begin | Kind::SetTransaction if is_alone => {
+                let body = plan.sent_body().unwrap_or_else(|| self.body(command)).to_vec();
+                self.note_opening(plan.analysis.kind, &body, testimony);
+            }
+            Kind::Commit | Kind::Rollback if is_alone && self.pins.set().contains(PinReason::Transaction) => self.note_chained(),
+            _ if self.needs_place(plan, reply, testimony) => {
+                let ids = ids_of(&plan.analysis, testimony);
+                let max = self.transcript_limit();
+                let Some(mut transcript) = self.transcript.take() else { return };
+                match plan.rewritten.is_some() && plan.sent_body().is_none() {
+                    true => _ = transcript.lose(Gap::TooLarge),
+                    false => {
+                        let body = plan.sent_body().unwrap_or_else(|| self.body(command));
+                        transcript.keep(How::Text, testimony, ids, max, |bytes| bytes.extend_from_slice(body));
+                    }
+                }
+                self.transcript = Some(transcript);
+                self.count_too_large();
+            }
+            _ => {}
+        }
+        self.note_stake();
+    }
+
+    /// The same for an execution of the prepared statement `id`.
+    pub(super) fn note_executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
+        let testimony = self.witness.take().and_then(|w| w.testimony());
+        if !self.is_in_transcript(plan.analysis.kind) {
+            return;
+        }
+        let is_new = self.transcript.as_ref().is_none_or(|t| t.statements().next().is_none());
+        let Some(statement) = self.statements.get(id) else { return self.lose_transcript(Gap::Unrepeatable) };
+        let numbers = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
+        // The numbers of the session were in the text that ran.
+        let was_substituted = is_new && statement.fact.is_none() && plan.analysis.facts.intersects(numbers);
+        // What comes with FETCH is not heard.
+        let is_heard = !reply.is_behind_cursor();
+        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.is_bound() && !was_substituted && is_heard;
+        if matches!(plan.analysis.kind, Kind::Begin | Kind::SetTransaction) && reply.error.is_none() && statement.params == 0 {
+            // MariaDB prepares these too; said as text they are the same.
+            let mut payload = Vec::with_capacity(statement.key.text.len() + 3);
+            wire::query::put_query(&mut payload, &statement.key.text, self.caps);
+            return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), testimony);
+        }
+        let ends = matches!(plan.analysis.kind, Kind::Commit | Kind::Rollback) && reply.error.is_none();
+        if ends && self.pins.set().contains(PinReason::Transaction) {
+            return self.note_chained();
+        }
+        if !is_plain {
+            return self.lose_transcript(Gap::Unrepeatable);
+        }
+        if !self.needs_place(plan, reply, testimony) {
+            return;
+        }
+        let ids = ids_of(&plan.analysis, testimony);
+        let max = self.transcript_limit();
+        let (Some(mut transcript), Some(statement)) = (self.transcript.take(), self.statements.get(id)) else { return };
+        let payload = self.payload(command);
+        let key = match &statement.settled_types {
+            // Where types are settled by executions it is another statement with others.
+            Some(_) if statement.is_on_backend_as_bound() => Arc::clone(&statement.on_backend),
+            Some(types) => Arc::new(Meaning { types: Some(Arc::clone(types)), ..(**statement.key).clone() }.into()),
+            None => Arc::clone(&statement.key),
+        };
+        let mut kept = Ok(());
+        transcript.keep(How::Execution(key), testimony, ids, max, |bytes| kept = statement.put_whole(payload, self.caps, bytes));
+        if kept.is_err() {
+            transcript.lose(Gap::Unrepeatable);
+        }
+        self.transcript = Some(transcript);
+        self.count_too_large();
+        self.note_stake();
+    }
+
+    /// Whether a transcript is at hand, and goes on, after a statement of this kind. One that ended goes.
+    fn is_in_transcript(&mut self, kind: Kind) -> bool {
+        let opens = matches!(kind, Kind::Begin | Kind::SetTransaction);
+        let pins = self.pins.set();
+        // With autocommit off a SAVEPOINT is the first of a transaction that no server tells of yet.
+        let is_open = pins.contains(PinReason::Transaction) || pins.contains(PinReason::Savepoint);
+        let implicit = is_open && !self.status.contains(StatusFlags::AUTOCOMMIT);
+        if !opens && self.transcript.is_none() && !implicit {
+            return false;
+        }
+        if !is_open && !pins.contains(PinReason::NextTransaction) {
+            self.transcript = None;
+            return false;
+        }
+        let is_of_its_own = !opens && !is_open;
+        if is_of_its_own && !matches!(kind, Kind::Set | Kind::Use | Kind::Select | Kind::Show) {
+            // It stays done whatever becomes of the transaction that SET TRANSACTION may still be for.
+            self.lose_transcript(Gap::Unrepeatable);
+            return false;
+        }
+        true
+    }
+
+    /// BEGIN ends the transaction that is open, and what was said before it goes; but not `SET TRANSACTION` ahead of it.
+    fn note_opening(&mut self, kind: Kind, body: &[u8], testimony: Option<Testimony>) {
+        let before = self.transcript.take().filter(|t| !t.is_open);
+        let has_gap =
+            self.pins.set().contains(PinReason::NextTransaction) && before.as_ref().is_some_and(|t| t.progress != Progress::Opening);
+        let mut transcript = before.filter(|t| t.progress == Progress::Opening).unwrap_or_else(|| self.new_transcript());
+        if has_gap {
+            // What SET TRANSACTION said is not at hand any more.
+            transcript.lose(Gap::Unrepeatable);
+        } else if body.len() > MAX_OPENING {
+            transcript.lose(Gap::TooLarge);
+        } else {
+            transcript.keep(How::Text, testimony, Ids::default(), usize::MAX, |bytes| bytes.extend_from_slice(body));
+            transcript.opening += 1;
+        }
+        if kind == Kind::Begin && contains(body, b"snapshot") {
+            // WITH CONSISTENT SNAPSHOT: what it sees is as old as that.
+            transcript.lose(Gap::Unrepeatable);
+        }
+        transcript.is_open = kind == Kind::Begin;
+        self.transcript = Some(transcript);
+    }
+
+    /// AND CHAIN, or `completion_type=1`: another transaction is open, of the same isolation level and access mode. So it is
+    /// opened as the one before was.
+    fn note_chained(&mut self) {
+        let before = self.transcript.take();
+        let mut transcript = self.new_transcript();
+        let begins_by_itself = !self.status.contains(StatusFlags::AUTOCOMMIT);
+        match before.map(|before| (before.progress, before)) {
+            Some((Progress::Lost(gap), _)) => _ = transcript.lose(gap),
+            Some((_, before)) if before.is_open || begins_by_itself => transcript.open_as(&before),
+            _ => _ = transcript.lose(Gap::Unrepeatable),
+        }
+        self.transcript = Some(transcript);
+    }
+
+    fn new_transcript(&self) -> Box<Transcript> {
+        let known = (self.facts.insert_id == InsertId::Session).then_some(self.facts.last_insert_id);
+        Box::new(Transcript::new(self.state.clone(), known))
+    }
+
+    /// Whether [`Session::learn_first_insert_id`] is called for.
+    pub(super) fn lacks_first_insert_id(&self) -> bool {
+        let lacks = |t: &Transcript| t.progress == Progress::Opening && t.last_insert_id.is_none();
+        // The question would be counted by FOUND_ROWS(), where only the backend knows that.
+        self.transcript.as_deref().is_some_and(lacks) && self.lane.settings().transaction_replay && !self.facts.found_rows_with_backend
+    }
+
+    /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
+    /// else the transaction could never be said again.
+    pub(super) async fn learn_first_insert_id(&mut self) {
+        let Some(backend) = self.backend.as_mut() else { return };
+        self.facts.row_count_with_backend = false;
+        let asked = backend.query("SELECT LAST_INSERT_ID()", &self.worker.buffers);
+        // The next statement finds it closed.
+        let Ok(reply) = guarded(&self.worker, &self.entry, asked).await else { return self.found_broken() };
+        let Some(id) = numbers(&reply).first().copied() else { return };
+        // What the backend had before may be another session's: then the statements have left it alone.
+        if self.facts.insert_id == InsertId::Backend || backend.core.last_insert_id != Some(id) {
+            self.facts.last_insert_id = id;
+        }
+        self.facts.insert_id = InsertId::Session;
+        backend.core.last_insert_id = Some(id);
+        if let Some(transcript) = self.transcript.as_mut() {
+            transcript.last_insert_id = Some(self.facts.last_insert_id);
+        }
+    }
+
+    /// A statement ran in a transaction: whether it is to be kept. What cannot be is a gap.
+    fn needs_place(&mut self, plan: &Plan, reply: &ReplyFacts, testimony: Option<Testimony>) -> bool {
+        let analysis = &plan.analysis;
+        if self.transcript.is_none() {
+            // autocommit=0: the statement has opened the transaction. What else it did would not be undone with it.
+            let mut transcript = self.new_transcript();
+            if !reply.variables.is_empty() || reply.schema.is_some() || !self.pins.set().without(WISHES).without(TRANSACTION).is_empty() {
+                transcript.lose(Gap::Unrepeatable);
+            }
+            self.transcript = Some(transcript);
+        }
+        let Some(transcript) = self.transcript.as_mut() else { return false };
+        let is_setting = matches!(analysis.kind, Kind::Set | Kind::Use) && reply.error.is_none() && !analysis.facts.contains(Facts::MULTI);
+        if is_setting && transcript.progress == Progress::Opening && testimony.is_none() {
+            transcript.carried = true;
+            return false;
+        }
+        if matches!(transcript.progress, Progress::Lost(_)) {
+            return false;
+        }
+        let gap = match testimony {
+            None => Some(Gap::Off),
+            Some(_) if !transcript::is_repeatable(analysis) || transcript.carried => Some(Gap::Unrepeatable),
+            Some(told) if told.error.is_some_and(|code| !transcript::leaves_transaction(code)) => Some(Gap::Unrepeatable),
+            Some(_) => None,
+        };
+        match gap {
+            Some(gap) => _ = transcript.lose(gap),
+            None if is_setting => {}
+            None => {
+                transcript.progress = Progress::Kept;
+                transcript.wrote |= !certainty::is_plain_read(analysis);
+            }
+        }
+        gap.is_none()
+    }
+
+    fn transcript_limit(&self) -> usize {
+        usize::try_from(self.lane.settings().transaction_replay_max_bytes).unwrap_or(usize::MAX)
+    }
+
+    fn count_too_large(&self) {
+        if self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Lost(Gap::TooLarge)) {
+            count(&self.worker.counters.replays_too_large);
+        }
+    }
+
+    /// Something ran in the transaction that cannot be said again.
+    pub(super) fn lose_transcript(&mut self, gap: Gap) {
+        let mut transcript = self.transcript.take().unwrap_or_else(|| self.new_transcript());
+        transcript.lose(gap);
+        self.transcript = Some(transcript);
+    }
+
+    /// The schema was changed by a command of its own.
+    pub(super) fn note_schema_command(&mut self) {
+        match self.transcript.as_mut() {
+            Some(t) if t.progress == Progress::Opening => t.carried = true,
+            Some(t) => _ = t.lose(Gap::Unrepeatable),
+            None => {}
+        }
+    }
+
+    /// Counts the open transaction with the server at hand, if it wrote and can be said again: others let it go first as soon as
+    /// that server is lost, whenever the session notices.
+    pub(super) fn note_stake(&mut self) {
+        let is_at_stake = self.transcript.as_ref().is_some_and(|t| t.wrote) && self.has_more_to_say();
+        let (hostgroup, backend) = (&self.pool.shared, self.backend.as_ref().filter(|_| is_at_stake));
+        let Some(transcript) = self.transcript.as_mut() else { return };
+        match backend.map(|backend| &backend.core.server) {
+            Some(server) if transcript.stake.as_ref().is_some_and(|stake| stake.is_on(server)) => {}
+            Some(server) => transcript.stake = Some(Stake::new(hostgroup, server)),
+            None => transcript.stake = None,
+        }
+    }
+}
+
+/// The id that a statement was answered, and whether it may take one.
+fn ids_of(analysis: &Analysis, testimony: Option<Testimony>) -> Ids {
+    let generated = match analysis.kind {
+        Kind::Insert | Kind::Replace => testimony.map_or(0, |t| t.insert_id),
+        _ => 0,
+    };
+    Ids { generated, may_insert: !certainty::is_plain_read(analysis) }
+}
