@@ -28,8 +28,9 @@ const ENDS: &[&[u8]] = &[
     b"EXCEPT",
     b"INTERSECT",
     b"WINDOW",
-    b"KEY",
 ];
+/// Of these, what may be called so where a table stands.
+const NAMES: &[&[u8]] = &[b"VALUE", b"WINDOW", b"EXCEPT", b"INTERSECT"];
 /// Functions with FROM among their arguments.
 const WITH_FROM: &[&[u8]] = &[b"EXTRACT", b"TRIM", b"SUBSTRING", b"SUBSTR", b"MID"];
 
@@ -94,6 +95,8 @@ struct Scan<'a> {
     verb: &'a [u8],
     /// The word before; empty where it was none.
     last: &'a [u8],
+    /// The next word is a name, whatever it says.
+    after_dot: bool,
     /// The next table is one that the statement makes.
     makes: bool,
 }
@@ -101,7 +104,8 @@ struct Scan<'a> {
 impl<'a> Scan<'a> {
     fn is_table(&self, token: &Token, sql: &[u8]) -> bool {
         let word = token.text(sql);
-        let is_keyword = || [LISTS, ONE, BETWEEN, ENDS].iter().any(|words| is_one_of(word, words)) || self.is_verb(word);
+        let is_reserved = || [LISTS, ONE, BETWEEN, ENDS].iter().any(|words| is_one_of(word, words)) && !is_one_of(word, NAMES);
+        let is_keyword = || is_reserved() || self.is_verb(word);
         self.here.expects && (token.kind == TokenKind::QuotedName || !is_keyword())
     }
 
@@ -111,9 +115,10 @@ impl<'a> Scan<'a> {
 
     fn passes(&mut self, token: &Token, sql: &'a [u8]) {
         let word = match token.kind {
-            TokenKind::Word => token.text(sql),
+            TokenKind::Word if !self.after_dot => token.text(sql),
             _ => b"",
         };
+        self.after_dot = token.kind == TokenKind::Punct(b'.');
         match token.kind {
             TokenKind::Word => self.word(word),
             TokenKind::Punct(b'(') => {
@@ -141,11 +146,14 @@ impl<'a> Scan<'a> {
             || is_one_of(word, &[b"ON"]) && verb_is(&[b"CREATE", b"DROP"])
             || is_one_of(word, &[b"IN"]) && verb_is(&[b"SHOW"])
             || is_one_of(word, &[b"USING"]) && verb_is(&[b"DELETE"]);
+        // Not those of `USE KEY FOR ORDER BY (...)`.
+        let ends = is_one_of(word, ENDS) && !is_one_of(self.last, &[b"FOR"])
+            || is_one_of(word, &[b"KEY"]) && is_one_of(self.last, &[b"DUPLICATE"]);
         if !is_other && (is_one_of(word, LISTS) || follows) {
             self.makes = verb_is(&[b"CREATE"]) && is_one_of(word, &[b"TABLE", b"SEQUENCE"]);
             self.here.expects = true;
             self.here.lists |= is_one_of(word, LISTS) || is_one_of(word, &[b"DELETE", b"USING"]);
-        } else if is_one_of(word, ENDS) {
+        } else if ends {
             (self.here.expects, self.here.lists) = (false, false);
         } else if !is_one_of(word, BETWEEN) {
             self.here.expects = false;
@@ -203,6 +211,12 @@ mod tests {
             "TABLE v",
             "HANDLER v OPEN",
             "SELECT 1; SELECT * FROM v",
+            "SELECT * FROM t1 USE KEY (i), v",
+            "SELECT * FROM t1 USE INDEX FOR ORDER BY (i), v",
+            "SELECT * FROM t1 JOIN t2 ON t1.value = t2.where, v",
+            "INSERT INTO t1 SELECT 1 FROM t2 IGNORE KEY FOR JOIN (i), v ON DUPLICATE KEY UPDATE a = 1",
+            "SELECT * FROM value, v",
+            "SELECT * FROM window JOIN v",
         ] {
             assert!(names(sql), "{sql}");
         }
@@ -231,6 +245,10 @@ mod tests {
             "CREATE TEMPORARY TABLE v (a INT)",
             "CREATE TEMPORARY TABLE IF NOT EXISTS v (a INT)",
             "CREATE TABLE t1 (v INT, KEY (v))",
+            "INSERT INTO value VALUE (1, v)",
+            "INSERT t1 (a) VALUE (v)",
+            "SELECT a FROM t1 EXCEPT SELECT v FROM t2",
+            "SELECT a FROM t1 USE INDEX FOR GROUP BY (i), t2",
             "SELECT COUNT(*) INTO @v FROM t1",
             "SET v = 1",
             "CALL v()",

@@ -174,6 +174,7 @@ fn what_is_for_another_shard_goes_there() {
 /// A statement that names a temporary table goes to it, whatever rules say.
 #[test]
 fn a_temporary_table_draws_statements() {
+    table("not_drawn");
     let reads = [("match_digest", "^SELECT".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
     let proxy = proxy(&[&reads]).start().unwrap();
     for mut peer in sessions(&proxy) {
@@ -182,6 +183,7 @@ fn a_temporary_table_draws_statements() {
         assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2);
         assert_eq!(peer.get("SELECT n FROM `drawn`"), "7");
         assert_eq!(hostgroup(&mut peer, "SELECT @@port, 'drawn'"), 2, "that is no name");
+        assert_eq!(peer.get("SELECT COUNT(*) FROM not_drawn USE KEY (), drawn"), "0");
         peer.exec("ALTER TABLE drawn RENAME TO other");
         assert_eq!(peer.get("SELECT n FROM other"), "7");
         peer.reset_connection().unwrap().check().unwrap();
