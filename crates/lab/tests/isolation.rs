@@ -38,6 +38,7 @@ each_flavor!(
     user_variables_with_accents,
     texts_with_introducers,
     a_set_that_fails_in_the_midst,
+    a_set_keeps_a_savepoint,
     what_a_set_has_read_is_not_locked,
     what_a_role_may_set,
     what_is_no_statement_keeps_nothing,

@@ -692,6 +692,11 @@ fn a_savepoint_may_come_first(flavor: Flavor) {
         bed.relay.cut_near();
         peer.exec_all(&["ROLLBACK TO b", "ROLLBACK TO a", "COMMIT"]);
         assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
+        // A SET leaves it where it is.
+        peer.exec_all(&["SAVEPOINT a", "SET @v = 'x'", &format!("INSERT INTO t VALUES({turn}, 0)")]);
+        bed.relay.cut_near();
+        peer.exec_all(&["ROLLBACK TO a", "COMMIT"]);
+        assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
     }
 }
 

@@ -269,6 +269,22 @@ pub(super) fn a_set_that_fails_in_the_midst(world: &World) {
     }
 }
 
+/// With autocommit off a SAVEPOINT may be the first of a transaction, which no status tells; a SET ends it only if it switches that on.
+pub(super) fn a_set_keeps_a_savepoint(world: &World) {
+    world.server.sql(&format!("CREATE TABLE {}.s (i INT)", world.schema)).unwrap();
+    for (n, set) in ["SET @a = 1", "SET NAMES latin1", "SET sql_mode = 'ANSI'", "SET @a = (SELECT 5)"].into_iter().enumerate() {
+        let (mut a, mut b) = (world.connect(), world.connect());
+        a.exec_all(&["SET autocommit = 0", "SAVEPOINT first", set]);
+        let waits = thread::spawn(move || b.get("SELECT COUNT(*) FROM s"));
+        a.exec_all(&["INSERT INTO s VALUES (1)", "ROLLBACK TO first", "INSERT INTO s VALUES (2)", "COMMIT"]);
+        assert_eq!(a.get("SELECT COUNT(*) FROM s WHERE i = 1"), "0", "{set}");
+        a.exec_all(&["SAVEPOINT second", "SET autocommit = 1"]);
+        let seen = waits.join().unwrap();
+        assert!(world.proxy.is_none() || seen == (n + 1).to_string(), "{set}");
+        assert_eq!(world.connect().get("SELECT COUNT(*) FROM s"), (n + 1).to_string(), "the connection is free");
+    }
+}
+
 /// No status tells that a SET has read tables when it has switched autocommit off. (MySQL 9.7 itself does not survive this.)
 pub(super) fn what_a_set_has_read_is_not_locked(world: &World) {
     if world.is_mysql() {

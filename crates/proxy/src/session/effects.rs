@@ -138,7 +138,13 @@ impl Session {
 
     /// The transaction, as the server's status flags say.
     pub(super) fn note_status(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        if reply.error.is_none() && matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl | Kind::Set) {
+        let ends_transaction = match analysis.kind {
+            Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl => true,
+            // Only what switches it on.
+            Kind::Set => reply.status.is_some_and(|status| status.contains(StatusFlags::AUTOCOMMIT)),
+            _ => false,
+        };
+        if ends_transaction && reply.error.is_none() {
             self.pins.end(PinReason::Savepoint);
         }
         let Some(mut status) = reply.status else { return };
