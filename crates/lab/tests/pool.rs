@@ -94,12 +94,14 @@ fn a_line_that_never_ends_gets_more_connections() {
     let mut root = server.root().unwrap();
     let (done, longest) = (AtomicBool::new(false), Mutex::new(Duration::ZERO));
     thread::scope(|scope| {
-        for _ in 0..SESSIONS {
+        for n in 0..SESSIONS {
             let (mut session, done, longest) = (proxy.connect_app().unwrap(), &done, &longest);
+            // Not in step: statements that end at once would end the line, too.
+            let statement = format!("DO SLEEP(0.{:03})", 41 + 3 * n);
             scope.spawn(move || {
                 while !done.load(Ordering::Acquire) {
                     let began = Instant::now();
-                    session.run("DO SLEEP(0.05)").unwrap();
+                    session.run(statement.as_str()).unwrap();
                     let mut longest = longest.lock().unwrap();
                     *longest = began.elapsed().max(*longest);
                 }
