@@ -96,8 +96,15 @@ fn messages_are_answered_without_a_server() {
         let error = reply.err().unwrap();
         assert_eq!((error.code, error.message.as_str()), (1148, "no deletes"));
     }
-    let [mut text, _] = sessions(&proxy);
+    for server in servers() {
+        server.sql("CREATE OR REPLACE TABLE test.swallowed (n INT)").unwrap();
+    }
+    let [mut text, mut prepared] = sessions(&proxy);
     text.exec("INSERT INTO nowhere VALUES (1)");
+    // A server prepares it, and none executes it.
+    assert_eq!(prepared.fails("INSERT INTO nowhere VALUES (1)"), 1146);
+    prepared.exec("INSERT INTO swallowed VALUES (1)");
+    assert_eq!(prepared.get("SELECT COUNT(*) FROM swallowed"), "0");
 }
 
 #[test]
