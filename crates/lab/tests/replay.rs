@@ -36,6 +36,8 @@ each!(
     a_writer_that_lost_its_role_and_lives_keeps_no_transaction,
     a_deadlock_is_made_good_where_that_is_wanted,
     without_autocommit_too,
+    settings_may_come_between_without_autocommit,
+    settings_of_one_statement_are_replayed,
     a_savepoint_may_come_first,
     a_snapshot_is_not_taken_anew,
     what_cannot_be_repeated_is_not,
@@ -582,6 +584,48 @@ fn without_autocommit_too(flavor: Flavor) {
     }
     assert_eq!(bed.value(0, "SELECT CONCAT(COUNT(*), ' ', SUM(v)) FROM test.t"), "4 8");
     assert_eq!(bed.replays(), (8, 0));
+}
+
+fn settings_may_come_between_without_autocommit(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.servers[0].sql("CREATE TABLE test.words(i INT PRIMARY KEY AUTO_INCREMENT, s VARCHAR(9))").unwrap();
+    let insert = "INSERT INTO words(s) VALUES(@a)";
+    for encoding in BOTH {
+        for before in [&["SET autocommit=0", "SET @a='y'"][..], &["SET @a='y'", "SET autocommit=0"], &["SET autocommit=0, @a='y'"]] {
+            let mut peer = bed.peer(encoding);
+            peer.exec_all(before);
+            peer.exec_all(&[insert, "SET @a='z'", insert]);
+            bed.cut();
+            peer.exec("SET @a='x'");
+            bed.cut();
+            peer.exec(insert);
+            bed.cut();
+            assert_eq!(peer.get("SELECT GROUP_CONCAT(s ORDER BY i) FROM words"), "y,z,x");
+            peer.exec("ROLLBACK");
+        }
+    }
+    assert_eq!(bed.replays(), (18, 0));
+}
+
+fn settings_of_one_statement_are_replayed(flavor: Flavor) {
+    if flavor != Flavor::Mariadb {
+        return;
+    }
+    let bed = Bed::new(flavor, 1, &[]);
+    for (turn, encoding) in BOTH.into_iter().enumerate() {
+        let mut peer = bed.peer(encoding);
+        let n = turn * 10;
+        let begun = ["BEGIN", "INSERT INTO a(v) VALUES(1)", "SET STATEMENT max_statement_time=100 FOR INSERT INTO a(v) VALUES(1)"];
+        peer.exec_all(&begun);
+        let generated = peer.get("SELECT LAST_INSERT_ID()");
+        bed.cut();
+        peer.exec(&format!("INSERT INTO t VALUES({n}, 1)"));
+        bed.cut();
+        assert_eq!(peer.get("SELECT MAX(id) FROM a"), generated);
+        peer.exec("COMMIT");
+    }
+    assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.a"), "4");
+    assert_eq!(bed.replays(), (4, 0));
 }
 
 fn what_cannot_be_repeated_is_not(flavor: Flavor) {

@@ -295,7 +295,7 @@ impl Session {
 /// The id that a statement was answered, and whether it may take one.
 fn ids_of(analysis: &Analysis, testimony: Option<Testimony>) -> Ids {
     let generated = match analysis.kind {
-        Kind::Insert | Kind::Replace => testimony.map_or(0, |t| t.insert_id),
+        Kind::Insert | Kind::Replace | Kind::SetStatement => testimony.map_or(0, |t| t.insert_id),
         _ => 0,
     };
     Ids { generated, may_insert: !certainty::is_plain_read(analysis) }
