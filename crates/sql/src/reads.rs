@@ -1,6 +1,7 @@
 //! Which tables a read names, for who asks what is behind them: nothing may be missing, and too much does no harm.
 
 use crate::cursor::unquote_name;
+use crate::tables::{WITH_FROM, is_one_of};
 use crate::token::{LexMode, Lexer, Token, TokenKind};
 
 /// More of them are not told.
@@ -13,8 +14,6 @@ const ENDS: &[&[u8]] = &[b"WHERE", b"GROUP", b"ORDER", b"HAVING", b"LIMIT", b"UN
 const NO_TABLES: &[&[u8]] = &[b"SELECT", b"WITH", b"VALUES", b"TABLE", b"DUAL"];
 /// Statements that an EXPLAIN may run, beside a read.
 const CHANGES: &[&[u8]] = &[b"INSERT", b"REPLACE", b"UPDATE", b"DELETE"];
-/// Functions with FROM among their arguments.
-const WITH_FROM: &[&[u8]] = &[b"EXTRACT", b"TRIM", b"SUBSTRING", b"SUBSTR", b"MID"];
 
 /// What a read names as a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -128,10 +127,6 @@ fn name_of(token: &Token, sql: &[u8]) -> Option<String> {
     let is_plain = |byte: &u8| (b' '..0x7f).contains(byte) && !matches!(byte, b'\'' | b'\\');
     let is_fit = !name.is_empty() && name.len() <= LONGEST && name.iter().all(is_plain);
     is_fit.then(|| String::from_utf8_lossy(&name).into_owned())
-}
-
-fn is_one_of(word: &[u8], words: &[&[u8]]) -> bool {
-    words.iter().any(|one| one.eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]

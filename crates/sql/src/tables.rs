@@ -32,7 +32,7 @@ const ENDS: &[&[u8]] = &[
 /// Of these, what may be called so where a table stands.
 const NAMES: &[&[u8]] = &[b"VALUE", b"WINDOW", b"EXCEPT", b"INTERSECT"];
 /// Functions with FROM among their arguments.
-const WITH_FROM: &[&[u8]] = &[b"EXTRACT", b"TRIM", b"SUBSTRING", b"SUBSTR", b"MID"];
+pub(crate) const WITH_FROM: &[&[u8]] = &[b"EXTRACT", b"TRIM", b"SUBSTRING", b"SUBSTR", b"MID"];
 
 /// Whether `is_meant` says so of a table that the text names: its schema, where one is said, and its name, without quotes. What a
 /// `CREATE` makes is not named, but what it copies.
@@ -72,7 +72,8 @@ fn name_of<'a>(token: &Token, sql: &'a [u8]) -> Cow<'a, [u8]> {
     }
 }
 
-fn is_one_of(word: &[u8], words: &[&[u8]]) -> bool {
+/// Whether it is one of them, in any case of letters.
+pub(crate) fn is_one_of(word: &[u8], words: &[&[u8]]) -> bool {
     words.iter().any(|one| one.eq_ignore_ascii_case(word))
 }
 

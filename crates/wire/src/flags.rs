@@ -183,6 +183,16 @@ bit_set! {
 }
 
 impl Capabilities {
+    /// What each login asks for, as far as the server offers it: status flags and authentication plugins. With [`Self::LONG_PASSWORD`],
+    /// which MySQL offers: to MariaDB, which does not, it would mean a client without its extensions.
+    pub const LOGIN: Self = Self::LONG_PASSWORD
+        .union(Self::LONG_FLAG)
+        .union(Self::PROTOCOL_41)
+        .union(Self::TRANSACTIONS)
+        .union(Self::SECURE_CONNECTION)
+        .union(Self::PLUGIN_AUTH)
+        .union(Self::PLUGIN_AUTH_LENENC);
+
     /// The low 32 bits: what MySQL knows.
     #[must_use]
     pub const fn mysql_bits(self) -> u32 {

@@ -55,15 +55,9 @@ pub struct ConnectOptions {
 
 impl ConnectOptions {
     /// What a present-day client asks for.
-    pub const MODERN: Capabilities = Capabilities::LONG_PASSWORD
-        .union(Capabilities::LONG_FLAG)
-        .union(Capabilities::PROTOCOL_41)
-        .union(Capabilities::TRANSACTIONS)
-        .union(Capabilities::SECURE_CONNECTION)
+    pub const MODERN: Capabilities = Capabilities::LOGIN
         .union(Capabilities::MULTI_RESULTS)
         .union(Capabilities::PS_MULTI_RESULTS)
-        .union(Capabilities::PLUGIN_AUTH)
-        .union(Capabilities::PLUGIN_AUTH_LENENC)
         .union(Capabilities::SESSION_TRACK)
         .union(Capabilities::DEPRECATE_EOF);
 

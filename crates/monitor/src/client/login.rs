@@ -34,14 +34,7 @@ const MAX_PACKET: u32 = 1 << 24;
 /// utf8mb4_general_ci, which all servers have.
 const COLLATION: u8 = 45;
 
-const WANTED: Capabilities = Capabilities::PROTOCOL_41
-    .union(Capabilities::LONG_FLAG)
-    .union(Capabilities::TRANSACTIONS)
-    .union(Capabilities::SECURE_CONNECTION)
-    .union(Capabilities::PLUGIN_AUTH)
-    .union(Capabilities::PLUGIN_AUTH_LENENC)
-    .union(Capabilities::CONNECT_ATTRS)
-    .union(Capabilities::LONG_PASSWORD);
+const WANTED: Capabilities = Capabilities::LOGIN.union(Capabilities::CONNECT_ATTRS);
 
 /// What all connections are opened with. One for the process.
 #[derive(Debug)]

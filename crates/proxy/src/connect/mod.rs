@@ -33,14 +33,7 @@ use wire::handshake::{ChangeUser, Greeting, HandshakeResponse, SslRequest, put_a
 use wire::packet;
 
 /// What Tidegate always asks of a server, as far as the server has it.
-const WANTED: Capabilities = Capabilities::PROTOCOL_41
-    .union(Capabilities::LONG_FLAG)
-    .union(Capabilities::TRANSACTIONS)
-    .union(Capabilities::SECURE_CONNECTION)
-    .union(Capabilities::PLUGIN_AUTH)
-    .union(Capabilities::PLUGIN_AUTH_LENENC)
-    .union(Capabilities::CONNECT_ATTRS)
-    .union(Capabilities::SESSION_TRACK);
+const WANTED: Capabilities = Capabilities::LOGIN.union(Capabilities::CONNECT_ATTRS).union(Capabilities::SESSION_TRACK);
 
 /// Largest packet of a login, bytes.
 const MAX_LOGIN_PACKET: usize = 64 << 10;
@@ -265,10 +258,6 @@ fn backend_capabilities(worker: &Worker, server: &ServerShared, class: Capabilit
     }
     if server.config().compression {
         wanted.insert(Capabilities::COMPRESS);
-    }
-    // CLIENT_LONG_PASSWORD means "not MariaDB" to MariaDB, and its extensions then stay off.
-    if offered.contains(Capabilities::LONG_PASSWORD) {
-        wanted.insert(Capabilities::LONG_PASSWORD);
     }
     wanted & offered
 }

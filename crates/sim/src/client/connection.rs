@@ -31,14 +31,8 @@ pub struct Connection {
     caps: Capabilities,
 }
 
-const WANTED: Capabilities = Capabilities::PROTOCOL_41
-    .union(Capabilities::LONG_FLAG)
-    .union(Capabilities::TRANSACTIONS)
-    .union(Capabilities::SECURE_CONNECTION)
-    .union(Capabilities::PLUGIN_AUTH)
-    .union(Capabilities::CONNECT_WITH_DB)
-    .union(Capabilities::MULTI_RESULTS)
-    .union(Capabilities::DEPRECATE_EOF);
+const WANTED: Capabilities =
+    Capabilities::LOGIN.union(Capabilities::CONNECT_WITH_DB).union(Capabilities::MULTI_RESULTS).union(Capabilities::DEPRECATE_EOF);
 
 fn broken(e: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e.to_string())
@@ -50,8 +44,7 @@ impl Connection {
         let mut packets = Packets::new(end);
         let payload = packets.receive().await?;
         let greeting = Greeting::parse(&payload).map_err(broken)?;
-        let mut caps = WANTED & greeting.capabilities;
-        caps.set(Capabilities::LONG_PASSWORD, greeting.capabilities.contains(Capabilities::LONG_PASSWORD));
+        let caps = WANTED & greeting.capabilities;
         let mut auth = ClientAuth::new(ClientSecret::Clear(crate::server::PASSWORD), Channel::Plain);
         let first = auth.begin(&greeting.plugin, &greeting.scramble).map_err(broken)?;
         let mut payload = Vec::new();

@@ -22,13 +22,7 @@ const MAX_PACKET: usize = 64 << 20;
 /// utf8mb4_general_ci.
 const COLLATION: u8 = 45;
 /// What is asked for.
-const WANTED: Capabilities = Capabilities::LONG_PASSWORD
-    .union(Capabilities::PROTOCOL_41)
-    .union(Capabilities::TRANSACTIONS)
-    .union(Capabilities::SECURE_CONNECTION)
-    .union(Capabilities::PLUGIN_AUTH)
-    .union(Capabilities::PLUGIN_AUTH_LENENC)
-    .union(Capabilities::DEPRECATE_EOF);
+const WANTED: Capabilities = Capabilities::LOGIN.union(Capabilities::DEPRECATE_EOF);
 
 /// One value; `None` is NULL.
 pub type Field = Option<String>;
