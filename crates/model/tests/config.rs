@@ -165,11 +165,14 @@ fn tables_without_effect_are_told_once() {
 fn rules_have_their_defaults() {
     let (config, _) = loaded(
         r#"mysql_query_rules = ( { rule_id=1 match_digest="^SELECT \d+" active=1 apply=true }
-                                 { rule_id=2 match_pattern="x" }, { rule_id=3 OK_msg="" } )"#,
+                                 { rule_id=2 match_pattern="x" }, { rule_id=3 OK_msg="" active=0 } )"#,
     );
     let rules = config.rows("mysql_query_rules");
     assert_eq!(rules[0].text("match_digest"), Some("^SELECT \\d+"));
-    assert_eq!((rules[0].flag("active"), rules[0].flag("apply"), rules[1].flag("active")), (true, true, false));
+    let is_active = |index: usize| rules[index].flag("active");
+    assert_eq!((is_active(0), rules[0].flag("apply"), is_active(2)), (true, true, false));
+    // In a table it would not be.
+    assert!(is_active(1));
     assert_eq!(rules[2].cell("match_pattern"), Some(&Cell::Null));
     assert_eq!(rules[2].text("re_modifiers"), Some("CASELESS"));
 }

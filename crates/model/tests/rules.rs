@@ -19,7 +19,7 @@ fn active_rules_by_id() {
     let snapshot = compiled(
         r#"mysql_query_rules = ( { rule_id=7 active=1 username="" schemaname="s" client_addr="10.%" digest="0xFf" re_modifiers="caseless, Global"
                multiplex=2 attributes="{\"flagOUTs\":[{\"id\":3,\"weight\":4}]}" destination_hostgroup=2 },
-             { active=1 comment="numbered" }, { rule_id=2 active=1 re_modifiers="" client_addr="%" }, { rule_id=9 } )"#,
+             { active=1 comment="numbered" }, { rule_id=2 active=1 re_modifiers="" client_addr="%" }, { rule_id=9 active=0 } )"#,
     );
     let rules = &snapshot.rules.rules;
     assert_eq!(rules.iter().map(|rule| rule.rule_id).collect::<Vec<_>>(), [2, 7, 10]);

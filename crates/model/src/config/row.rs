@@ -149,7 +149,7 @@ impl Row {
     /// Columns without effect that were given a value other than their default.
     pub(super) fn inert_columns(&self) -> impl Iterator<Item = &'static Column> + '_ {
         let columns = self.table.columns.iter().zip(&self.cells);
-        columns.filter(|(column, cell)| column.is_inert && default_cell(column).as_ref() != Some(cell)).map(|(c, _)| c)
+        columns.filter(|(column, cell)| column.is_inert && cell_of(column.default).as_ref() != Some(cell)).map(|(c, _)| c)
     }
 
     fn take(&mut self, entry: &Entry) -> Result<(), ErrorKind> {
@@ -171,7 +171,7 @@ impl Row {
             if self.given.contains_key(column.name) {
                 continue;
             }
-            match default_cell(column) {
+            match cell_of(column.file_default) {
                 Some(default) => *cell = default,
                 None => {
                     let subject = format!("{}.{}", self.table.name, column.name);
@@ -220,8 +220,8 @@ pub fn check_keys(table: &'static Table, rows: &[Row], errors: &mut Vec<ConfigEr
     }
 }
 
-fn default_cell(column: &Column) -> Option<Cell> {
-    match column.default {
+fn cell_of(default: ColumnDefault) -> Option<Cell> {
+    match default {
         ColumnDefault::Required => None,
         ColumnDefault::Null => Some(Cell::Null),
         ColumnDefault::Integer(value) => Some(Cell::Integer(value)),

@@ -40,6 +40,8 @@ pub struct Column {
     pub kind: ColumnKind,
     /// Its value where none is given.
     pub default: ColumnDefault,
+    /// The same in a configuration file.
+    pub file_default: ColumnDefault,
     /// Whether its table is used but this column is not, yet.
     pub is_inert: bool,
 }
@@ -117,7 +119,7 @@ const fn int(min: i64, max: i64) -> ColumnKind {
 }
 
 const fn column(name: &'static str, kind: ColumnKind, default: ColumnDefault) -> Column {
-    Column { name, alias: "", kind, default, is_inert: false }
+    Column { name, alias: "", kind, default, file_default: default, is_inert: false }
 }
 
 /// A column that must be given.
@@ -147,6 +149,11 @@ const fn json(name: &'static str) -> Column {
 
 const fn also(column: Column, alias: &'static str) -> Column {
     Column { alias, ..column }
+}
+
+/// A number with another default in configuration files.
+const fn number_in_file(column: Column, default: i64) -> Column {
+    Column { file_default: ColumnDefault::Integer(default), ..column }
 }
 
 const fn inert(column: Column) -> Column {
@@ -259,7 +266,8 @@ pub const TABLES: &[Table] = &[
         file_name: "mysql_query_rules",
         columns: &[
             nullable("rule_id", NATURAL),
-            number("active", FLAG, 0),
+            // As in ProxySQL: what is written into a file is meant.
+            number_in_file(number("active", FLAG, 0), 1),
             nullable("username", ColumnKind::Text),
             nullable("schemaname", ColumnKind::Text),
             number("flagIN", NATURAL, 0),

@@ -1,7 +1,7 @@
 //! Writes a [`Config`] as a configuration file that [`parse`](super::parse) reads back to the same configuration.
 //!
 //! Unlike ProxySQL's, the file holds every table: hostgroup attributes, fast routing and the firewall too. Values that
-//! are their column's default are left out, so a file of many rules stays readable.
+//! are their column's default in files are left out, so a file of many rules stays readable.
 
 use std::fmt::Write;
 
@@ -53,7 +53,7 @@ fn rows(page: &mut String, table: &Table, rows: &[Row]) {
 }
 
 fn is_default(column: &Column, cell: &Cell) -> bool {
-    match (column.default, cell) {
+    match (column.file_default, cell) {
         (ColumnDefault::Null, Cell::Null) => true,
         (ColumnDefault::Integer(default), Cell::Integer(value)) => default == *value,
         (ColumnDefault::Text(default), Cell::Text(value)) => default == value,
