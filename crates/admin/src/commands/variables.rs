@@ -36,7 +36,7 @@ fn set(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         };
         match target(&name)? {
             Target::Session => {}
-            Target::Ours(setting) => ours.push((setting, check(setting, &value)?)),
+            Target::Ours(setting) => ours.push((setting, check(setting, &meant(setting, value))?)),
         }
     }
     if ours.is_empty() {
@@ -88,6 +88,19 @@ fn nearest(name: &str) -> String {
     }
 }
 
+/// What SQL says: `DEFAULT` and `NULL` without quotes are no texts. NULL is what clients make of a value that is none: an empty one.
+fn meant(setting: &'static Setting, value: &str) -> String {
+    let is = |word: &str| value.eq_ignore_ascii_case(word);
+    if is("NULL") {
+        return String::new();
+    }
+    let default = || match setting.module {
+        MysqlVariables::MODULE => MysqlVariables::default().get(setting.name),
+        _ => AdminVariables::default().get(setting.name),
+    };
+    Some("DEFAULT").filter(|word| is(word)).and_then(|_| default()).unwrap_or_else(|| unquoted(value))
+}
+
 /// The value as it is stored, if the variable takes it.
 fn check(setting: &'static Setting, value: &str) -> Result<String, AdminError> {
     let (mut mysql, mut admin) = (MysqlVariables::default(), AdminVariables::default());
@@ -119,8 +132,8 @@ fn split(text: &str) -> Vec<String> {
     parts
 }
 
-/// Name and value of `[GLOBAL|SESSION|LOCAL] name = value`; scopes and `@@scope.` are no part of the name.
-fn assignment(part: &str) -> Option<(String, String)> {
+/// Name and value, as written, of `[GLOBAL|SESSION|LOCAL] name = value`; scopes and `@@scope.` are no part of the name.
+fn assignment(part: &str) -> Option<(String, &str)> {
     let mut found = tokens(part).peekable();
     found.next_if(|token| ["global", "session", "local", "persist"].iter().any(|scope| token.text.eq_ignore_ascii_case(scope)));
     let name = found.next()?;
@@ -130,7 +143,7 @@ fn assignment(part: &str) -> Option<(String, String)> {
     let scope = ["@@global.", "@@session.", "@@local."].iter().find(|scope| lower.starts_with(**scope));
     let bare = scope.map_or(name.text.as_str(), |scope| &name.text[scope.len()..]);
     let value = part.get(equals.end..)?.trim();
-    (!value.is_empty()).then(|| (bare.to_owned(), unquoted(value)))
+    (!value.is_empty()).then(|| (bare.to_owned(), value))
 }
 
 #[cfg(test)]
@@ -141,8 +154,8 @@ mod tests {
     fn assignments_are_read() {
         let parts = split("GLOBAL mysql-threads = 4, @@session.sql_mode='a,b', @a:=f(1,2)");
         let read: Vec<_> = parts.iter().map(|part| assignment(part).unwrap()).collect();
-        let expected = [("mysql-threads", "4"), ("sql_mode", "a,b"), ("@a", "f(1,2)")];
-        assert_eq!(read, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let expected = [("mysql-threads", "4"), ("sql_mode", "'a,b'"), ("@a", "f(1,2)")];
+        assert_eq!(read, expected.map(|(name, value)| (name.to_owned(), value)));
         assert_eq!(assignment("mysql-threads=-1").unwrap().1, "-1");
         assert!(assignment("mysql-threads").is_none() && assignment("mysql-threads=").is_none());
     }

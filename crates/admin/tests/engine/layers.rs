@@ -193,7 +193,17 @@ fn variables() {
     bed.ok("SET mysql-default_schema=shop");
     bed.ok("set mysql-init_connect='SET @a=''x'';'");
     assert_eq!(bed.rows("SELECT variable_value FROM global_variables WHERE variable_name='mysql-init_connect'"), ["SET @a='x';"]);
+    for (sql, name, value) in [
+        ("SET mysql-init_connect=NULL", "mysql-init_connect", ""),
+        ("SET mysql-init_connect='NULL'", "mysql-init_connect", "NULL"),
+        ("SET mysql-default_schema = default", "mysql-default_schema", ""),
+        ("SET mysql-threads=DEFAULT", "mysql-threads", "4"),
+    ] {
+        bed.ok(sql);
+        assert_eq!(bed.rows(&format!("SELECT variable_value FROM global_variables WHERE variable_name='{name}'")), [value], "{sql}");
+    }
     for (sql, word) in [
+        ("SET mysql-threads=NULL", "is not an integer"),
         ("SET mysql-threadz=1", "Unknown global variable: 'mysql-threadz'. Did you mean 'mysql-threads'?"),
         ("SET threads=1", "Did you mean 'mysql-threads'?"),
         ("SET nonsense=1", "Unknown global variable: 'nonsense'"),
