@@ -69,6 +69,11 @@ fn each_reference() {
             user("s", "attributes"),
         ),
         ("mysql_users = ({ username=\"s\", default_hostgroup=1, attributes=\"{\\\"read_write_split\\\":true}\" })".to_owned(), vec![]),
+        ("mysql_users = ({ username=\"tls\", default_hostgroup=1, use_ssl=1 })".to_owned(), vec![]),
+        (
+            "mysql_variables = { have_ssl=false } mysql_users = ({ username=\"tls\", default_hostgroup=1, use_ssl=1 })".to_owned(),
+            user("tls", "use_ssl"),
+        ),
         ("mysql_hostgroup_attributes = ({ hostgroup_id=2 })".to_owned(), vec![]),
         ("mysql_hostgroup_attributes = ({ hostgroup_id=3 })".to_owned(), attributes(3, "hostgroup_id")),
         (

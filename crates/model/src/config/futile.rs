@@ -12,7 +12,7 @@ pub(super) fn rows(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     let active = |table: &str| config.rows(table).iter().filter(|row| row.flag("active"));
     let mut found: Vec<Remark> = active("mysql_firewall_whitelist_users").filter_map(of_whitelist).collect();
     found.extend(config.rows("mysql_servers").iter().filter_map(of_server));
-    found.extend(active("mysql_users").flat_map(of_user));
+    found.extend(active("mysql_users").flat_map(|row| of_user(row, snapshot)));
     found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot)));
     found
 }
@@ -46,8 +46,12 @@ fn of_server(row: &Row) -> Option<Remark> {
     Some(remark(row, "port", text))
 }
 
-fn of_user(row: &Row) -> Vec<Remark> {
+fn of_user(row: &Row, snapshot: &Snapshot) -> Vec<Remark> {
     let mut found = Vec::new();
+    if row.flag("use_ssl") && row.flag("frontend") && !snapshot.vars.have_ssl {
+        let text = "clients of the user must use TLS, and mysql-have_ssl is false: every login is refused (1045); change either of them";
+        found.push(remark(row, "use_ssl", text.to_owned()));
+    }
     if !row.flag("frontend") && !row.flag("backend") {
         found.push(remark(row, "frontend", "frontend and backend are 0: the row is for nobody; most want 1 in both".to_owned()));
     }
