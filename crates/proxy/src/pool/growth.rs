@@ -56,6 +56,15 @@ impl Whose {
     }
 }
 
+/// How often a server had refused, when it was asked once more.
+#[derive(Clone, Copy)]
+struct Before {
+    /// One more connection of the user.
+    of_user: u32,
+    /// Any of the lane.
+    of_lane: u32,
+}
+
 impl HostgroupPool {
     /// Another server's backend serves because the chosen one has none: if the chosen one has less than its share of the
     /// connections, it is given one more beside. So a server that came back gets its share of a load that is steady.
@@ -255,7 +264,8 @@ impl HostgroupPool {
         if !self.shared.take_connect_rate(now_us) {
             return false;
         }
-        let refusals = (lane.quota.tries(server, &self.servers(), now_us / 1000), lane.tries(server, now_us / 1000));
+        let before =
+            Before { of_user: lane.quota.tries(server, &self.servers(), now_us / 1000), of_lane: lane.tries(server, now_us / 1000) };
         self.connecting.set(self.connecting.get() + 1);
         whose.is_opening(true);
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
@@ -275,7 +285,7 @@ impl HostgroupPool {
                 pool.connecting.set(pool.connecting.get() - 1);
             }
             match result {
-                Some(result) => pool.connected(&worker, &server, &lane, &whose, result, refusals),
+                Some(result) => pool.connected(&worker, &server, &lane, &whose, result, before),
                 None => pool.grow(&worker),
             }
         });
@@ -342,7 +352,7 @@ impl HostgroupPool {
         }
     }
 
-    /// What became of a connect; `refusals` is how often servers had refused its user before it: one more connection, and any.
+    /// What became of a connect.
     fn connected(
         self: &Rc<Self>,
         worker: &Rc<Worker>,
@@ -350,7 +360,7 @@ impl HostgroupPool {
         lane: &Lane,
         whose: &Whose,
         result: Result<Backend, ConnectError>,
-        refusals: (u32, u32),
+        before: Before,
     ) {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;
@@ -377,12 +387,12 @@ impl HostgroupPool {
             Err(ConnectError::UsedUp(e)) => {
                 let text = e.to_string();
                 warn(worker, server, &format!("{} takes no more connections of '{}': {text}", server.key, lane.key.user.name));
-                lane.quota.refuse(server, &self.servers(), text, refusals.0, now_ms);
+                lane.quota.refuse(server, &self.servers(), text, before.of_user, now_ms);
                 self.look_for_limits();
                 self.publish_lane(worker, lane);
             }
             Err(ConnectError::InitConnect(e)) => {
-                let is_last = self.refuse(worker, server, lane, &format!("init_connect failed: {e}"), refusals.1);
+                let is_last = self.refuse(worker, server, lane, &format!("init_connect failed: {e}"), before.of_lane);
                 if passes(&e) {
                     worker.shared.signal(server, SignalKind::ConnectFailed);
                 } else if is_last {
@@ -392,7 +402,7 @@ impl HostgroupPool {
                 }
             }
             Err(ConnectError::Tls(text)) if server.config().has_own_tls(&lane.key.user.name) => {
-                if self.refuse(worker, server, lane, &text, refusals.1) {
+                if self.refuse(worker, server, lane, &text, before.of_lane) {
                     self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));
                 }
             }
