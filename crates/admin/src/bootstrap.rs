@@ -217,17 +217,21 @@ fn take(
 fn refuse_faulty(store: &Store, options: &EngineOptions, disk: &Path) -> Result<(), AdminError> {
     let (config, mut errors) = import::look_through(&store.admin).map_err(|error| AdminError::file(disk, error))?;
     errors.extend(Snapshot::compile(&config).err().unwrap_or_default());
-    // The rules that are not to blame so far compile by themselves.
-    let is_to_blame = |row: &&Row| errors.iter().any(|error| error.at.as_ref() == Some(&row.at));
-    let rules: Vec<Row> = config.rows("mysql_query_rules").iter().filter(|row| !is_to_blame(row)).cloned().collect();
-    let rules = Config { mysql: config.mysql.clone(), tables: [("mysql_query_rules", rules)].into(), ..Config::default() };
-    let patterns = options.faults.zip(Snapshot::compile(&rules).ok()).map(|(find, snapshot)| find(&snapshot));
+    let patterns = options.faults.zip(innocent_rules(&config, &errors)).map(|(find, snapshot)| find(&snapshot));
     errors.extend(patterns.unwrap_or_default());
     let faults: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match faults.is_empty() {
         true => Ok(()),
         false => Err(AdminError::Database(disk.display().to_string(), faults)),
     }
+}
+
+/// The rules of a faulty configuration that are not to blame so far: they compile by themselves, and may have other faults.
+pub(crate) fn innocent_rules(config: &Config, errors: &[ConfigError]) -> Option<Snapshot> {
+    let is_to_blame = |row: &&Row| errors.iter().any(|error| error.at.as_ref() == Some(&row.at));
+    let rules: Vec<Row> = config.rows("mysql_query_rules").iter().filter(|row| !is_to_blame(row)).cloned().collect();
+    let rules = Config { mysql: config.mysql.clone(), tables: [("mysql_query_rules", rules)].into(), ..Config::default() };
+    Snapshot::compile(&rules).ok()
 }
 
 fn backup(disk: &Path) -> PathBuf {

@@ -14,6 +14,7 @@ use rustls::ServerConfig;
 use tokio::sync::{oneshot, watch};
 
 use crate::error::AdminError;
+use crate::front::listen::could_bind;
 use crate::front::{Front, FrontSettings};
 use crate::handle::EngineHandle;
 use crate::http::{HttpSettings, Readiness, Server};
@@ -95,6 +96,21 @@ impl Drop for Outside {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whether the addresses of `config` could be opened where those of `runtime` are.
+///
+/// # Errors
+/// The variable, and why its address cannot be opened.
+pub(crate) fn could_follow(runtime: &Config, config: &Config) -> Result<(), String> {
+    let addresses = |config: &Config| {
+        let front = FrontSettings::read(config, None)?.listen.into_iter().map(|listen| ("admin-mysql_ifaces", listen));
+        let http = HttpSettings::read(config)?.listen.map(|address| ("admin-restapi_port", Listen::Tcp(address)));
+        Ok::<_, String>(front.chain(http).collect::<Vec<_>>())
+    };
+    let ours: Vec<Listen> = addresses(runtime)?.into_iter().map(|(_, listen)| listen).collect();
+    let mut wanted = addresses(config)?.into_iter();
+    wanted.try_for_each(|(name, listen)| could_bind(&listen, &ours).map_err(|e| format!("{name}: cannot listen on {listen}: {e}")))
 }
 
 /// The three of them.

@@ -39,6 +39,15 @@ impl Listen {
         }
     }
 
+    /// Whether one of these, which will be closed first, may stand in its way: that is no reason to fear for it.
+    pub fn comes_after(&self, ours: &[Self]) -> bool {
+        let port = |listen: &Self| match listen {
+            Self::Tcp(address) => Some(address.port()),
+            Self::Unix(_) => None,
+        };
+        ours.iter().any(|open| open == self || port(open).is_some() && port(open) == port(self))
+    }
+
     /// The path of the only Unix socket among these; none when there are several: a client does not say which it came to.
     pub fn only_path(listeners: &[Self]) -> Option<&Path> {
         let mut paths = listeners.iter().filter_map(|listen| match listen {

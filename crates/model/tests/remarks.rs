@@ -74,6 +74,10 @@ fn each_reference() {
             "mysql_variables = { have_ssl=false } mysql_users = ({ username=\"tls\", default_hostgroup=1, use_ssl=1 })".to_owned(),
             user("tls", "use_ssl"),
         ),
+        (
+            "mysql_servers = ({ hostgroup=1, address=\"a\" }, { hostgroup=1, address=\"b\", max_connections=0 })".to_owned(),
+            vec!["mysql_servers, hostgroup_id=1, hostname=b, port=3306, column max_connections".to_owned()],
+        ),
         ("mysql_hostgroup_attributes = ({ hostgroup_id=2 })".to_owned(), vec![]),
         ("mysql_hostgroup_attributes = ({ hostgroup_id=3 })".to_owned(), attributes(3, "hostgroup_id")),
         (
@@ -90,7 +94,8 @@ fn each_reference() {
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(places(&format!("{SERVERS} {text}")), expected, "{text}");
+        let servers = if text.starts_with("mysql_servers") { "" } else { SERVERS };
+        assert_eq!(places(&format!("{servers} {text}")), expected, "{text}");
     }
 }
 

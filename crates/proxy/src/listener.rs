@@ -60,11 +60,7 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
 
 /// Whether it could be bound now; nothing is left behind. `ours` are open, and will be free for who comes in our place.
 pub fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
-    let port = |listen: &Listen| match listen {
-        Listen::Tcp(address) => Some(address.port()),
-        Listen::Unix(_) => None,
-    };
-    if ours.iter().any(|open| open == listen || port(open).is_some() && port(open) == port(listen)) {
+    if listen.comes_after(ours) {
         return Ok(());
     }
     drop(bind(listen)?);

@@ -36,7 +36,7 @@ fn set(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         };
         match target(&name)? {
             Target::Session => {}
-            Target::Ours(setting) => ours.push((setting, check(setting, &meant(setting, value))?)),
+            Target::Ours(setting) => ours.push((setting, check(setting, &meant(setting, value)?)?)),
         }
     }
     if ours.is_empty() {
@@ -89,16 +89,22 @@ fn nearest(name: &str) -> String {
 }
 
 /// What SQL says: `DEFAULT` and `NULL` without quotes are no texts. NULL is what clients make of a value that is none: an empty one.
-fn meant(setting: &'static Setting, value: &str) -> String {
+/// What looks like an expression is not taken for a text.
+fn meant(setting: &'static Setting, value: &str) -> Result<String, AdminError> {
     let is = |word: &str| value.eq_ignore_ascii_case(word);
     if is("NULL") {
-        return String::new();
+        return Ok(String::new());
+    }
+    let text = unquoted(value);
+    let is_bare = text == value;
+    if is_bare && (value.starts_with('@') || value.contains(['\'', '"', '`', '(', ')', '|']) || value.contains(char::is_whitespace)) {
+        return refuse(format!("near '{value}': SET takes a word, a number, or a text in quotes; a quote within it is written twice"));
     }
     let default = || match setting.module {
         MysqlVariables::MODULE => MysqlVariables::default().get(setting.name),
         _ => AdminVariables::default().get(setting.name),
     };
-    Some("DEFAULT").filter(|word| is(word)).and_then(|_| default()).unwrap_or_else(|| unquoted(value))
+    Ok(Some("DEFAULT").filter(|word| is(word)).and_then(|_| default()).unwrap_or(text))
 }
 
 /// The value as it is stored, if the variable takes it.

@@ -215,9 +215,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds what is wrong with a configuration; changes nothing.
+    /// Finds what is wrong with a configuration, patterns of rules too; changes nothing.
     pub fn check(&self, config: &Config) -> Result<Arc<Snapshot>, AdminError> {
-        let snapshot = Arc::new(Snapshot::compile(config).map_err(AdminError::Config)?);
+        let all_of = |mut errors: Vec<_>| {
+            let rules = crate::bootstrap::innocent_rules(config, &errors).map(Arc::new);
+            errors.extend(rules.and_then(|rules| self.plane.check(&rules).err()).unwrap_or_default());
+            AdminError::Config(errors)
+        };
+        let snapshot = Arc::new(Snapshot::compile(config).map_err(all_of)?);
         self.plane.check(&snapshot).map_err(AdminError::Config)?;
         Ok(snapshot)
     }
@@ -230,6 +235,7 @@ impl Engine {
         let found = remarks::after_load(&config, &snapshot, &*self.plane, &loaded);
         let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
         if is_for_admin {
+            crate::outside::could_follow(&self.runtime(), &config).map_err(AdminError::Refused)?;
             let opened = self.plane.log_tls_keys(&config.admin.ssl_keylog_file);
             opened.map_err(|why| AdminError::Refused(format!("admin-ssl_keylog_file: {why}")))?;
         }

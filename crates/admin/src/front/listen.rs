@@ -156,6 +156,10 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
 
 /// Binds a TCP socket; one of IPv6 is for IPv6 alone.
 pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::from_std(open_tcp(address)?.into())
+}
+
+fn open_tcp(address: SocketAddr) -> io::Result<socket2::Socket> {
     let domain = if address.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -165,7 +169,22 @@ pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
+    Ok(socket)
+}
+
+/// Whether it could be bound now; nothing is left behind. `ours` are open, and free for who is to come in their place.
+pub fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
+    if listen.comes_after(ours) {
+        return Ok(());
+    }
+    match listen {
+        Listen::Tcp(address) => open_tcp(*address).map(drop),
+        Listen::Unix(path) => {
+            model::listen::clear_path(path)?;
+            drop(std::os::unix::net::UnixListener::bind(path)?);
+            model::listen::remove_socket(path)
+        }
+    }
 }
 
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {

@@ -158,6 +158,10 @@ fn a_refusal_of_the_data_plane_changes_nothing() {
     assert!(bed.refused("LOAD MYSQL SERVERS TO RUNTIME").contains("is not liked"));
     assert_eq!(bed.rows("SELECT COUNT(*) FROM runtime_mysql_servers"), ["2"]);
     assert_eq!(bed.rows("CONFIG HISTORY").len(), 1, "that of the start");
+    // Other faults do not hide it.
+    bed.ok("INSERT INTO mysql_query_rules (rule_id, active, digest) VALUES (5, 1, 'FF'), (6, 1, NULL)");
+    let faults = bed.refused("LOAD MYSQL QUERY RULES TO RUNTIME");
+    assert!(faults.contains("column digest: ") && faults.contains("is not liked"), "{faults}");
 }
 
 #[test]
@@ -204,6 +208,13 @@ fn variables() {
     }
     for (sql, word) in [
         ("SET mysql-threads=NULL", "is not an integer"),
+        (r"SET mysql-init_connect='SET @a=\'x\''", "a quote within it is written twice"),
+        ("SET mysql-init_connect=(SELECT 'x')", "a text in quotes"),
+        ("SET mysql-init_connect=concat('a','b')", "a text in quotes"),
+        ("SET mysql-init_connect='a'||'b'", "a text in quotes"),
+        ("SET mysql-init_connect='a' 'b'", "a text in quotes"),
+        ("SET mysql-init_connect=x'41'", "a text in quotes"),
+        ("SET mysql-init_connect=@@mysql-server_version", "a text in quotes"),
         ("SET mysql-threadz=1", "Unknown global variable: 'mysql-threadz'. Did you mean 'mysql-threads'?"),
         ("SET threads=1", "Did you mean 'mysql-threads'?"),
         ("SET nonsense=1", "Unknown global variable: 'nonsense'"),
@@ -216,6 +227,30 @@ fn variables() {
         assert!(text.contains(word), "{sql}: {text}");
     }
     assert_eq!(bed.rows("SELECT @@mysql-max_connections"), ["77"], "a refused SET sets nothing");
+}
+
+/// What is in force, and starts again, is what was said to be.
+#[test]
+fn an_address_that_is_taken_is_refused() {
+    let bed = Bed::new();
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap();
+    let ifaces = bed.rows("SELECT variable_value FROM runtime_global_variables WHERE variable_name='admin-mysql_ifaces'");
+    for (change, back, name) in [
+        (format!("SET admin-mysql_ifaces='{};{taken}'", ifaces[0]), "SET admin-mysql_ifaces=DEFAULT", "admin-mysql_ifaces"),
+        (
+            format!("SET admin-restapi_enabled=1, admin-restapi_port={}", taken.port()),
+            "SET admin-restapi_enabled=DEFAULT, admin-restapi_port=DEFAULT",
+            "admin-restapi_port",
+        ),
+    ] {
+        bed.ok(&change);
+        let error = bed.refused("LOAD ADMIN VARIABLES TO RUNTIME");
+        assert!(error.contains(&format!("{name}: cannot listen on {taken}: ")), "{error}");
+        assert_eq!(bed.rows("SELECT variable_value FROM runtime_global_variables WHERE variable_name='admin-mysql_ifaces'"), ifaces);
+        bed.ok(back);
+        bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    }
 }
 
 #[test]

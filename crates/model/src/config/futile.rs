@@ -11,7 +11,7 @@ use crate::snapshot::{AddressPattern, Password, QueryRule, Snapshot};
 pub(super) fn rows(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     let active = |table: &str| config.rows(table).iter().filter(|row| row.flag("active"));
     let mut found: Vec<Remark> = active("mysql_firewall_whitelist_users").filter_map(of_whitelist).collect();
-    found.extend(config.rows("mysql_servers").iter().filter_map(of_server));
+    found.extend(config.rows("mysql_servers").iter().flat_map(|row| of_server(row).into_iter().chain(takes_nothing(row))));
     found.extend(active("mysql_users").flat_map(|row| of_user(row, snapshot)));
     found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot)));
     found
@@ -44,6 +44,13 @@ fn of_server(row: &Row) -> Option<Remark> {
         (false, _) => return None,
     };
     Some(remark(row, "port", text))
+}
+
+fn takes_nothing(row: &Row) -> Option<Remark> {
+    let is_online = row.text("status").is_none_or(|status| status == "ONLINE");
+    let text =
+        "max_connections is 0: no statement is sent there, and those for it wait; OFFLINE_SOFT is what takes a server out of service";
+    (is_online && row.integer("max_connections") == Some(0)).then(|| remark(row, "max_connections", text.to_owned()))
 }
 
 fn of_user(row: &Row, snapshot: &Snapshot) -> Vec<Remark> {
