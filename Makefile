@@ -27,8 +27,7 @@ unit: ## unit tests of all crates
 	$(CARGO) test --workspace --exclude sim --doc
 
 e2e: ## integration and end-to-end tests (real servers, the real proxy)
-	$(CARGO) build -p tidegate
-	$(CARGO) test --workspace --exclude sim --test '*' --no-fail-fast
+	scripts/e2e
 
 release: ## the proxy as it is to be shipped: guided by a profile of itself under load (scripts/release --train makes a new one)
 	scripts/release
