@@ -17,7 +17,6 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 
 /// What makes backends interchangeable.
 #[derive(Clone)]
@@ -207,8 +206,7 @@ impl Lane {
     pub fn take_to(&self, server: usize, peer: Option<IpAddr>) -> Option<Backend> {
         let mut idle = self.idle.borrow_mut();
         let list = idle.get_mut(server)?;
-        let is_open = |backend: &mut Backend| backend.link.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending();
-        let at = (0..list.len()).rev().find(|i| list.get_mut(*i).is_some_and(|b| b.core.peer == peer && is_open(b)))?;
+        let at = (0..list.len()).rev().find(|i| list.get_mut(*i).is_some_and(|b| b.core.peer == peer && b.link.is_silent()))?;
         Some(list.remove(at))
     }
 

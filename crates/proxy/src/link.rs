@@ -186,7 +186,12 @@ impl Link {
         Ok(DetachedLink { stream: self.stream.detach()?, compression: self.compression, traffic: self.traffic })
     }
 
-    /// True when bytes (or the end of the stream) are known to wait.
+    /// Whether nothing is to be read, not even a part of a frame, and the peer has not closed: so is a connection between two replies.
+    pub fn is_silent(&mut self) -> bool {
+        self.compression.as_ref().is_none_or(|c| !c.has_plain() && c.raw.is_empty()) && self.stream.is_silent()
+    }
+
+    /// Ready when bytes (or the end of the stream) may wait: worth a read. Whether a connection is alive, [`Link::is_silent`] says.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.compression.as_ref().is_some_and(|c| c.has_plain() || !c.raw.is_empty() && c.frame_len().is_some_and(|n| c.raw.len() >= n))
         {
@@ -305,6 +310,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::{CHUNK, WINDOW};
     use crate::stream::DetachedSocket;
     use std::os::unix::net::UnixStream;
 
@@ -353,6 +359,50 @@ mod tests {
             sent.unwrap();
             assert!(all == [few.clone(), few, much].concat(), "{method:?}: other bytes");
             assert_eq!(near.take_traffic().0, wanted as u64, "{method:?}");
+        }
+    }
+
+    fn tcp_pair() -> (Link, Link) {
+        let link = |socket| Link::new(Stream::new(DetachedSocket::Tcp(socket).attach().unwrap()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (link(near), link(listener.accept().unwrap().0))
+    }
+
+    /// Reads into a buffer of this size, in one go as long as it fits.
+    async fn read_into(link: &mut Link, size: usize, len: usize) {
+        let (pool, mut buffer, mut read) = (BufferPool::default(), Buffer::default(), 0);
+        buffer.reserve(size, &pool);
+        while read < len {
+            read += link.read(&mut buffer, &pool).await.unwrap();
+            buffer.consume(buffer.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_which_all_was_read_is_silent_whatever_the_length() {
+        let methods = [None, Some(Method::Zlib { level: 1 }), Some(Method::Zstd { level: 1 })];
+        let lengths = [CHUNK, WINDOW].map(|size| (size - 12..=size + 12).map(move |len| (size, len)));
+        for (pair, method) in [pair as fn() -> (Link, Link), tcp_pair].iter().flat_map(|pair| methods.map(|method| (pair, method))) {
+            let (mut near, mut far) = pair();
+            if let Some(method) = method {
+                near.compress(Compression::new(method));
+                far.compress(Compression::new(method));
+            }
+            for (size, len) in lengths.clone().into_iter().flatten() {
+                let bytes = noise(len);
+                let (sent, ()) = tokio::join!(far.write_all(&bytes), read_into(&mut near, size, len));
+                sent.unwrap();
+                assert!(near.is_silent(), "{method:?}: {len} bytes");
+            }
+            far.write_all(b"!").await.unwrap();
+            poll_fn(|cx| near.poll_readable(cx)).await;
+            assert!(!near.is_silent(), "{method:?}: a byte waits");
+            read_into(&mut near, CHUNK, 1).await;
+            assert!(near.is_silent());
+            drop(far);
+            poll_fn(|cx| near.poll_readable(cx)).await;
+            assert!(!near.is_silent(), "{method:?}: it was closed");
         }
     }
 

@@ -149,6 +149,20 @@ impl Socket {
         }
     }
 
+    /// Whether nothing waits to be read and the peer has not closed. That the runtime takes the socket to be readable proves nothing:
+    /// a read that filled its space exactly leaves it so. Then the kernel is asked, and the runtime learns its answer.
+    fn is_silent(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut byte = [0];
+        while let Poll::Ready(known) = self.poll_read_ready(&mut cx) {
+            let peek = |socket: BorrowedFd<'_>| net::recv(socket, &mut byte[..], RecvFlags::PEEK).map(|(n, _)| n);
+            if known.is_err() || self.once(Interest::READABLE, 1, peek).is_some() {
+                return false;
+            }
+        }
+        true
+    }
+
     fn detach(self) -> io::Result<DetachedSocket> {
         Ok(match self {
             Self::Tcp(s) => DetachedSocket::Tcp(s.into_std()?),
@@ -287,9 +301,19 @@ impl Stream {
         self.socket.is_read_closed()
     }
 
+    /// Whether nothing is to be read and the peer has not closed. Costs no system call where the runtime knows so. Never decide
+    /// that by [`Stream::poll_readable`]: it may be ready where nothing waits.
+    pub fn is_silent(&mut self) -> bool {
+        match self.tls {
+            // All that waits is read there, until the kernel has nothing more.
+            Some(_) => self.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending(),
+            None => self.socket.is_silent(),
+        }
+    }
+
     /// Asks the kernel whether nothing waits to be read, and the peer has not closed: for a socket that its runtime was given just
     /// now, which does not know yet.
-    pub fn is_silent(&self) -> bool {
+    pub fn is_silent_to_kernel(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         let looked = match &self.socket {
             Socket::Tcp(socket) => socket2::SockRef::from(socket).peek(&mut byte),
@@ -338,8 +362,8 @@ impl Stream {
         }
     }
 
-    /// True when bytes (or the end of the stream) are known to wait, without a system call. Under TLS they are taken in as far
-    /// as they are the protocol's own, such as a session ticket: those are nothing to read.
+    /// Ready when bytes (or the end of the stream) may wait: worth a read, which says whether they do. Costs no system call, but
+    /// under TLS: there bytes are taken in as far as they are the protocol's own, such as a session ticket, which are nothing to read.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(tls) = self.tls.as_mut() else { return self.socket.poll_read_ready(cx).map(|_| ()) };
         while tls.wants_read() {
@@ -454,11 +478,11 @@ mod tests {
         let attached = |socket: std::os::unix::net::UnixStream| Stream::new(DetachedSocket::Unix(socket).attach().unwrap());
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         let near = attached(near);
-        assert!(near.is_silent());
+        assert!(near.is_silent_to_kernel());
         drop(far);
-        assert!(!near.is_silent());
+        assert!(!near.is_silent_to_kernel());
         let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
         far.write_all(b"!").unwrap();
-        assert!(!attached(near).is_silent());
+        assert!(!attached(near).is_silent_to_kernel());
     }
 }

@@ -29,7 +29,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use tokio::sync::Notify;
 use waiting::{Outcome, Waiter};
 
@@ -402,7 +401,7 @@ impl HostgroupPool {
 
     /// Another worker gave this one a backend. It may have been closed on its way, which this worker's runtime does not know yet.
     pub fn received(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
-        if backend.link.stream().is_silent() {
+        if backend.link.stream().is_silent_to_kernel() {
             return self.give_to_waiter(worker, backend);
         }
         count(&worker.counters.found_closed);
@@ -565,10 +564,9 @@ fn choosy(waiter: &Rc<Waiter>) -> Option<Choosy> {
     waiter.wish.needs.max_lag_ms.map(|max_lag_ms| Choosy { since_us: waiter.turn_us, max_lag_ms })
 }
 
-/// An idle backend should be silent: readable means closed (or out of step). Costs no system call.
+/// An idle backend should be silent: else it was closed, or is out of step.
 fn is_alive(worker: &Worker, backend: &mut Backend) -> bool {
-    let mut cx = Context::from_waker(Waker::noop());
-    let is_silent = backend.link.poll_readable(&mut cx).is_pending();
+    let is_silent = backend.link.is_silent();
     if !is_silent {
         count(&worker.counters.found_closed);
     }

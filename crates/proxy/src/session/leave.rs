@@ -20,7 +20,6 @@ use crate::safety::Safety;
 use model::fleet::SignalKind;
 use sql::Analysis;
 use std::io;
-use std::task::{Context, Waker};
 use wire::flags::StatusFlags;
 
 /// Pins that only say that the session is to keep what it has: another backend serves as well.
@@ -97,7 +96,7 @@ impl Session {
         if server.leave_at_ms_with(pins) <= now_ms {
             return Err(self.server_left());
         }
-        if backend.link.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending() {
+        if backend.link.is_silent() {
             return Ok(Kept::AtHand);
         }
         let lost = self.pinned_backend_lost("the server closed the connection");
