@@ -577,6 +577,19 @@ fn what_fails_in_several(world: &World) {
     );
 }
 
+/// The proxy's own right to replicate; the server has the last word.
+const MAY_REPLICATE: &str = r#"UPDATE mysql_users SET attributes='{"replication": true}'"#;
+
+/// A proxy that lets the user of replicas replicate.
+fn proxy_of_replicas(server: &lab::Server) -> lab::Tidegate {
+    let proxy = proxy_with(server, 2, |builder| builder.user("repl", "repl-pass", 0));
+    let mut admin = proxy.admin().unwrap();
+    for sql in [MAY_REPLICATE, "LOAD MYSQL USERS TO RUNTIME"] {
+        admin.run(sql).unwrap();
+    }
+    proxy
+}
+
 /// A user who may not replicate is refused, and has an ordinary session as before.
 fn refused_replicas(world: &World) {
     if let Some(proxy) = &world.proxy {
@@ -585,6 +598,8 @@ fn refused_replicas(world: &World) {
             "DELETE FROM mysql_query_rules",
             "INSERT INTO mysql_query_rules(rule_id, active, match_pattern, error_msg, apply) VALUES(1, 1, 'forbidden', 'no', 1)",
             "LOAD MYSQL QUERY RULES TO RUNTIME",
+            MAY_REPLICATE,
+            "LOAD MYSQL USERS TO RUNTIME",
         ] {
             admin.run(sql).unwrap();
         }
@@ -620,7 +635,7 @@ fn refused_replicas(world: &World) {
 #[test]
 fn a_replica_stays_registered() {
     let server = lab::Server::start(Flavor::Mariadb, &lab::Options::new().arg("--log-bin=bin").arg("--server-id=1")).unwrap();
-    let proxy = proxy_with(&server, 2, |builder| builder.user("repl", "repl-pass", 0));
+    let proxy = proxy_of_replicas(&server);
     let mut replica = Peer::with(&ConnectOptions::tcp(proxy.address(), "repl", "repl-pass").timeout(LIMIT), Encoding::Text);
     let register = [&99_u32.to_le_bytes()[..], &[0; 3], &3306_u16.to_le_bytes(), &[0; 8]].concat();
     assert_eq!(replica.command(Command::RegisterSlave, &register).unwrap().err().map(|e| e.code), None);
@@ -635,7 +650,7 @@ fn a_replica_stays_registered() {
 fn nothing_runs_behind_a_dump() {
     for flavor in [Flavor::Mariadb, Flavor::Mysql] {
         let server = lab::Server::start(flavor, &lab::Options::new().arg("--log-bin=bin").arg("--server-id=1")).unwrap();
-        let proxy = proxy_with(&server, 2, |builder| builder.user("repl", "repl-pass", 0));
+        let proxy = proxy_of_replicas(&server);
         for address in [server.address(), proxy.address()] {
             let options = ConnectOptions::tcp(address, "repl", "repl-pass").timeout(LIMIT);
             let mut replica = Peer::with(&options, Encoding::Text);

@@ -6,6 +6,7 @@ use super::{hostgroup, proxy, servers, sessions};
 use lab::client::Encoding;
 use lab::{Client, ConnectOptions, wait};
 use std::time::{Duration, Instant};
+use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 
 /// Rules, and to which hostgroup `SELECT @@port AS one` and `SELECT @@port AS two` go.
@@ -402,6 +403,67 @@ fn the_firewall_lets_pass_what_is_listed() {
     bed.session(Encoding::Text).exec_all(ABOUT_THE_SESSION);
     let log = bed.proxy.log();
     assert!(log.contains("Firewall blocked unknown query") && log.contains("Firewall detected unknown query"));
+}
+
+/// Commands beside COM_QUERY that reach a server, each with a body that a server would act on.
+fn commands_that_act() -> [(Command, Vec<u8>); 11] {
+    let dump = [&4_u32.to_le_bytes()[..], &0_u16.to_le_bytes(), &99_u32.to_le_bytes()].concat();
+    let by_gtid = [&0_u16.to_le_bytes()[..], &99_u32.to_le_bytes(), &[0; 4], &4_u64.to_le_bytes(), &[0; 4]].concat();
+    let register = [&99_u32.to_le_bytes()[..], &[0; 3], &3306_u16.to_le_bytes(), &[0; 8]].concat();
+    [
+        (Command::CreateDb, b"made".to_vec()),
+        (Command::DropDb, b"test".to_vec()),
+        (Command::FieldList, b"t\0".to_vec()),
+        (Command::ProcessInfo, Vec::new()),
+        (Command::ProcessKill, 1_u32.to_le_bytes().to_vec()),
+        (Command::Shutdown, vec![0]),
+        (Command::Debug, Vec::new()),
+        (Command::Refresh, vec![128]),
+        (Command::RegisterSlave, register),
+        (Command::BinlogDump, dump),
+        (Command::BinlogDumpGtid, by_gtid),
+    ]
+}
+
+/// Commands are judged as the SQL that they stand for. Those that stop a server, or read all that it wrote, need a setting or a right.
+#[test]
+fn no_command_passes_beside_the_firewall() {
+    let mut bed = Bed::start();
+    let answers = |bed: &Bed| {
+        let each = commands_that_act().map(|(command, body)| {
+            let reply = bed.session(Encoding::Text).command(command, &body).unwrap();
+            (command, reply.err().map(|error| error.code))
+        });
+        each.to_vec()
+    };
+    // Without the firewall a setting and a right are asked for nevertheless.
+    for (command, code) in answers(&bed).into_iter().skip(5) {
+        assert_eq!(code, Some(1227), "{command:?}");
+    }
+    bed.change(
+        "FIREWALL",
+        &["INSERT INTO mysql_firewall_whitelist_users (active, username, client_address, mode) VALUES (1, 'app', '', 'PROTECTING')"],
+    );
+    bed.change("VARIABLES", &["SET mysql-firewall_whitelist_enabled=true", "SET mysql-forward_administrative_commands=true"]);
+    for (command, code) in answers(&bed) {
+        let expected = match command {
+            Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => 1227,
+            _ => 1148,
+        };
+        assert_eq!(code, Some(expected), "{command:?}");
+    }
+    bed.change("VARIABLES", &["SET mysql-firewall_whitelist_enabled=false"]);
+    bed.change(
+        "QUERY RULES",
+        &["INSERT INTO mysql_query_rules (rule_id, active, match_pattern, error_msg, apply) VALUES (1, 1, '^(SHOW COLUMNS|KILL) ', 'no', 1)"],
+    );
+    for (command, body) in [(Command::FieldList, b"t\0".to_vec()), (Command::ProcessKill, 1_u32.to_le_bytes().to_vec())] {
+        assert_eq!(bed.session(Encoding::Text).command(command, &body).unwrap().err().map(|error| error.code), Some(1148));
+    }
+    let mut peer = bed.session(Encoding::Text);
+    let refused = peer.command(Command::Refresh, &[16]).unwrap().err().map(|error| error.message.clone());
+    assert!(refused.is_some_and(|text| text.contains("RELOAD")), "FLUSH STATUS reaches the server, which has the last word");
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 1);
 }
 
 /// What applications and their drivers send about the session itself.

@@ -50,6 +50,8 @@ pub struct UserAttributes {
     pub safe_functions: Box<[Box<str>]>,
     /// `comment_directives`: whether comments such as `/* hostgroup=2 */` are obeyed.
     pub comment_directives: bool,
+    /// `replication`: whether the user may register as a replica and ask for the binary log.
+    pub replication: bool,
 }
 
 /// How a password is kept.
@@ -145,7 +147,7 @@ fn user(row: &Row, pairs: &Pairs) -> Result<User, ErrorKind> {
 const ISOLATION: &str = "default-transaction_isolation";
 
 /// Keys of the `attributes` column that are no settings.
-const OWN_KEYS: [&str; 5] = [ISOLATION, "spiffe_id", split::KEY, "safe_functions", "comment_directives"];
+const OWN_KEYS: [&str; 6] = [ISOLATION, "spiffe_id", split::KEY, "safe_functions", "comment_directives", "replication"];
 
 fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Result<UserAttributes, ErrorKind> {
     let object = json_object(text)?;
@@ -163,7 +165,8 @@ fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Resu
         settings: Overrides::read(&object, Place::User, &OWN_KEYS)?,
         read_write_split: split::of_user(object.get(split::KEY), default_hostgroup, pairs)?,
         safe_functions: names(object.get("safe_functions"))?,
-        comment_directives: flag(object.get("comment_directives"))?,
+        comment_directives: flag(&object, "comment_directives")?,
+        replication: flag(&object, "replication")?,
     })
 }
 
@@ -186,10 +189,10 @@ fn names(value: Option<&serde_json::Value>) -> Result<Box<[Box<str>]>, ErrorKind
     list.iter().map(|entry| name(entry).ok_or_else(bad)).collect()
 }
 
-fn flag(value: Option<&serde_json::Value>) -> Result<bool, ErrorKind> {
-    match value {
+fn flag(object: &serde_json::Map<String, serde_json::Value>, key: &str) -> Result<bool, ErrorKind> {
+    match object.get(key) {
         None | Some(serde_json::Value::Null) => Ok(false),
         Some(serde_json::Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(ErrorKind::BadJson("'comment_directives' must be true or false".to_owned())),
+        Some(_) => Err(ErrorKind::BadJson(format!("'{key}' must be true or false"))),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::command::Incoming;
+use super::command_sql::sql_of;
 use super::end::End;
 use super::query::Plan;
 use super::settle::outlives_reset;
@@ -44,6 +45,9 @@ impl Session {
     /// Commands that are not on the hot path.
     async fn run_rare(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
         self.direct_home();
+        if !self.may_run(kind, command).await? {
+            return Ok(());
+        }
         match kind {
             Command::Ping if self.backend.is_some() => self.send_on(command, ReplyKind::Simple).await,
             Command::Ping => self.ping().await,
@@ -59,11 +63,7 @@ impl Session {
             Command::ChangeUser => self.change_user(command).await,
             Command::ProcessKill => self.process_kill(command).await,
             Command::Statistics => self.send_on(command, ReplyKind::Text).await,
-            Command::FieldList => {
-                let schema = self.state.schema.clone().unwrap_or_default();
-                self.direct_for_schema(&schema).await;
-                self.send_on(command, ReplyKind::FieldList).await
-            }
+            Command::FieldList => self.send_on(command, ReplyKind::FieldList).await,
             Command::ProcessInfo => self.send_on(command, ReplyKind::Results).await,
             Command::DropDb => {
                 let result = self.send_on(command, ReplyKind::Simple).await;
@@ -74,6 +74,25 @@ impl Session {
             Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => self.replicate(command).await,
             _ => self.send_error(1047, "08S01", "Unknown command").await,
         }
+    }
+
+    /// Asks settings, rules and the firewall whether a command may run, and answers the client if it may not.
+    async fn may_run(&mut self, kind: Command, command: Incoming) -> Result<bool, End> {
+        let needs = match kind {
+            Command::Shutdown | Command::Debug | Command::Refresh if !self.worker.snapshot().vars.forward_administrative_commands => {
+                "mysql-forward_administrative_commands=true"
+            }
+            Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid if !self.user.attributes.replication => {
+                "'{\"replication\": true}' in mysql_users.attributes"
+            }
+            _ => {
+                let Some(sql) = sql_of(kind, self.body(command)) else { return Ok(true) };
+                return self.direct_command(&sql).await;
+            }
+        };
+        let text = format!("Access denied: the proxy passes {} on only with {needs}", kind.name());
+        self.send_error(1227, "42000", &text).await?;
+        Ok(false)
     }
 
     /// COM_PING without a backend: the session is there. (A pinned backend is asked, for its loss is the session's.)

@@ -14,6 +14,7 @@ pub mod certainty;
 mod change_user;
 mod charsets;
 mod command;
+mod command_sql;
 mod commands;
 mod definition;
 mod doubt;

@@ -7,6 +7,7 @@
 use super::Session;
 use super::causal_token::WRONG_VALUE;
 use super::command::Incoming;
+use super::command_sql::quoted;
 use super::end::End;
 use super::leave::WISHES;
 use super::statements::{ClientStatement, Original};
@@ -356,12 +357,21 @@ impl Session {
         }
     }
 
+    /// Decides for a command that stands for this statement; false when the client was answered. The command is sent as it came, so a
+    /// rule that rewrites the statement has no effect on it.
+    pub(super) async fn direct_command(&mut self, sql: &[u8]) -> Result<bool, End> {
+        let in_force = self.worker.in_force();
+        let analysis = self.worker.analyze(sql, self.lex);
+        let decision = self.decide_timed(&in_force, sql, &analysis, None, Phase::Query);
+        Ok(matches!(self.follow(&in_force, decision, Phase::Query).await?, Directed::Run(_)))
+    }
+
     /// As [`Session::direct_home`], for a schema that is entered by a command or at the login: to where a `USE` of it goes.
     pub(super) async fn direct_for_schema(&mut self, schema: &[u8]) {
         let mut hostgroup = self.user.default_hostgroup;
         let in_force = self.worker.in_force();
         if !in_force.is_plain() {
-            let text = [b"USE `", schema.split(|byte| *byte == b'`').collect::<Vec<_>>().join(&b"``"[..]).as_slice(), b"`"].concat();
+            let text = [b"USE ", quoted(schema).as_slice()].concat();
             let analysis = self.worker.analyze(&text, self.lex);
             hostgroup = self.decide(&in_force, &text, &analysis, None, Phase::Query).hostgroup;
         }
