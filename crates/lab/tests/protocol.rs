@@ -74,6 +74,8 @@ each_flavor_as_text!(
     login_tells_the_schema,
     connection_attributes,
     packets_over_16_mib,
+    replies_of_every_length,
+    cursors_of_stored_code,
     large_results_beside_small_ones,
     zlib,
     pipelining,
@@ -322,6 +324,41 @@ fn packets_over_16_mib(world: &World) {
     let statement = peer.prepare("SELECT LENGTH(?)").unwrap();
     let reply = peer.execute(&statement, &[Param::Text("z".repeat(17 << 20))]).unwrap();
     assert_eq!(reply.scalar().unwrap(), Some((17 << 20).to_string()));
+}
+
+/// Replies around the size of the buffer into which they are read, in a transaction, which pins.
+fn replies_of_every_length(world: &World) {
+    let mut peer = world.connect();
+    peer.exec("BEGIN");
+    let statement = peer.prepare("SELECT REPEAT('x', ?) AS a").unwrap();
+    for length in (16_300_usize..16_350).chain(65_450..65_480) {
+        assert_eq!(peer.get(&format!("SELECT REPEAT('x', {length}) AS a")).len(), length);
+        let reply = peer.execute(&statement, &[Param::Int(i64::try_from(length).unwrap())]).unwrap();
+        assert_eq!(reply.scalar().unwrap().map(|text| text.len()), Some(length));
+    }
+    peer.exec("COMMIT");
+}
+
+/// Stored code opened a cursor: servers say so of results that have none.
+fn cursors_of_stored_code(world: &World) {
+    // The lab's own client takes the flag for a cursor, too.
+    if world.proxy.is_none() {
+        return;
+    }
+    for capabilities in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
+        let mut peer = world.connect_with(&world.options().capabilities(capabilities | Capabilities::MULTI_RESULTS));
+        peer.exec("DROP PROCEDURE IF EXISTS p");
+        peer.exec("CREATE PROCEDURE p() BEGIN DECLARE c CURSOR FOR SELECT 1; OPEN c; CLOSE c; SELECT 1 FROM dual WHERE 0; SELECT 2; END");
+        let call = peer.prepare("CALL p()").unwrap();
+        for _ in 0..2 {
+            for reply in [peer.query("CALL p()").unwrap(), peer.execute(&call, &[]).unwrap()] {
+                let rows: Vec<_> =
+                    reply.results.iter().filter_map(|r| if let Outcome::Rows(set) = r { Some(set.rows.len()) } else { None }).collect();
+                assert_eq!(rows, [0, 1]);
+            }
+            peer.disturb();
+        }
+    }
 }
 
 fn large_results_beside_small_ones(world: &World) {

@@ -98,6 +98,8 @@ pub struct ReplyFacts {
     pub warnings: u16,
     /// Status flags of the last OK or EOF; None when the reply was an error from the start.
     pub status: Option<StatusFlags>,
+    /// See [`ReplyFacts::is_behind_cursor`].
+    pub behind_cursor: bool,
     /// The error that ended it.
     pub error: Option<u16>,
     /// Its text.
@@ -127,7 +129,7 @@ pub struct ReplyFacts {
 impl ReplyFacts {
     /// Its rows are behind a cursor, and come with COM_STMT_FETCH.
     pub fn is_behind_cursor(&self) -> bool {
-        self.status.is_some_and(|status| status.contains(StatusFlags::CURSOR_EXISTS))
+        self.behind_cursor
     }
 
     /// What the end of a reply to a question of our own told of the session.
@@ -406,7 +408,7 @@ impl<'f> Reframe<'f> {
             if self.eof_due && self.tracker.kind() != ReplyKind::Prepare {
                 // A cursor was opened: the one EOF after the definitions is also the end, and comes below.
                 self.eof_due = false;
-                if frame != Frame::ResultEnd || !self.tracker.status().contains(StatusFlags::CURSOR_EXISTS) {
+                if frame != Frame::ResultEnd || !self.tracker.opened_cursor() {
                     self.flush(input, &mut run, pos, out, &mut direct);
                     self.insert_eof(out);
                 }
@@ -614,6 +616,7 @@ impl<'f> Reframe<'f> {
         self.misfits = false;
         let status = self.shown_status();
         facts.status = Some(status);
+        facts.behind_cursor = self.tracker.kind() != ReplyKind::Results && status.contains(StatusFlags::CURSOR_EXISTS);
         self.status = status & LASTING;
     }
 

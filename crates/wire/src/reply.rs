@@ -16,6 +16,9 @@ use crate::packet::MAX_PAYLOAD;
 pub enum ReplyKind {
     /// COM_QUERY, COM_STMT_EXECUTE, COM_PROCESS_INFO, bulk execute: OK, ERR, LOCAL INFILE or result sets.
     Results,
+    /// A COM_STMT_EXECUTE that asked for a cursor: as [`ReplyKind::Results`], but a result may have its rows behind the cursor. Only
+    /// such a reply has one: servers leave SERVER_STATUS_CURSOR_EXISTS set for cursors of stored code, too.
+    Cursor,
     /// COM_STMT_PREPARE.
     Prepare,
     /// COM_STMT_FETCH: rows, then EOF.
@@ -157,6 +160,12 @@ impl Tracker {
         self.warnings
     }
 
+    /// The last result's rows are behind a cursor that the command asked for.
+    #[must_use]
+    pub fn opened_cursor(&self) -> bool {
+        self.kind == ReplyKind::Cursor && self.status.contains(StatusFlags::CURSOR_EXISTS)
+    }
+
     /// True right after the last definition of a group (columns, or a prepared statement's parameters): the place where
     /// connections without CLIENT_DEPRECATE_EOF have an EOF packet.
     #[must_use]
@@ -253,11 +262,11 @@ impl Tracker {
                 self.phase = Phase::Done;
                 Ok(Step::Frame(Frame::Ok))
             }
-            (ReplyKind::Results, 0xfb) => {
+            (ReplyKind::Results | ReplyKind::Cursor, 0xfb) => {
                 self.phase = Phase::Infile;
                 Ok(Step::Frame(Frame::LocalInfile))
             }
-            (ReplyKind::Results, _) => {
+            (ReplyKind::Results | ReplyKind::Cursor, _) => {
                 let columns = Reader::new(body).lenenc()?;
                 self.rows = 0;
                 self.phase = Phase::Definitions { left: columns };
@@ -313,7 +322,7 @@ impl Tracker {
         self.read_end(body)?;
         self.phase = match self.phase {
             // A cursor was opened: the rows come with COM_STMT_FETCH.
-            Phase::DefinitionsEof if self.status.contains(StatusFlags::CURSOR_EXISTS) => {
+            Phase::DefinitionsEof if self.opened_cursor() => {
                 self.finish_set();
                 return Ok(Step::Frame(Frame::ResultEnd));
             }
@@ -334,7 +343,7 @@ impl Tracker {
     }
 
     fn finish_set(&mut self) {
-        let more = self.kind == ReplyKind::Results && self.status.contains(StatusFlags::MORE_RESULTS);
+        let more = matches!(self.kind, ReplyKind::Results | ReplyKind::Cursor) && self.status.contains(StatusFlags::MORE_RESULTS);
         self.phase = if more { Phase::First } else { Phase::Done };
     }
 
@@ -413,9 +422,16 @@ mod tests {
     #[test]
     fn cursor_reply_has_no_rows() {
         let cursor = &[0xfe, 0, 0, 0x42, 0];
+        let mut t = Tracker::new(ReplyKind::Cursor, Capabilities::default());
+        feed(&mut t, &[1]);
+        feed(&mut t, b"\x03def");
+        assert_eq!(feed(&mut t, cursor), Frame::ResultEnd);
+        assert!(t.is_done());
+        // Stored code opened one: the flag says nothing of this result.
         let mut t = Tracker::new(ReplyKind::Results, Capabilities::default());
         feed(&mut t, &[1]);
         feed(&mut t, b"\x03def");
+        assert_eq!(feed(&mut t, cursor), Frame::DefinitionsEnd);
         assert_eq!(feed(&mut t, cursor), Frame::ResultEnd);
         assert!(t.is_done());
     }

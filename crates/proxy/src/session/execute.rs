@@ -76,7 +76,7 @@ impl Session {
             }
             return Ok(());
         }
-        let Some(plan) = self.plan_execution(command, id) else {
+        let Some(mut plan) = self.plan_execution(command, id) else {
             self.malformed().await?;
             return self.settle_without(id).await;
         };
@@ -87,6 +87,7 @@ impl Session {
         if !plan.patches.is_empty() {
             // What the session knows better is put into rows, which would come with FETCH.
             self.open_no_cursor(command);
+            plan.reply = ReplyKind::Results;
         }
         if let Some(why) = self.statements.get_mut(id).and_then(|s| s.failed.take()) {
             self.report(Fault::server(why)).await?;
@@ -126,6 +127,9 @@ impl Session {
         let params = ExecuteParams::parse(payload, statement.params, caps).ok()?;
         let mut plan = Plan::new(statement.analysis);
         plan.statement = Some(id);
+        if phase_of(payload) == Phase::Cursor {
+            plan.reply = ReplyKind::Cursor;
+        }
         let counted = match statement.analysis.kind {
             Kind::ShowCountWarnings => Some(sql::Fact::WarningCount),
             Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
