@@ -127,13 +127,15 @@ struct Line {
 struct Open {
     connection: Connection,
     access: Access,
+    /// The last check over it failed: rights, passwords and much else hold as they were when it was opened.
+    is_doubted: bool,
 }
 
 impl Open {
-    /// Whether it is as it would be opened now.
+    /// Whether it serves, and is as it would be opened now.
     fn is_for(&self, access: &Access, connector: &Connector) -> bool {
         let host = &access.server.key.host;
-        self.access == *access && self.connection.peer().is_none_or(|ip| connector.resolver.stands_for(host, ip))
+        !self.is_doubted && self.access == *access && self.connection.peer().is_none_or(|ip| connector.resolver.stands_for(host, ip))
     }
 }
 
@@ -165,8 +167,8 @@ impl Line {
             return outcome;
         }
         let is_reused = self.open.as_ref().is_some_and(|open| open.is_for(&plan.access, connector));
-        if !is_reused {
-            self.open = None;
+        if !is_reused && let Some(open) = self.open.take() {
+            open.connection.quit().await;
         }
         match self.ask(connector, kind, plan).await {
             Err(fault) if is_reused && fault.breaks_connection() => self.ask(connector, kind, plan).await,
@@ -179,11 +181,12 @@ impl Line {
             Some(open) => open,
             None => {
                 let connection = client::open(connector, &plan.access).await?;
-                Open { connection, access: plan.access.clone() }
+                Open { connection, access: plan.access.clone(), is_doubted: false }
             }
         };
         let outcome = probe::look(kind, &mut open.connection, &plan.settings).await;
         if !outcome.as_ref().is_err_and(Fault::breaks_connection) {
+            open.is_doubted = outcome.is_err();
             self.open = Some(open);
         }
         outcome

@@ -158,3 +158,33 @@ fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from_mariadb() 
 fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from_mysql() {
     a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(Flavor::Mysql);
 }
+
+/// Rights hold for a connection as they were when it was opened, so a check that fails for want of them must log in anew.
+fn rights_that_are_granted_later_are_seen(flavor: Flavor) {
+    let cluster = Replication::start(flavor, 1, &Options::new()).unwrap();
+    let servers = std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    let variables = "monitor_ping_interval=100, monitor_read_only_interval=100, monitor_replication_lag_interval=100, \
+                     monitor_replication_lag_use_percona_heartbeat=\"beat.heartbeat\"";
+    let mut root = cluster.primary.root().unwrap();
+    for sql in ["CREATE DATABASE beat", "CREATE TABLE beat.heartbeat (ts DATETIME(6))", "INSERT INTO beat.heartbeat VALUES (SYSDATE(6))"] {
+        root.query(sql).unwrap().ok().unwrap();
+    }
+    let running = Running::start(&replication(servers, variables, ", max_replication_lag=600"));
+    let rows = || of_port(running.table("mysql_server_replication_lag_log"), cluster.replicas[0].port());
+    let is_refused = || rows().last().is_some_and(|row| row["error"].contains("denied")).then_some(());
+    wait::until("a refusal", common::LIMIT, is_refused).unwrap();
+    root.query("GRANT SELECT ON beat.* TO monitor@'%'").unwrap().ok().unwrap();
+    let is_told = || rows().last().is_some_and(|row| row["error"] == "NULL").then_some(());
+    let told = wait::until("a lag", common::LIMIT, is_told);
+    assert!(told.is_ok(), "{:?}", rows().last());
+}
+
+#[test]
+fn rights_that_are_granted_later_are_seen_mariadb() {
+    rights_that_are_granted_later_are_seen(Flavor::Mariadb);
+}
+
+#[test]
+fn rights_that_are_granted_later_are_seen_mysql() {
+    rights_that_are_granted_later_are_seen(Flavor::Mysql);
+}
