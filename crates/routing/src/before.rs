@@ -9,7 +9,7 @@ use crate::split::Statement;
 const VARIABLES: [&str; 3] = ["autocommit", "character_set_results", "character_set_server"];
 
 /// Facts that a statement of this kind does not have: then it is more than it looks like.
-const NOT_PLAIN: Facts = Facts::MULTI.union(Facts::COMMENT).union(Facts::USER_VARIABLE);
+const NOT_PLAIN: Facts = Facts::MULTI.union(Facts::COMMENT).union(Facts::USER_VARIABLE).union(Facts::VERSIONED).union(Facts::TORN);
 
 /// Whether a COM_QUERY is about the session only, and plain: `COMMIT` or `ROLLBACK` without more words, `USE`, `SET NAMES`, or a
 /// SET of one of a few variables to a literal.

@@ -45,6 +45,26 @@ pub fn analyze_with(sql: &[u8], mode: LexMode, grouping: Grouping) -> Analysis {
     scan.finish()
 }
 
+/// Does a statement stand partly in a version comment that some servers skip? They run what is left of it, which is another statement:
+/// `/*M!999999 a */ SET @x = 1` has no verb here, and is a SET there. A statement that stands in one such comment runs whole or not at all.
+#[cold]
+fn is_split_by_version(sql: &[u8], mode: LexMode) -> bool {
+    let mut lexer = Lexer::new(sql, mode);
+    let mut begun_in = None;
+    loop {
+        let token = lexer.token();
+        match token.kind {
+            TokenKind::End => return false,
+            TokenKind::Punct(b';') => {
+                begun_in = None;
+                lexer.end_statement();
+            }
+            _ if *begun_in.get_or_insert(lexer.skipped_comment()) != lexer.skipped_comment() => return true,
+            _ => {}
+        }
+    }
+}
+
 pub(crate) struct Scan<'a> {
     sql: &'a [u8],
     pub(crate) lexer: Lexer<'a>,
@@ -85,7 +105,10 @@ impl<'a> Scan<'a> {
     }
 
     fn finish(self) -> Analysis {
-        let comments = self.lexer.comments_met();
+        let mut comments = self.lexer.comments_met();
+        if comments.contains(Facts::VERSIONED) && !comments.contains(Facts::TORN) && is_split_by_version(self.sql, self.lexer.mode()) {
+            comments |= Facts::TORN;
+        }
         Analysis { kind: self.first.unwrap_or(Kind::Empty), facts: self.facts | comments, digest: self.key.finish() }
     }
 

@@ -58,9 +58,9 @@ impl Facts {
     pub const PLACEHOLDER: Facts = Facts(1 << 20);
     /// `INSERT ... RETURNING`, `REPLACE ... RETURNING` and `ANALYZE ...` (MariaDB): the reply has rows, and no insert id.
     pub const RETURNING: Facts = Facts(1 << 21);
-    /// A server may run what was not read as it reads it: a version comment that one server runs ends elsewhere for one that
-    /// skips it (`/*!99999 ' */ f() /* ' */`), more follows a stored
-    /// program whose end is not certain, or `$$` opens a string or a name.
+    /// A server may run what was not read as it reads it. A statement stands partly in a version comment that some servers skip
+    /// (`/*!99999 a */ SET @x = 1`), or such a comment ends elsewhere for those who skip it (`/*!99999 ' */ f() /* ' */`).
+    /// More follows a stored program whose end is not certain, or `$$` opens a string or a name.
     pub const TORN: Facts = Facts(1 << 22);
     /// A version comment that not every server runs: what the text says may not have happened.
     pub const VERSIONED: Facts = Facts(1 << 23);
