@@ -52,7 +52,7 @@ impl<'a> Reply<'a> {
         let mut results = Vec::new();
         loop {
             let answer = Answer::read(kind, input);
-            let last = kind != ReplyKind::Results || answer.ends() || input.byte() & 1 == 0 || results.len() + 1 == MAX_RESULTS;
+            let last = !has_results(kind) || answer.ends() || input.byte() & 1 == 0 || results.len() + 1 == MAX_RESULTS;
             let infile = matches!(answer, Answer::Infile { .. });
             results.push(answer);
             if infile {
@@ -81,9 +81,9 @@ impl<'a> Answer<'a> {
         let shape = input.byte();
         match (kind, shape % 4) {
             (_, 3) => Self::Err { text: input.piece().unwrap_or_default() },
-            (ReplyKind::Results, 2) if shape & 16 != 0 => Self::Infile { name: input.piece().unwrap_or_default() },
-            (ReplyKind::Results, 1 | 2) | (ReplyKind::Fetch | ReplyKind::FieldList, _) => Self::set(kind, input),
-            (ReplyKind::Results | ReplyKind::Simple, _) => Self::Ok {
+            (ReplyKind::Results | ReplyKind::Cursor, 2) if shape & 16 != 0 => Self::Infile { name: input.piece().unwrap_or_default() },
+            (ReplyKind::Results | ReplyKind::Cursor, 1 | 2) | (ReplyKind::Fetch | ReplyKind::FieldList, _) => Self::set(kind, input),
+            (ReplyKind::Results | ReplyKind::Cursor | ReplyKind::Simple, _) => Self::Ok {
                 rows: u64::from(input.byte()),
                 id: u64::from(input.byte()),
                 info: input.piece().unwrap_or_default(),
@@ -99,7 +99,7 @@ impl<'a> Answer<'a> {
     fn set(kind: ReplyKind, input: &mut Input<'a>) -> Self {
         let (columns, ending) = (1 + usize::from(input.byte() % 3), input.byte());
         let end = match ending & 3 {
-            1 if kind == ReplyKind::Results => End::Cursor,
+            1 if kind == ReplyKind::Cursor => End::Cursor,
             2 => End::Err,
             _ => End::Plain { warnings: ending >> 2, track: input.byte() },
         };
@@ -114,6 +114,11 @@ impl<'a> Answer<'a> {
     fn ends(&self) -> bool {
         matches!(self, Self::Err { .. } | Self::Set { end: End::Err, .. })
     }
+}
+
+/// Is this a reply to what may give several results?
+fn has_results(kind: ReplyKind) -> bool {
+    matches!(kind, ReplyKind::Results | ReplyKind::Cursor)
 }
 
 struct Writer<'f> {
@@ -153,7 +158,7 @@ impl Writer<'_> {
     }
 
     fn set(&mut self, columns: usize, rows: &[&[u8]], end: End, status: StatusFlags) {
-        if self.kind == ReplyKind::Results {
+        if has_results(self.kind) {
             let mut count = Vec::new();
             put_lenenc(&mut count, columns as u64);
             self.packet(&count);

@@ -7,8 +7,8 @@ use wire::reply::{ReplyKind, Step, Tracker};
 use crate::input::{Input, pieces};
 
 /// The kinds of reply.
-pub const KINDS: [ReplyKind; 6] =
-    [ReplyKind::Results, ReplyKind::Prepare, ReplyKind::Fetch, ReplyKind::FieldList, ReplyKind::Simple, ReplyKind::Text];
+pub const KINDS: [ReplyKind; 7] =
+    [ReplyKind::Results, ReplyKind::Cursor, ReplyKind::Prepare, ReplyKind::Fetch, ReplyKind::FieldList, ReplyKind::Simple, ReplyKind::Text];
 
 /// The input: a byte for the kind, one for the capabilities (bit 0: CLIENT_DEPRECATE_EOF), 8 for where frames are cut, then
 /// frames as pieces; one that begins with "MAX" stands for a frame of 16 MiB that begins with the rest.
