@@ -21,6 +21,7 @@ each_flavor!(
     current_schema,
     no_schema,
     schema_that_is_gone,
+    schemas_that_are_entered,
     schemas_with_accents,
     login_collation,
     set_names,
@@ -156,6 +157,48 @@ fn no_schema(world: &World) {
 }
 
 /// A session whose schema is dropped behind its back keeps the name, and runs what needs none.
+/// Schemas whose character set no client can have, and USE as a prepared statement: the session is where its client went.
+fn schemas_that_are_entered(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let home = world.schema.clone();
+    let mut root = world.server.root().unwrap();
+    for charset in ["ucs2", "utf16", "utf32", "latin1"] {
+        let odd = format!("{home}_{charset}");
+        root.run(format!("CREATE DATABASE {odd} CHARACTER SET {charset}")).unwrap();
+        a.exec(&format!("USE {odd}"));
+        each_keeps(&mut a, &mut b, "SELECT DATABASE(), @@character_set_database", &format!("{odd} {charset}"), &format!("{home} utf8mb4"));
+        a.init_db(&home).unwrap().ok().unwrap();
+        each_keeps(&mut a, &mut b, "SELECT DATABASE()", &home, &home);
+        a.init_db(&odd).unwrap().ok().unwrap();
+        each_keeps(&mut a, &mut b, "SELECT DATABASE()", &odd, &home);
+        if world.is_mysql() {
+            // It prepares no USE.
+            root.run(format!("DROP DATABASE {odd}")).unwrap();
+            a.exec(&format!("USE {home}"));
+            continue;
+        }
+        // A prepared USE runs in the schema that it was prepared in; MariaDB goes back where the session was in another one.
+        a.exec(&format!("USE {home}"));
+        let go = a.prepare(&format!("USE {odd}")).unwrap();
+        for _ in 0..3 {
+            b.exec("USE information_schema");
+            assert_eq!(b.get("SELECT DATABASE()"), "information_schema");
+            a.execute(&go, &[]).unwrap().ok().unwrap();
+            each_keeps(&mut a, &mut b, "SELECT DATABASE()", &odd, "information_schema");
+            a.execute(&go, &[]).unwrap().ok().unwrap();
+            each_keeps(&mut a, &mut b, "SELECT DATABASE()", &odd, "information_schema");
+            a.init_db(&home).unwrap().ok().unwrap();
+        }
+        a.exec(&format!("USE {odd}"));
+        b.exec(&format!("USE {home}"));
+        a.exec("CREATE PROCEDURE goes() SELECT DATABASE()");
+        a.exec(&format!("USE {home}"));
+        assert_eq!(a.get(&format!("CALL {odd}.goes()")), odd);
+        each_keeps(&mut a, &mut b, "SELECT DATABASE()", &home, &home);
+        root.run(format!("DROP DATABASE {odd}")).unwrap();
+    }
+}
+
 fn schema_that_is_gone(world: &World) {
     let gone = format!("{}_gone", world.schema);
     let (mut a, mut b) = world.pair();

@@ -49,8 +49,11 @@ impl<'a> OkPacket<'a> {
             ok.info = untracked_info(&mut reader);
         } else if !reader.is_empty() {
             ok.info = reader.lenenc_bytes()?;
-            if ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) && !reader.is_empty() {
-                ok.session_state = reader.lenenc_bytes()?;
+            if ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) {
+                // MariaDB puts up to three zero bytes ahead while the schema's character set is ucs2, utf16 or utf32.
+                while ok.session_state.is_empty() && !reader.is_empty() {
+                    ok.session_state = reader.lenenc_bytes()?;
+                }
             }
         }
         Ok(ok)
@@ -179,6 +182,16 @@ mod tests {
         let mut plain = Vec::new();
         ok.write(&mut plain, EOF, PLAIN);
         assert_eq!(plain, [0xfe, 0, 0, 2, 0, 0, 0]);
+    }
+
+    /// As MariaDB 10.11 answers `USE` of a schema with the character set utf32, and SET in it.
+    #[test]
+    fn session_state_behind_zero_bytes() {
+        let entered = b"\0\0\0\0@\0\0\0\0\0\0\x08\x01\x03\x02d3\x02\x011";
+        assert_eq!(OkPacket::parse(entered, TRACK).unwrap().session_state, b"\x01\x03\x02d3\x02\x011");
+        let set = b"\0\0\0\x02@\0\0\0\0\x13\0\x0e\nautocommit\x02ON\x02\x011";
+        assert_eq!(OkPacket::parse(set, TRACK).unwrap().session_state, b"\0\x0e\nautocommit\x02ON\x02\x011");
+        assert_eq!(OkPacket::parse(b"\0\0\0\0@\0\0\0\0\0", TRACK).unwrap().session_state, b"");
     }
 
     #[test]

@@ -45,6 +45,15 @@ impl Plan {
         Self { analysis, reply: ReplyKind::Results, patches: Vec::new(), rewritten: None, statement: None }
     }
 
+    /// How the statement is seen by what brings a backend to the session's state. The text USE may run in any schema. An execution of USE
+    /// may not: MariaDB goes back to the schema that it found, unless that is the prepared statement's.
+    fn as_synced(&self) -> Analysis {
+        match self.analysis.kind {
+            Kind::Use if self.statement.is_some() => Analysis { kind: Kind::Other, ..self.analysis },
+            _ => self.analysis,
+        }
+    }
+
     /// The body of the command that is sent in place of the client's; None too when it takes several packets.
     pub fn sent_body(&self) -> Option<&[u8]> {
         self.rewritten.as_deref().filter(|packets| packets.len() < MAX_PAYLOAD)?.get(HEADER + 1..)
@@ -172,16 +181,17 @@ impl Session {
             *reply = settled;
             return Ok(());
         }
+        let synced = plan.as_synced();
         let (ahead, readied) = loop {
             match self.obtain_at_once()? {
                 Kept::AtHand => {}
                 kept => self.obtain_later(kept).await?,
             }
             let mut ahead = match self.is_not_causal() {
-                true if self.is_in_sync(&plan.analysis) => Ahead::default(),
+                true if self.is_in_sync(&synced) => Ahead::default(),
                 // Exchanges of its own, or something to send ahead.
-                true => Box::pin(self.sync(&plan.analysis)).await?,
-                false => Box::pin(self.sync_causally(&plan.analysis)).await?,
+                true => Box::pin(self.sync(&synced)).await?,
+                false => Box::pin(self.sync_causally(&synced)).await?,
             };
             if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
                 Box::pin(self.raise_own_error()).await?;
