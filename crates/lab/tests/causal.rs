@@ -9,9 +9,11 @@ use lab::client::Encoding;
 use lab::replication::{self, Replication};
 use lab::topology::{READER, Topology, WRITER};
 use lab::{Flavor, Options, Server, Tidegate};
+use wire::command::Command;
 
 each!(
     reads_see_what_the_session_wrote,
+    definitions_are_seen,
     without_causal_reads_they_do_not,
     a_commit_is_a_write_and_a_transaction_reads_too,
     what_was_committed_by_what_failed_is_read_too,
@@ -151,6 +153,39 @@ fn reads_see_what_the_session_wrote(flavor: Flavor) {
     bed.set_timeout(10_000);
     assert_eq!(stale(&mut bed.peer(Encoding::Text), 9_000, 1), 0);
     assert_eq!(bed.reads(READER), u64::from(2 * PAIRS) + 1, "the replica serves again");
+}
+
+/// A table or schema that the session made is there at once: for PREPARE, SHOW, COM_FIELD_LIST, USE and COM_INIT_DB, too.
+fn definitions_are_seen(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 20);
+    // With a rule of their own these go to the reader, which the split alone would not do with all of them.
+    let rule = format!(
+        "INSERT INTO mysql_query_rules (rule_id, active, match_digest, destination_hostgroup, apply) \
+         VALUES (100, 1, '^(SHOW|USE|SELECT)', {READER}, 1)"
+    );
+    bed.order(&[&rule, "LOAD MYSQL QUERY RULES TO RUNTIME"]);
+    bed.stand_still();
+    for (at, encoding) in [Encoding::Text, Encoding::Binary].into_iter().enumerate() {
+        let mut peer = bed.peer(encoding);
+        let schema = format!("test_new_{at}");
+        peer.exec(&format!("CREATE TABLE test.{schema}(made INT)"));
+        let prepared = peer.prepare(&format!("SELECT COUNT(made) FROM test.{schema}")).unwrap();
+        assert_eq!(peer.execute(&prepared, &[]).unwrap().scalar().unwrap().as_deref(), Some("0"));
+        assert_eq!(peer.get(&format!("SHOW TABLES FROM test LIKE '{schema}'")), schema);
+        assert_eq!(peer.command(Command::FieldList, b"missing\0").unwrap().err().unwrap().code, 1146);
+        peer.exec(&format!("CREATE DATABASE {schema}"));
+        match encoding {
+            Encoding::Text => drop(peer.exec(&format!("USE {schema}"))),
+            Encoding::Binary => {
+                peer.init_db(&schema).unwrap().ok().unwrap();
+            }
+        }
+        assert_eq!(peer.get("SELECT DATABASE()"), schema);
+        peer.exec("CREATE TABLE t(i INT)");
+        assert_eq!(peer.get("SELECT COUNT(*) FROM t"), "0");
+    }
+    assert_eq!(bed.reads(READER), 0);
+    bed.go_on();
 }
 
 fn without_causal_reads_they_do_not(flavor: Flavor) {

@@ -129,7 +129,11 @@ pub enum Origin {
 
 /// The GTIDs that a session knows of, one entry for each origin and hostgroup.
 #[derive(Debug, Default)]
-pub struct Writes(Vec<Written>);
+pub struct Writes {
+    each: Vec<Written>,
+    /// Definitions of tables and their like may be among them.
+    pub has_definitions: bool,
+}
 
 impl Writes {
     /// The session wrote this through the hostgroup of this server, at `at_ms` or later. Text that is no GTID set is not remembered.
@@ -141,7 +145,7 @@ impl Writes {
             written.add(gtid);
         }
         written.is_open = false;
-        self.0.push(written);
+        self.each.push(written);
     }
 
     /// The session may have written something there of which the server tells no GTID: nobody else is known to have it until one
@@ -149,7 +153,7 @@ impl Writes {
     pub fn doubt(&mut self, end: &End, at_ms: u64, flavor: Flavor) {
         let mut written = self.take_own(end, at_ms, flavor);
         written.is_open = true;
-        self.0.push(written);
+        self.each.push(written);
     }
 
     /// Whether the GTID of what was written on this server is to be asked for.
@@ -170,7 +174,7 @@ impl Writes {
     fn wrote_nothing(&mut self, server: &ServerKey) {
         let Some(written) = self.take(Origin::Own, server.hostgroup) else { return };
         if !written.gtids.is_empty() {
-            self.0.push(Written { is_open: false, ..written });
+            self.each.push(Written { is_open: false, ..written });
         }
     }
 
@@ -186,23 +190,23 @@ impl Writes {
             let new = Written::new(origin, hostgroup, flavor);
             written = Some(Written { gtids: gtid::parts(gtids).map(Into::into).collect(), ..new });
         }
-        self.0.extend(written);
+        self.each.extend(written);
         true
     }
 
     /// Forgets every token.
     pub fn forget_tokens(&mut self) {
-        self.0.retain(|written| written.origin != Origin::Token);
+        self.each.retain(|written| written.origin != Origin::Token);
     }
 
     /// What is known from there.
     pub fn known(&self, origin: Origin, hostgroup: HostgroupId) -> Option<&Written> {
-        self.0.iter().find(|written| written.is(origin, hostgroup))
+        self.each.iter().find(|written| written.is(origin, hostgroup))
     }
 
     /// What is known from there is on the server, which was asked at `at_ms`.
     pub fn arrived(&mut self, origin: Origin, hostgroup: HostgroupId, end: &End, at_ms: u64) {
-        if let Some(written) = self.0.iter_mut().find(|written| written.is(origin, hostgroup)) {
+        if let Some(written) = self.each.iter_mut().find(|written| written.is(origin, hostgroup)) {
             written.servers.retain(|known| !(known.is_at(end.server) && known.ip == end.ip));
             written.servers.push(Holder::new(end, at_ms));
         }
@@ -210,7 +214,7 @@ impl Writes {
 
     /// The session's tokens: by hostgroup, what it wrote there and was told of.
     pub fn tokens(&self) -> Vec<(HostgroupId, String)> {
-        let known = self.0.iter().filter(|written| written.origin != Origin::Comment && !written.gtids.is_empty());
+        let known = self.each.iter().filter(|written| written.origin != Origin::Comment && !written.gtids.is_empty());
         let mut ids: Vec<HostgroupId> = known.clone().map(|written| written.hostgroup).collect();
         ids.sort();
         ids.dedup();
@@ -232,7 +236,7 @@ impl Writes {
     }
 
     fn take(&mut self, origin: Origin, hostgroup: HostgroupId) -> Option<Written> {
-        self.0.iter().position(|written| written.is(origin, hostgroup)).map(|at| self.0.swap_remove(at))
+        self.each.iter().position(|written| written.is(origin, hostgroup)).map(|at| self.each.swap_remove(at))
     }
 }
 

@@ -48,27 +48,45 @@ impl Session {
         self.lane.causal().is_none() && self.directions.gtid_from.is_none() && self.min_gtid.is_none()
     }
 
+    /// Whether causal reads are on, and the session made or changed a table or its like: a server may lack it when it prepares.
+    pub(super) fn has_defined(&self) -> bool {
+        !self.is_not_causal() && self.writes.as_ref().is_some_and(|writes| writes.has_definitions)
+    }
+
     /// As [`Session::sync`], where causal reads are on or the statement asks for them.
     pub(super) async fn sync_causally(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
+        let enters = self.backend.as_ref().is_some_and(|backend| backend.core.state.schema != self.state.schema);
+        if enters
+            && waits(analysis)
+            && let Some(lacked) = self.what_is_lacked().await?
+        {
+            // The schema may be as new as the rows.
+            self.leave_for_writer(lacked).await?;
+        }
         let mut ahead = self.sync(analysis).await?;
         if waits(analysis)
             && let Some(lacked) = self.what_is_lacked().await?
         {
-            count(&self.worker.counters.causal_timeouts);
             // The backend is taken to have what goes ahead; there is none when it did not answer.
             if self.backend.is_some() {
                 self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
             }
-            let Some(writer) = lacked.fallback else { return Err(self.nobody_has(lacked)) };
-            self.directions.needs.max_lag_ms = None;
-            self.go_to(writer);
-            self.obtain().await?;
+            self.leave_for_writer(lacked).await?;
             ahead = self.sync(analysis).await?;
         }
         if self.lane.causal().writes == Writing::Remembered {
             self.have_gtids_told(analysis, &mut ahead);
         }
         Ok(ahead)
+    }
+
+    /// Gets a backend of the writers, since the server at hand does not have in time what the statement is to see.
+    async fn leave_for_writer(&mut self, lacked: Wanted) -> Result<(), Fault> {
+        count(&self.worker.counters.causal_timeouts);
+        let Some(writer) = lacked.fallback else { return Err(self.nobody_has(lacked)) };
+        self.directions.needs.max_lag_ms = None;
+        self.go_to(writer);
+        self.obtain().await
     }
 
     /// Remembers what a statement wrote on a cluster's writers. An error tells no GTID, though what was open before it may be
@@ -79,6 +97,7 @@ impl Session {
         let fails = reply.error.is_some_and(|code| may_have_committed(analysis, code));
         let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|_| fails || gtids.is_some()) else { return };
         let (writes, began_ms) = (self.writes.get_or_insert_default(), self.began_us / 1000);
+        writes.has_definitions |= may_define(analysis);
         if let Some(gtids) = gtids {
             writes.note(&core.end(), began_ms, core.info.flavor, gtids);
         }
@@ -237,11 +256,20 @@ fn may_have_committed(analysis: &Analysis, code: u16) -> bool {
     }
 }
 
-/// Whether the statement may read rows.
+/// Whether the statement may make or change a table or its like.
+fn may_define(analysis: &Analysis) -> bool {
+    let defines = matches!(
+        analysis.kind,
+        Kind::Ddl | Kind::DropTable | Kind::Call | Kind::Compound | Kind::Execute | Kind::SetStatement | Kind::Other
+    );
+    defines || analysis.facts.intersects(Facts::UNKNOWN_CODE | Facts::MULTI)
+}
+
+/// Whether the statement may read rows or definitions: USE reads whether there is the schema.
 fn waits(analysis: &Analysis) -> bool {
     let only_writes = matches!(
         analysis.kind,
-        Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Ddl | Kind::DropTable | Kind::Set | Kind::Use
+        Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Ddl | Kind::DropTable | Kind::Set
     );
     !only_writes && !is_about_diagnostics(analysis)
 }

@@ -149,7 +149,10 @@ impl Session {
     async fn try_prepare(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
         self.obtain().await?;
         let plain = Analysis::NONE;
-        let ahead = self.sync(&plain).await?;
+        let ahead = match self.has_defined() {
+            true => self.sync_causally(&plain).await?,
+            false => self.sync(&plain).await?,
+        };
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         if let Some(old) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&statement.key)) {
             self.close_on_backend(&[old]).await?;
