@@ -169,7 +169,7 @@ fn definitions_are_seen(flavor: Flavor) {
         let mut peer = bed.peer(encoding);
         let schema = format!("test_new_{at}");
         peer.exec(&format!("CREATE TABLE test.{schema}(made INT)"));
-        let prepared = peer.prepare(&format!("SELECT COUNT(made) FROM test.{schema}")).unwrap();
+        let prepared = peer.prepare(format!("SELECT COUNT(made) FROM test.{schema}")).unwrap();
         assert_eq!(peer.execute(&prepared, &[]).unwrap().scalar().unwrap().as_deref(), Some("0"));
         assert_eq!(peer.get(&format!("SHOW TABLES FROM test LIKE '{schema}'")), schema);
         assert_eq!(peer.command(Command::FieldList, b"missing\0").unwrap().err().unwrap().code, 1146);

@@ -179,7 +179,7 @@ fn schemas_that_are_entered(world: &World) {
         }
         // A prepared USE runs in the schema that it was prepared in; MariaDB goes back where the session was in another one.
         a.exec(&format!("USE {home}"));
-        let go = a.prepare(&format!("USE {odd}")).unwrap();
+        let go = a.prepare(format!("USE {odd}")).unwrap();
         for _ in 0..3 {
             b.exec("USE information_schema");
             assert_eq!(b.get("SELECT DATABASE()"), "information_schema");
