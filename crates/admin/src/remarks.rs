@@ -30,7 +30,6 @@ pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, l
     let loaded: &[&str] = &loaded.iter().flat_map(|part| part.tables).copied().collect::<Vec<_>>();
     let mut remarks = references(config, snapshot);
     remarks.extend(inert::tables(config));
-    remarks.extend(inert::statuses(config));
     remarks.retain(|remark| remark.follows_from(loaded));
     if loaded.contains(&"mysql_query_rules") {
         remarks.extend(plane.remarks(snapshot, Scope::Dead));
@@ -44,7 +43,6 @@ pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, l
 /// What is kept and does nothing.
 pub fn inert(config: &Config) -> Vec<Remark> {
     let mut remarks = inert::tables(config);
-    remarks.extend(inert::statuses(config));
     remarks.extend(["mysql", "admin"].into_iter().flat_map(|module| inert::variables(config, module)));
     remarks
 }

@@ -102,3 +102,57 @@ fn roles_are_frozen_while_the_monitor_is_off() {
     assert!(!told.contains("roles stay"), "{told}");
     shows("the writer stays", &writes(new));
 }
+
+/// A cut-over as public scripts do it: the old writer is SHUNNED by its row and goes on taking writes, and the new one is promoted.
+/// Of all that clients insert meanwhile nothing is on the old one only.
+fn cuts_over_with_a_shunned_row(flavor: Flavor) {
+    let cluster = Replication::start(flavor, 1, &Options::new()).unwrap();
+    let (old, new) = (&cluster.primary, &cluster.replicas[0]);
+    old.sql("CREATE TABLE test.t(i INT PRIMARY KEY AUTO_INCREMENT)").unwrap();
+    old.sql("INSERT INTO test.t VALUES(1)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let builder = Tidegate::builder().app_user().variable("demotion_grace_ms", 200);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.backend(0, old).backend(1, new).start().unwrap();
+    let [mut admin, mut watch] = [(); 2].map(|()| proxy.admin().unwrap());
+    let mut order = |sql: String| admin.run(sql).unwrap().check().unwrap();
+    let mut shows = |what: &str, status: &str, server: &Server| {
+        let sql =
+            format!("SELECT COUNT(*) FROM runtime_mysql_servers WHERE hostgroup_id=0 AND status='{status}' AND port={}", server.port());
+        let is_so = || (watch.run(&sql).ok()?.scalar().ok()?? == "1").then_some(());
+        wait::until(what, Duration::from_secs(30), is_so).unwrap();
+    };
+    shows("the writer", "ONLINE", old);
+    let mut open = proxy.connect_app().unwrap();
+    open.run("BEGIN").unwrap();
+    open.run("INSERT INTO test.t VALUES(0)").unwrap();
+    order(format!("UPDATE mysql_servers SET status='SHUNNED' WHERE port={}", old.port()));
+    order("LOAD MYSQL SERVERS TO RUNTIME".into());
+    shows("the old one is out", "SHUNNED", old);
+    wait::until("its transactions end", Duration::from_secs(30), || open.query("SELECT 1").ok()?.err().map(drop)).unwrap();
+    promote(new).unwrap();
+    shows("the new one writes", "ONLINE", new);
+    for _ in 0..50 {
+        proxy.connect_app().unwrap().run("INSERT INTO test.t VALUES(NULL)").unwrap();
+    }
+    let rows = |server: &Server| server.scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap();
+    assert_eq!([rows(old), rows(new)], ["1", "51"]);
+    shows("the old one is still out", "SHUNNED", old);
+    // What an operator wrote is configuration, what is observed is none.
+    order("SAVE MYSQL SERVERS FROM RUNTIME".into());
+    let mut saved = |server: &Server| {
+        let sql = format!("SELECT status FROM mysql_servers WHERE port={}", server.port());
+        admin.run(sql).unwrap().scalar().unwrap().unwrap().clone()
+    };
+    assert_eq!([saved(old), saved(new)], ["SHUNNED", "ONLINE"]);
+}
+
+#[test]
+fn mariadb_cuts_over() {
+    cuts_over_with_a_shunned_row(Flavor::Mariadb);
+}
+
+#[test]
+fn mysql_cuts_over() {
+    cuts_over_with_a_shunned_row(Flavor::Mysql);
+}

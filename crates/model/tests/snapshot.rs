@@ -32,13 +32,13 @@ fn servers_are_grouped() {
     assert_eq!(servers[0].key.to_string(), "10/db1:3306");
 }
 
-/// A shun ends by itself: nothing would end one that is configured.
+/// What an operator writes holds, SHUNNED too.
 #[test]
-fn a_configured_shun_keeps_nobody_out() {
+fn every_status_is_taken_as_it_is_configured() {
     let snapshot =
-        compiled(r#"mysql_servers = ( { address="a" hostgroup=1 status="SHUNNED" }, { address="b" hostgroup=1 status="OFFLINE_HARD" } )"#);
+        compiled(r#"mysql_servers = ( { address="a" hostgroup=1 status="shunned" }, { address="b" hostgroup=1 status="OFFLINE_HARD" } )"#);
     let servers = &snapshot.hostgroup(HostgroupId(1)).unwrap().servers;
-    assert_eq!([servers[0].status, servers[1].status], [ServerStatus::Online, ServerStatus::OfflineHard]);
+    assert_eq!([servers[0].status, servers[1].status], [ServerStatus::Shunned, ServerStatus::OfflineHard]);
 }
 
 #[test]

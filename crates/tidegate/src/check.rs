@@ -29,7 +29,6 @@ pub fn check(file: &Path) -> Result<()> {
     remarks.extend(routing::lint(&snapshot));
     remarks.extend(admin::remarks::scripts(&config));
     // What is kept and does nothing is a note already.
-    remarks.extend(inert::statuses(&config));
     remarks.extend(inert::advice(&config));
     let places = Places::of(&config);
     for remark in &remarks {

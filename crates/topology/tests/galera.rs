@@ -384,7 +384,7 @@ fn rows_stand_in_for_each_other() {
 #[test]
 fn operators_keep_servers_out() {
     let off = |row: &str, status: &str| issue(0).replace(row, &format!("{row}, status=\"{status}\""));
-    for status in ["OFFLINE_SOFT", "OFFLINE_HARD"] {
+    for status in ["OFFLINE_SOFT", "SHUNNED", "OFFLINE_HARD"] {
         let mut fleet = Fleet::new(&off("hostgroup=100, address=\"22\", port=3306", status));
         fleet.see("22", galera(|_| {})).see("23", galera(|_| {})).see("233", galera(|_| {}));
         assert_eq!(fleet.layout(), format!("100: 22({status}) 233; 101: 22 23; 102: 23"));
@@ -392,10 +392,6 @@ fn operators_keep_servers_out() {
         fleet.see("22", galera(|_| {})).see("23", galera(|_| {})).see("233", galera(|_| {}));
         assert_eq!(fleet.layout(), format!("100: 22; 101: 23({status}) 233; 102: 233"));
     }
-    // That is no operator's word: ProxySQL may have saved it.
-    let mut fleet = Fleet::new(&off("hostgroup=100, address=\"22\", port=3306", "SHUNNED"));
-    fleet.see("22", galera(|_| {})).see("23", galera(|_| {})).see("233", galera(|_| {}));
-    assert_eq!(fleet.layout(), "100: 22; 101: 23 233; 102: 23 233");
 }
 
 #[test]

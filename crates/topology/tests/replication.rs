@@ -262,10 +262,12 @@ fn a_cluster_that_never_writes_is_not_probed_hastily_for_ever() {
 
 #[test]
 fn operators_keep_servers_out() {
-    let soft = REPLICATION.replace("address=\"b\", port=3306", "address=\"b\", port=3306, status=\"OFFLINE_SOFT\"");
-    let mut fleet = Fleet::new(&soft);
-    fleet.see("a", read_only(false)).see("b", read_only(false)).see("c", read_only(true)).pass(20).see("b", read_only(false));
-    assert_eq!(fleet.layout(), "1: a; 2: a b(OFFLINE_SOFT) c");
+    for status in ["OFFLINE_SOFT", "SHUNNED"] {
+        let kept_out = REPLICATION.replace("address=\"b\", port=3306", &format!("address=\"b\", port=3306, status=\"{status}\""));
+        let mut fleet = Fleet::new(&kept_out);
+        fleet.see("a", read_only(false)).see("b", read_only(false)).see("c", read_only(true)).pass(20).see("b", read_only(false));
+        assert_eq!(fleet.layout(), format!("1: a; 2: a b({status}) c"));
+    }
     let mut fleet = settled();
     order(&mut fleet, &Order::Drain { server: addr("a"), is_drained: true }).unwrap();
     assert_eq!(fleet.layout(), "1: a(OFFLINE_SOFT); 2: a(OFFLINE_SOFT) b c");
@@ -275,6 +277,29 @@ fn operators_keep_servers_out() {
     fleet.configure(&hard);
     assert_eq!(fleet.layout(), "1: a(OFFLINE_HARD); 2: a(OFFLINE_HARD) b c");
     assert!(!fleet.checks().contains_key("a:3306"));
+}
+
+/// As public scripts cut over: the old writer is kept out by its row, and nothing but its row lets it in again.
+#[test]
+fn a_shun_that_an_operator_wrote_is_lifted_by_the_operator() {
+    let mut fleet = settled();
+    let shunned = REPLICATION.replace("address=\"a\", port=3306", "address=\"a\", port=3306, status=\"shunned\"");
+    fleet.configure(&shunned);
+    assert_eq!(fleet.layout(), "1: a(SHUNNED); 2: a(SHUNNED) b c");
+    assert!(fleet.whys().contains(&"a ONLINE>SHUNNED: the configuration says SHUNNED".to_owned()));
+    assert!(fleet.checks().contains_key("a:3306"), "it is looked at meanwhile");
+    for _ in 0..3 {
+        fleet.pass(3_600_000).see("a", read_only(false)).see("a", Seen::Ping(Ok(1)));
+    }
+    assert_eq!(fleet.layout(), "1: a(SHUNNED); 2: a(SHUNNED) b c");
+    fleet.see("b", read_only(false)).pass(20).see("b", read_only(false)).see("a", read_only(false));
+    assert_eq!(fleet.layout(), "1: a(SHUNNED) b; 2: a(SHUNNED) b c");
+    fleet.configure(&off(&shunned));
+    assert_eq!(fleet.layout(), "1: a(SHUNNED) b; 2: a(SHUNNED) b c");
+    fleet.configure(&shunned);
+    fleet.pass(20).see("a", read_only(true));
+    fleet.configure(REPLICATION);
+    assert_eq!(fleet.layout(), "1: b; 2: a b c");
 }
 
 #[test]

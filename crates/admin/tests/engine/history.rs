@@ -175,7 +175,7 @@ fn what_has_no_effect_is_told() {
     bed.ok("SET mysql-automatic_detect_sqli='true'");
     bed.ok("SET admin-web_enabled='true'");
     bed.ok("INSERT INTO proxysql_servers (hostname) VALUES ('peer1'), ('peer2')");
-    bed.ok("UPDATE mysql_servers SET gtid_port=3307, status='SHUNNED' WHERE hostname='db1'");
+    bed.ok("UPDATE mysql_servers SET gtid_port=3307 WHERE hostname='db1'");
     bed.ok("INSERT INTO mysql_hostgroup_attributes (hostgroup_id, autocommit, connection_warming) SELECT hostgroup_id, 1, 1 FROM mysql_servers WHERE hostname='db1'");
     bed.ok("SET mysql-auto_increment_delay_multiplex=5");
     let check = told("CONFIG CHECK");
@@ -198,11 +198,10 @@ fn what_has_no_effect_is_told() {
         assert!(check.iter().any(|line| line == text), "{text}: {check:#?}");
     }
     let servers = told("LOAD MYSQL SERVERS TO RUNTIME");
-    for (column, text) in [("gtid_port", "no effect yet"), ("autocommit", "no effect yet"), ("status", "taken as ONLINE")] {
+    for (column, text) in [("gtid_port", "no effect yet"), ("autocommit", "no effect yet")] {
         let is_it = |line: &&String| line.contains(&format!("column {column}: ")) && line.contains(text);
         assert_eq!((servers.iter().filter(is_it).count(), check.iter().filter(is_it).count()), (1, 1), "{column}: {servers:#?} {check:#?}");
     }
-    assert_eq!(servers.len(), 3, "{servers:#?}");
+    assert_eq!(servers.len(), 2, "{servers:#?}");
     assert!(check.iter().any(|line| line.contains("mysql-auto_increment_delay_multiplex") && line.contains("ProxySQL's default")));
-    assert_eq!(bed.rows("SELECT status FROM main.mysql_servers WHERE hostname='db1'"), ["SHUNNED"]);
 }

@@ -111,6 +111,14 @@ fn observed_state_is_shown_and_never_saved() {
     assert_eq!(shown, ["db1|2|SHUNNED|1000", "db2|2|SHUNNED|1000"], "where they are, not where they were put");
     bed.ok("SAVE MYSQL SERVERS FROM RUNTIME");
     assert_eq!(bed.rows("SELECT hostname, hostgroup_id, status FROM mysql_servers ORDER BY 1"), ["db1|1|ONLINE", "db2|2|ONLINE"]);
+    bed.ok("UPDATE mysql_servers SET status='shunned' WHERE hostname='db1'");
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    bed.ok("SAVE MYSQL SERVERS FROM RUNTIME");
+    assert_eq!(
+        bed.rows("SELECT hostname, UPPER(status) FROM mysql_servers ORDER BY 1"),
+        ["db1|SHUNNED", "db2|ONLINE"],
+        "that is configured"
+    );
 }
 
 #[test]

@@ -8,10 +8,6 @@ use crate::settings::{AdminVariables, Effect, MysqlVariables, Setting};
 /// What is said of a setting or column whose behaviour is not there yet.
 pub(super) const NOT_YET: &str = "kept, but has no effect yet";
 
-/// What is said of a configured status that ends by itself in ProxySQL.
-const SHUNNED: &str = "SHUNNED is what ProxySQL notes of a server that it tries again soon: the server is taken as ONLINE, and left alone \
-                       while connects to it fail; OFFLINE_SOFT or OFFLINE_HARD keep it out";
-
 impl Effect {
     /// What to say of a setting that was given and does nothing.
     pub(super) fn told(self) -> Option<String> {
@@ -65,14 +61,6 @@ pub fn tables(config: &Config) -> Vec<Remark> {
         }
     }
     found
-}
-
-/// Servers with a status that is taken for another.
-pub fn statuses(config: &Config) -> Vec<Remark> {
-    let is_shunned = |row: &&Row| row.text("status").is_some_and(|status| status.eq_ignore_ascii_case("SHUNNED"));
-    let remark =
-        |row: &Row| Remark { table: "mysql_servers", row: row_name(row), column: "status", about: About::Dead, text: SHUNNED.to_owned() };
-    config.rows("mysql_servers").iter().filter(is_shunned).map(remark).collect()
 }
 
 /// Values that ProxySQL has where nobody chose one, and that are better reset after a move.

@@ -71,7 +71,7 @@ pub enum Address {
 pub enum ServerStatus {
     /// Use it.
     Online,
-    /// Do not use it for now. Only observed: where it is configured, the server is taken as ONLINE.
+    /// Do not use it. One that was observed ends when the server is well; one that is configured holds until the row says otherwise.
     Shunned,
     /// Give it nothing new; what runs may finish.
     OfflineSoft,
@@ -86,11 +86,6 @@ impl ServerStatus {
     pub fn from_name(name: &str) -> Option<Self> {
         let all = [Self::Online, Self::Shunned, Self::OfflineSoft, Self::OfflineHard];
         all.into_iter().find(|status| status.as_str().eq_ignore_ascii_case(name))
-    }
-
-    /// What a word of the `status` column stands for where it is configured: a shun ends by itself, so nobody is kept out by one.
-    fn configured(name: &str) -> Option<Self> {
-        Self::from_name(name).map(|status| if status == Self::Shunned { Self::Online } else { status })
     }
 
     /// The word of the `status` column.
@@ -182,7 +177,7 @@ fn server(row: &Row, config: &Config, global: &Arc<TlsParams>) -> Server {
         use_ssl: row.flag("use_ssl") && port != 0,
         key: ServerKey { hostgroup: HostgroupId(number(row, "hostgroup_id")), host, port },
         address,
-        status: row.text("status").and_then(ServerStatus::configured).unwrap_or(ServerStatus::Online),
+        status: row.text("status").and_then(ServerStatus::from_name).unwrap_or(ServerStatus::Online),
         weight: number(row, "weight"),
         max_connections: number(row, "max_connections"),
         compression: row.flag("compression") && port != 0,

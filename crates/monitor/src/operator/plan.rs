@@ -66,7 +66,7 @@ impl Plan {
 pub(super) fn plan(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId, to: &ServerAddr) -> Result<Plan, String> {
     let group = cluster(snapshot, writer)?;
     let way = way(group, snapshot)?;
-    let target = target(layout, group, to, |status| status == ServerStatus::Online)?;
+    let target = target(layout, group, to, |placement| placement.status == ServerStatus::Online)?;
     let writers = writers(layout, writer);
     let addrs: Vec<ServerAddr> = writers.iter().map(|server| server.key.addr()).collect();
     if addrs.contains(to) {
@@ -86,7 +86,7 @@ pub(super) fn plan(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId, to
         });
     };
     let groups = concerned(snapshot, layout, group, &old.key.addr(), to)?;
-    groups.iter().try_for_each(|group| has_weight(snapshot, group.writer, to))?;
+    groups.iter().try_for_each(|group| may_write(snapshot, group.writer, to))?;
     let members: BTreeMap<ServerAddr, Arc<Server>> = groups
         .iter()
         .flat_map(|group| placements(layout, group))
@@ -100,9 +100,9 @@ pub(super) fn plan(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId, to
 /// Why the new one cannot become the writer any more, whatever is done; `plan` is being carried out.
 pub(super) fn obstacle(snapshot: &Snapshot, layout: &Layout, plan: &Plan) -> Option<String> {
     // It is what is waited for that makes it catch up; who changes roles by hand may restart servers.
-    let is_borne = |status| match status {
+    let is_borne = |placement: &Placement| match placement.status {
         ServerStatus::Online | ServerStatus::ShunnedReplicationLag => true,
-        ServerStatus::Shunned => matches!(plan.way, Way::Replication(_, Hand::Theirs)),
+        ServerStatus::Shunned => placement.server.status == ServerStatus::Online && matches!(plan.way, Way::Replication(_, Hand::Theirs)),
         ServerStatus::OfflineSoft | ServerStatus::OfflineHard => false,
     };
     let group = cluster(snapshot, plan.writer);
@@ -112,17 +112,21 @@ pub(super) fn obstacle(snapshot: &Snapshot, layout: &Layout, plan: &Plan) -> Opt
         _ => Err(format!("hostgroup {} is of another kind of cluster now", plan.writer)),
     });
     let to = plan.new.key.addr();
-    found.and_then(|group| target(layout, group, &to, is_borne)).and_then(|_| has_weight(snapshot, plan.writer, &to)).err()
+    found.and_then(|group| target(layout, group, &to, is_borne)).and_then(|_| may_write(snapshot, plan.writer, &to)).err()
 }
 
-/// Whether statements would be sent to it as a writer; one without a row there has a weight.
-fn has_weight(snapshot: &Snapshot, writer: HostgroupId, to: &ServerAddr) -> Result<(), String> {
+/// Whether statements would be sent to it as a writer, as far as its row there says; one without a row there has a weight.
+fn may_write(snapshot: &Snapshot, writer: HostgroupId, to: &ServerAddr) -> Result<(), String> {
     let mut rows = snapshot.hostgroup(writer).map_or(&[][..], |hostgroup| hostgroup.servers.as_slice()).iter();
-    match rows.any(|row| row.key.addr() == *to && row.weight == 0) {
-        true => Err(format!(
+    match rows.find(|row| row.key.addr() == *to).map(|row| (row.status, row.weight)) {
+        Some((status, _)) if status != ServerStatus::Online => Err(format!(
+            "{to} is {} in hostgroup {writer}, so nothing would be sent to it as the writer: mysql_servers says so",
+            status.as_str()
+        )),
+        Some((_, 0)) => Err(format!(
             "{to} has weight 0 in hostgroup {writer}, so nothing would be sent to it as the writer: give its row there a weight"
         )),
-        false => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -143,10 +147,10 @@ fn target<'a>(
     layout: &'a Layout,
     group: &RoleGroup,
     to: &ServerAddr,
-    will_do: impl Fn(ServerStatus) -> bool,
+    will_do: impl Fn(&Placement) -> bool,
 ) -> Result<&'a Placement, String> {
     let all: Vec<&Placement> = placements(layout, group).filter(|placement| placement.server.key.addr() == *to).collect();
-    let serves = |placement: &&&Placement| will_do(placement.status) && Some(placement.server.key.hostgroup) != group.offline;
+    let serves = |placement: &&&Placement| will_do(placement) && Some(placement.server.key.hostgroup) != group.offline;
     match (all.iter().find(serves), all.first()) {
         (Some(serving), _) => Ok(serving),
         (None, Some(other)) => {
@@ -183,7 +187,7 @@ fn concerned<'a>(
         if writers.len() > 1 {
             return refused(format!("that has {} writers; a switchover is from one to another", writers.len()));
         }
-        if let Err(why) = target(layout, other, to, |status| status == ServerStatus::Online) {
+        if let Err(why) = target(layout, other, to, |placement| placement.status == ServerStatus::Online) {
             return refused(format!("{why}, so nobody could write there"));
         }
         concerned.push(other);
@@ -285,6 +289,10 @@ mod tests {
         };
         assert_eq!([ServerStatus::Online, ServerStatus::ShunnedReplicationLag].map(&mut with), [None, None]);
         assert_eq!(with(ServerStatus::OfflineSoft).unwrap(), "b:1 is not healthy (OFFLINE_SOFT: mysql_servers says so)");
+        assert_eq!(with(ServerStatus::Shunned), None, "who changes its role may have restarted it");
+        let placed = &mut layout.hostgroups.get_mut(&HostgroupId(20)).unwrap()[0];
+        placed.server = Arc::new(Server { status: ServerStatus::Shunned, ..Server::clone(&placed.server) });
+        assert_eq!(obstacle(&snapshot, &layout, &plan).unwrap(), "b:1 is not healthy (SHUNNED: mysql_servers says so)");
         let other = self::snapshot(&CLUSTER.replace("writer_hostgroup=10", "writer_hostgroup=11"));
         assert!(obstacle(&other, &layout, &plan).unwrap().contains("no cluster"));
         assert!(obstacle(&snapshot, &Layout::default(), &plan).unwrap().contains("no server of the cluster"));
@@ -296,6 +304,14 @@ mod tests {
         assert!(error(|_| {}, "c").contains("no server of the cluster"));
         assert!(error(|_| {}, "a").contains("already"));
         assert!(error(|layout| drop(layout.hostgroups.remove(&HostgroupId(10))), "b").contains("no writer"));
+        for status in ["SHUNNED", "OFFLINE_SOFT"] {
+            let row = format!("port=1, hostgroup=20 }}, {{ address=\"b\", port=1, hostgroup=10, status=\"{status}\" }}");
+            let error = planned(|_| {}, &CLUSTER.replace("port=1, hostgroup=20 }", &row), "b").unwrap_err();
+            assert_eq!(
+                error,
+                format!("b:1 is {status} in hostgroup 10, so nothing would be sent to it as the writer: mysql_servers says so")
+            );
+        }
         let shun = |layout: &mut Layout| layout.hostgroups.get_mut(&HostgroupId(20)).unwrap()[0].status = ServerStatus::Shunned;
         assert!(error(shun, "b").contains("not healthy (SHUNNED"));
         let off = format!("mysql_variables = {{ monitor_enabled=false }}\n{CLUSTER}");
