@@ -47,12 +47,12 @@ pub enum End {
 }
 
 impl End {
-    /// What the client is told last, if anything: error number, SQLSTATE, text.
+    /// What the client is told last, if anything: error number, SQLSTATE, text. One that is killed is told nothing, as servers do: a
+    /// library takes an error for the statement's, and does not connect anew.
     pub fn message(&self) -> Option<(u16, &'static str, &str)> {
         match self {
             Self::Protocol { code, sqlstate, text } => Some((*code, sqlstate, text)),
             Self::Idle => Some((4031, "HY000", "The client was disconnected because of inactivity (wait_timeout).")),
-            Self::Killed => Some((1927, "70100", "Connection was killed")),
             Self::TransactionTimeout => {
                 Some((1927, "70100", "Connection was killed: max_transaction_time or max_transaction_idle_time exceeded"))
             }
