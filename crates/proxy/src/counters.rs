@@ -116,6 +116,8 @@ counters! {
     retries,
     /// Statements that a server refused without applying them, kept from the client to try another.
     refusals_hidden,
+    /// Statements with a directive in their comment of which something was passed over.
+    misread_comments,
     /// Sessions that went on with another backend although something pinned them.
     moves,
     /// Transactions that were replayed.

@@ -60,6 +60,9 @@ pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteSte
     for rule in explanation.rules.iter().filter(|_| !precedes) {
         steps.add(format!("rule {}", rule.rule_id), if rule.matched { "matched" } else { "no match" }, rule.why.as_str());
     }
+    for misread in request.comment.into_iter().flat_map(routing::misread) {
+        steps.add("comment", "not understood", misread);
+    }
     if analysis.facts.contains(Facts::COMMENT) && !obeys {
         steps.add("comment", "not obeyed", "the user's attributes do not switch comment_directives on");
     }

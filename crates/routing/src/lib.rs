@@ -30,7 +30,7 @@ mod split;
 
 pub use before::precedes_rules;
 pub use dialect::Engine;
-pub use directives::obey;
+pub use directives::{misread, obey};
 pub use explain::{ExplainedRule, Explanation};
 pub use firewall::{Firewall, Verdict};
 pub use lint::{dead, lint};

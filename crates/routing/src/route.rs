@@ -69,6 +69,8 @@ pub struct Route {
     pub min_gtid: Option<Arc<str>>,
     /// A new backend connection must be opened: a comment's `create_new_connection=1`.
     pub new_connection: bool,
+    /// Something of a directive in the comment was not understood, and is passed over.
+    pub is_comment_misread: bool,
 }
 
 impl Route {

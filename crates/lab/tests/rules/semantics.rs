@@ -235,13 +235,29 @@ fn a_load_of_a_clients_file_is_known_by_its_text() {
 
 #[test]
 fn comments_are_obeyed_for_those_who_may() {
-    let bed = Bed::start();
+    let mut bed = Bed::start();
     for mut peer in bed.sessions() {
         assert_eq!(hostgroup(&mut peer, "SELECT /* hostgroup=2 */ @@port"), 1);
+        assert_eq!(hostgroup(&mut peer, "SELECT /* hostgroup=x */ @@port"), 1);
     }
+    let mut misread = || bed.admin.scalar("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='tidegate_comments_misread'");
+    assert_eq!(misread().unwrap().as_deref(), Some("0"), "nothing is read of those who may not");
     let mut free = Client::connect(&bed.proxy.options("empty", "")).unwrap();
     let ports = ["SELECT @@port", "SELECT /* hostgroup=2 */ @@port"].map(|sql| free.scalar(sql).unwrap().unwrap());
     assert_eq!(ports, super::servers().each_ref().map(|server| server.port().to_string()));
+    // What stands behind a number does not undo it, and is not passed over in silence.
+    let odd = "SELECT /* hostgroup=2,create_new_connection=1 */ @@port";
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut free = Peer::with(&bed.proxy.options("empty", ""), encoding);
+        assert_eq!(hostgroup(&mut free, odd), 2);
+    }
+    assert!(misread().unwrap().unwrap().parse::<u64>().unwrap() >= 2);
+    let told = bed.admin.query(format!("EXPLAIN ROUTE '{odd}' USER empty")).unwrap().table().unwrap();
+    let told: Vec<String> = told.into_iter().map(|row| row.into_iter().flatten().collect::<Vec<_>>().join("|")).collect();
+    assert!(
+        told.iter().any(|line| line.starts_with("comment|not understood|hostgroup=2,create_new_connection=1: taken as 2;")),
+        "{told:#?}"
+    );
 }
 
 /// The server's own number of the connection that runs it. CONNECTION_ID() and @@pseudo_thread_id are the session's.

@@ -13,7 +13,7 @@ use super::leave::WISHES;
 use super::statements::{ClientStatement, Original};
 use super::told::UNCARRIED;
 use crate::choice::Needs;
-use crate::counters::add;
+use crate::counters::{add, count};
 use crate::in_force::InForce;
 use crate::mirror::Wish;
 use crate::pins::PinReason;
@@ -204,6 +204,9 @@ impl Session {
         let digest_said = original.map(|_| self.worker.digest(said, self.lex, known));
         let digest_said = digest_said.as_ref().unwrap_or(&digest);
         let mut route = self.ask_rules(in_force, said, known, digest_said, Asked { flag_in: self.flag_in, comment, schema });
+        if route.is_comment_misread {
+            count(&self.worker.counters.misread_comments);
+        }
         if in_force.snapshot.vars.firewall_whitelist_enabled {
             self.ask_firewall(in_force, digest_said, schema, &mut route);
         }

@@ -357,6 +357,16 @@ pub const GLOBAL: &[Number] = &[
         counted!(refusals_hidden),
     ),
     both(
+        "tidegate_comments_misread",
+        (
+            "tidegate_comments_misread_total",
+            Counter,
+            "Statements with a directive in their comment that was not understood, or not all of it",
+        ),
+        None,
+        counted!(misread_comments),
+    ),
+    both(
         "tidegate_sessions_moved",
         ("tidegate_sessions_moved_total", Counter, "Pinned sessions that went on with another backend when theirs was lost"),
         None,
