@@ -44,7 +44,6 @@ const ARGS: &[&str] = &[
     "--gtid-mode=ON",
     "--enforce-gtid-consistency=ON",
     "--relay-log=relay",
-    "--loose-group-replication-group-name=7d1de9a7-0000-4000-8000-0000000000aa",
     "--loose-group-replication-start-on-boot=OFF",
     "--loose-group-replication-bootstrap-group=OFF",
     "--loose-group-replication-communication-stack=XCOM",
@@ -56,6 +55,9 @@ const ARGS: &[&str] = &[
     "--loose-group-replication-autorejoin-tries=0",
     "--loose-group-replication-message-cache-size=134217728",
 ];
+
+/// The group's name where none is given.
+const NAME: &str = "7d1de9a7-0000-4000-8000-0000000000aa";
 
 /// Not written to the binary log, so that every member can be given it by itself.
 const RECOVERY_USER: &[&str] = &[
@@ -86,15 +88,24 @@ pub struct MemberView {
     pub role: String,
 }
 
+fn named(name: &str, options: &Options) -> Options {
+    options.clone().arg(format!("--loose-group-replication-group-name={name}"))
+}
+
 impl Group {
     /// Starts `size` members on loopback, the first one primary, and waits until all are ONLINE.
     pub fn start(size: usize, options: &Options) -> Result<Group, LabError> {
-        Group::start_in(size, options, None)
+        Group::start_in(size, &named(NAME, options), None)
+    }
+
+    /// Starts `size` members of a group of another name, a UUID.
+    pub fn start_named(name: &str, size: usize, options: &Options) -> Result<Group, LabError> {
+        Group::start_in(size, &named(name, options), None)
     }
 
     /// Starts `size` members, each in a network of its own that can be cut ([`crate::network`]).
     pub fn start_apart(size: usize, options: &Options) -> Result<Group, LabError> {
-        Group::start_in(size, options, Some(Network::new(size)?))
+        Group::start_in(size, &named(NAME, options), Some(Network::new(size)?))
     }
 
     fn start_in(size: usize, options: &Options, network: Option<Network>) -> Result<Group, LabError> {

@@ -32,6 +32,8 @@ pub enum Seed {
     Plain,
     /// As plain, and a position in a Galera cluster: servers that start from copies of it need no full state transfer.
     Galera,
+    /// As that, in another cluster.
+    GaleraElsewhere,
 }
 
 impl Seed {
@@ -39,6 +41,7 @@ impl Seed {
         match self {
             Seed::Plain => "",
             Seed::Galera => "-galera",
+            Seed::GaleraElsewhere => "-galera-elsewhere",
         }
     }
 }
@@ -62,7 +65,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), LabError> {
 fn ready(installation: &Installation, seed: Seed) -> Result<PathBuf, LabError> {
     let plain = match seed {
         Seed::Plain => None,
-        Seed::Galera => Some(ready(installation, Seed::Plain)?),
+        Seed::Galera | Seed::GaleraElsewhere => Some(ready(installation, Seed::Plain)?),
     };
     let dir = dirs::base().join("templates");
     fs::create_dir_all(&dir).context(|| format!("create {}", dir.display()))?;

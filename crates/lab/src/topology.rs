@@ -95,8 +95,13 @@ impl Topology {
     }
 
     /// As [`Topology::describe`], with more columns for the row about roles.
-    pub fn describe_with(&self, mut builder: Builder, more: &[(&str, Setting)]) -> Builder {
-        for (index, (host, port)) in self.endpoints().iter().enumerate() {
+    pub fn describe_with(&self, builder: Builder, more: &[(&str, Setting)]) -> Builder {
+        self.describe_at(builder, &self.endpoints(), more)
+    }
+
+    /// As [`Topology::describe_with`], where the servers are reached in other ways than directly.
+    pub fn describe_at(&self, mut builder: Builder, endpoints: &[(String, u16)], more: &[(&str, Setting)]) -> Builder {
+        for (index, (host, port)) in endpoints.iter().enumerate() {
             // Where the proxy has to find out who writes, the servers begin as readers, but for one.
             let hostgroup = if index == 0 { WRITER } else { READER };
             let weight = if index == 0 { 1000 } else { 100 };

@@ -21,6 +21,7 @@ use model::{HostgroupId, ServerAddr};
 
 use crate::facts::Facts;
 use crate::health::{HostgroupPolicy, Lags, Vital, lags, missed_pings, place, vital};
+use crate::identity::{self, Identity, STRANGER, Strangers, Turn, Voices};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
 use crate::member::{self, Member};
 use crate::roll::Roll;
@@ -66,6 +67,7 @@ struct Memory {
     has_written: bool,
     /// Since when nobody can be written to, ms.
     writerless_since_ms: Option<u64>,
+    identity: identity::Memory,
     replication: replication::Memory,
     aurora: aurora::Memory,
 }
@@ -92,6 +94,10 @@ pub(crate) struct Cluster {
     found_like: ServerDefaults,
     /// What was said of each server in the last decision.
     pub judgements: Judgements,
+    /// Servers that belong to another cluster.
+    strangers: Strangers,
+    /// Those of which somebody was told.
+    told_strangers: Strangers,
     /// What was said of servers that are too far behind.
     pub lags: Lags,
     /// How the writers were chosen in the last decision.
@@ -131,8 +137,8 @@ impl Cluster {
     pub fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
-        let (mut memory, preferred, awaited, roll, found, mut rewritten) = match old {
-            Some(old) => (old.memory, old.preferred, old.awaited, old.roll, old.members, old.rewritten),
+        let (mut memory, preferred, awaited, roll, found, mut rewritten, told_strangers) = match old {
+            Some(old) => (old.memory, old.preferred, old.awaited, old.roll, old.members, old.rewritten, old.told_strangers),
             None => Default::default(),
         };
         if !snapshot.vars.monitor_enabled {
@@ -154,6 +160,8 @@ impl Cluster {
             suspicion_ms: settings.suspicion_ms,
             found_like,
             judgements: Judgements::new(),
+            strangers: Strangers::default(),
+            told_strangers,
             lags: Lags::new(),
             choice: None,
             preferred: preferred.filter(|addr| members.contains_key(addr)),
@@ -234,6 +242,7 @@ impl Cluster {
         }
         self.next_ms = None;
         let mut memory = self.before.clone();
+        self.identify(world, &mut memory.identity);
         let judgements = self.judge(world, &mut memory);
         let writers = self.choose(world, &judgements, &mut memory, order);
         let mut checked = self.members.iter().filter(|(_, member)| member.is_checked());
@@ -285,21 +294,47 @@ impl Cluster {
     }
 
     fn scene<'a>(&'a self, world: World<'a>, writers: &'a BTreeSet<ServerAddr>) -> Scene<'a> {
-        let vars = &world.snapshot.vars;
-        Scene { group: &self.group, vars, members: &self.members, facts: world.facts, writers, now_ms: world.now_ms }
+        Scene {
+            group: &self.group,
+            vars: &world.snapshot.vars,
+            members: &self.members,
+            facts: world.facts,
+            strangers: &self.strangers.all,
+            writers,
+            now_ms: world.now_ms,
+        }
+    }
+
+    /// Finds out who belongs to another cluster.
+    fn identify(&mut self, world: World<'_>, memory: &mut identity::Memory) {
+        let voices = Voices { group: &self.group, members: &self.members, facts: world.facts, writers: &self.before.writers };
+        memory.learn(voices);
+        self.strangers = memory.strangers(voices);
+    }
+
+    /// What has changed since the last call about who belongs to it.
+    pub fn turns(&mut self) -> Vec<Turn> {
+        let before = std::mem::replace(&mut self.told_strangers, self.strangers.clone());
+        self.strangers.turns(&before, |addr| self.members.contains_key(addr))
+    }
+
+    /// What tells it from other clusters, as far as is known.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.memory.identity.own()
     }
 
     /// What the kind says of each server, and what pings say on top.
     fn judge(&self, world: World<'_>, memory: &mut Memory) -> Judgements {
         let vars = &world.snapshot.vars;
         let writers = memory.writers.clone();
-        let scene = Scene { group: &self.group, vars, members: &self.members, facts: world.facts, writers: &writers, now_ms: world.now_ms };
+        let scene = self.scene(world, &writers);
         let mut judgements = match &self.group.kind {
             RoleKind::Replication(_) => replication::judge(scene, &mut memory.replication),
             RoleKind::Galera => galera::judge(scene),
             RoleKind::GroupReplication => group::judge(scene),
             RoleKind::Aurora(row) => aurora::judge(scene, row, &self.roll, &mut memory.aurora),
         };
+        judgements.extend(self.strangers.all.iter().map(|(addr, identity)| (addr.clone(), self.stranger(identity))));
         for (addr, judgement) in &mut judgements {
             let at_ms = self.rewritten.get(addr);
             if at_ms.is_some_and(|at_ms| world.facts.get(addr).is_none_or(|facts| self.seen_ms(facts) <= *at_ms)) {
@@ -315,6 +350,12 @@ impl Cluster {
             }
         }
         judgements
+    }
+
+    /// What becomes of a server of another cluster: what runs there would change that one's data.
+    fn stranger(&self, identity: &Identity) -> Judgement {
+        let fitness = if self.group.offline.is_some() { Fitness::Out(Outage::Stated) } else { Fitness::Fenced };
+        Judgement { under_way: UnderWay::Severed, ..Judgement::new(fitness, STRANGER, format!("identity={identity}")) }
     }
 
     /// Whether it was added as a writer beside those who write, and its first check has yet to say what it is.

@@ -40,6 +40,8 @@ pub enum EventKind {
     Address,
     /// Traffic reported something.
     Suspicion,
+    /// A server belongs to another cluster, or to this one again.
+    Identity,
     /// An operator's order.
     Order,
 }
@@ -54,6 +56,7 @@ impl EventKind {
             Self::Discovery => "discovery",
             Self::Address => "address",
             Self::Suspicion => "suspicion",
+            Self::Identity => "identity",
             Self::Order => "order",
         }
     }

@@ -102,6 +102,11 @@ impl<T> Track<T> {
         self.unreachable + self.timeouts + self.failed > 0
     }
 
+    /// The last answer was a good one.
+    pub fn is_answered(&self) -> bool {
+        self.last.is_some() && !self.is_troubled() && !self.is_denied
+    }
+
     /// Anything at all came back, good or bad.
     pub fn is_asked(&self) -> bool {
         self.last.is_some() || self.is_troubled() || self.is_denied

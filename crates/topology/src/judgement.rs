@@ -8,6 +8,7 @@ use model::settings::MysqlVariables;
 use model::snapshot::RoleGroup;
 
 use crate::facts::{Facts, Track, Troubles};
+use crate::identity::Identity;
 use crate::member::Member;
 
 /// What a server is fit for, by its own words and by what its cluster says of it.
@@ -123,6 +124,8 @@ pub(crate) struct Scene<'a> {
     pub members: &'a BTreeMap<ServerAddr, Member>,
     /// What is known of all servers.
     pub facts: &'a BTreeMap<ServerAddr, Facts>,
+    /// Those of its servers that belong to another cluster.
+    pub strangers: &'a BTreeMap<ServerAddr, Identity>,
     /// Who wrote before.
     pub writers: &'a BTreeSet<ServerAddr>,
     /// The present, ms.
@@ -130,9 +133,10 @@ pub(crate) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// The members with what is known of them.
+    /// The members with what is known of them. What strangers say is of another cluster.
     pub fn known(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member, &'a Facts)> {
-        self.members.iter().filter_map(move |(addr, member)| Some((addr, member, self.facts.get(addr)?)))
+        let own = self.members.iter().filter(move |(addr, _)| !self.strangers.contains_key(*addr));
+        own.filter_map(move |(addr, member)| Some((addr, member, self.facts.get(addr)?)))
     }
 
     /// Its checks have not failed for so long that what it says is of the present.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use model::ServerAddr;
 
 use crate::gtids::GtidSet;
+use crate::identity::Identity;
 use crate::rds;
 
 /// Why a probe saw nothing.
@@ -114,6 +115,8 @@ pub struct GaleraView {
     pub segment: u32,
     /// `wsrep_cluster_size`; 0 where it is not given.
     pub cluster_size: u32,
+    /// What it is part of; None outside a primary component.
+    pub identity: Option<Identity>,
 }
 
 impl GaleraView {
@@ -153,6 +156,8 @@ pub struct GroupView {
     pub members: Vec<(ServerAddr, String)>,
     /// The view's id; empty where it is not given.
     pub view_id: String,
+    /// The group that it is in; None while it is in none that can commit.
+    pub identity: Option<Identity>,
 }
 
 /// What an Aurora instance says of its cluster: `information_schema.replica_host_status`.

@@ -13,6 +13,7 @@ use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
 use crate::facts::{Facts, Troubles};
 use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital};
+use crate::identity::{Identity, Turn};
 use crate::judgement::{Judgements, describe, small};
 use crate::order::Order;
 use crate::replication;
@@ -464,6 +465,33 @@ impl Topology {
         let returned = teller.returned(&before).filter(|event| !event.server.as_ref().is_some_and(is_told)).collect();
         self.remember(returned);
         self.clusters[index].judgements = judgements;
+        self.tell_of_strangers(index, cause);
+    }
+
+    /// Servers turned out to belong to another cluster, or belong to this one again.
+    fn tell_of_strangers(&mut self, index: usize, by: Cause) {
+        let turns = self.clusters[index].turns();
+        let cluster = &self.clusters[index];
+        let own = cluster.identity().map(ToString::to_string).unwrap_or_default();
+        let writer = cluster.group.writer;
+        let event = |turn: Turn| {
+            let (server, from, to, seen, why) = match turn {
+                Turn::Strange(addr, other) => {
+                    let why = "it belongs to another cluster: it serves nothing, has no vote, and nobody is found by its words";
+                    (Some(addr), "member", "stranger", format!("identity={other} cluster={own}"), why)
+                }
+                Turn::Own(addr) => (Some(addr), "stranger", "member", format!("cluster={own}"), "it belongs to this cluster"),
+                Turn::Usurped(others) => {
+                    let others: Vec<&str> = others.iter().map(Identity::as_str).collect();
+                    let why = "only servers of another cluster answer, and none of them serves";
+                    (None, "member", "stranger", format!("identity={} cluster={own}", others.join(",")), why)
+                }
+            };
+            let (from, to, why) = (from.to_owned(), to.to_owned(), why.to_owned());
+            Event { at_ms: self.now_ms, cluster: Some(writer), server, kind: EventKind::Identity, from, to, seen, by: by.as_str(), why }
+        };
+        let events = turns.into_iter().map(event).collect();
+        self.remember(events);
     }
 
     /// A hostgroup in no cluster: as configured, but for health.

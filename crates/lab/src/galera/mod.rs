@@ -16,6 +16,7 @@ use crate::dirs;
 use crate::error::{IoContext, LabError};
 use crate::network::Network;
 use crate::server::{Options, Server};
+use crate::template::Seed;
 use crate::wait;
 
 pub(crate) use node::found_cluster;
@@ -36,12 +37,17 @@ pub struct Galera {
 impl Galera {
     /// Starts `size` nodes on loopback and waits until all are synced.
     pub fn start(size: usize, options: &Options) -> Result<Galera, LabError> {
-        Galera::start_in(size, options, None)
+        Galera::start_in(size, &options.clone().seed(Seed::Galera), None)
+    }
+
+    /// Starts `size` nodes of another cluster than that of which all are that are started in other ways: with another state UUID.
+    pub fn start_elsewhere(size: usize, options: &Options) -> Result<Galera, LabError> {
+        Galera::start_in(size, &options.clone().seed(Seed::GaleraElsewhere), None)
     }
 
     /// Starts `size` nodes, each in a network of its own that can be cut ([`crate::network`]).
     pub fn start_apart(size: usize, options: &Options) -> Result<Galera, LabError> {
-        Galera::start_in(size, options, Some(Network::new(size)?))
+        Galera::start_in(size, &options.clone().seed(Seed::Galera), Some(Network::new(size)?))
     }
 
     fn start_in(size: usize, options: &Options, network: Option<Network>) -> Result<Galera, LabError> {

@@ -15,7 +15,7 @@ use crate::network::{Network, Site};
 use crate::port::Port;
 use crate::process::Process;
 use crate::server::{Options, Server, greets};
-use crate::template::{self, Seed};
+use crate::template;
 use crate::wait;
 
 /// For a node to join, or to say that it cannot.
@@ -85,7 +85,7 @@ impl GaleraNode {
         let mut path = OsString::from(sst_dir);
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
-        let mut options = options.clone().durable().seed(Seed::Galera).args(ARGS.iter().copied()).args(plan.args(index, members)?);
+        let mut options = options.clone().durable().args(ARGS.iter().copied()).args(plan.args(index, members)?);
         options = options.env("PATH", path).env("TIDEGATE_SST_DIR", sst_dir);
         if let Some(site) = &plan.site {
             options = options.site(site);

@@ -113,7 +113,7 @@ fn report(event: &Event) {
     let seen = if seen.is_empty() { String::new() } else { format!(": {seen}") };
     let line = format!("{cluster}{server}{}: {from} -> {to} ({why}; seen by {by}{seen})", kind.as_str());
     match event.kind {
-        EventKind::Status | EventKind::Writer | EventKind::Role | EventKind::Address => tracing::warn!("{line}"),
+        EventKind::Status | EventKind::Writer | EventKind::Role | EventKind::Address | EventKind::Identity => tracing::warn!("{line}"),
         EventKind::Discovery | EventKind::Suspicion | EventKind::Order => tracing::info!("{line}"),
     }
 }

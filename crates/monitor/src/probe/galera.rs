@@ -2,7 +2,7 @@
 //!
 //! One statement of names and values, so that a variable that a version lacks is a missing row and not an error.
 
-use topology::GaleraView;
+use topology::{GaleraView, Identity};
 
 use crate::client::{Connection, Fault, Rows, Version, is_on};
 
@@ -20,9 +20,10 @@ pub(super) async fn look(connection: &mut Connection) -> Result<GaleraView, Faul
     }
 }
 
-const STATUS: &str = "'wsrep_local_state', 'wsrep_local_recv_queue', 'wsrep_cluster_status', 'wsrep_cluster_size'";
-const VARIABLES: &str =
-    "'read_only', 'wsrep_desync', 'wsrep_reject_queries', 'wsrep_sst_donor_rejects_queries', 'pxc_maint_mode', 'wsrep_provider_options'";
+const STATUS: &str =
+    "'wsrep_local_state', 'wsrep_local_recv_queue', 'wsrep_cluster_status', 'wsrep_cluster_size', 'wsrep_cluster_state_uuid'";
+const VARIABLES: &str = "'read_only', 'wsrep_desync', 'wsrep_reject_queries', 'wsrep_sst_donor_rejects_queries', 'pxc_maint_mode', \
+     'wsrep_provider_options', 'wsrep_cluster_name'";
 
 fn statement(version: &Version) -> String {
     let schema = if version.is_mariadb { "information_schema" } else { "performance_schema" };
@@ -45,13 +46,16 @@ fn outside() -> GaleraView {
         maintenance: false,
         segment: 0,
         cluster_size: 0,
+        identity: None,
     }
 }
 
 fn view(rows: &Rows) -> Option<GaleraView> {
     let is_set = |name: &str, rest: &str| rows.named(name).is_some_and(|value| !value.eq_ignore_ascii_case(rest));
     let number = |name: &str| rows.named(name).and_then(|value| value.parse().ok()).unwrap_or_default();
-    let cluster_status = rows.named("wsrep_cluster_status")?;
+    let primary_partition = rows.named("wsrep_cluster_status")?.eq_ignore_ascii_case("Primary");
+    let text = |name: &str| rows.named(name).unwrap_or_default();
+    let identity = || Identity::of_galera(text("wsrep_cluster_state_uuid"), text("wsrep_cluster_name"));
     Some(GaleraView {
         local_state: rows.named("wsrep_local_state").and_then(|value| value.parse().ok()).unwrap_or_default(),
         read_only: is_set("read_only", "OFF") && rows.named("read_only") != Some("0"),
@@ -59,10 +63,11 @@ fn view(rows: &Rows) -> Option<GaleraView> {
         desync: rows.named("wsrep_desync").is_some_and(is_on),
         reject_queries: is_set("wsrep_reject_queries", "NONE"),
         sst_donor_rejects_queries: rows.named("wsrep_sst_donor_rejects_queries").is_some_and(is_on),
-        primary_partition: cluster_status.eq_ignore_ascii_case("Primary"),
+        primary_partition,
         maintenance: is_set("pxc_maint_mode", "DISABLED"),
         segment: rows.named("wsrep_provider_options").map_or(0, segment),
         cluster_size: number("wsrep_cluster_size"),
+        identity: primary_partition.then(identity).flatten(),
     })
 }
 
@@ -80,6 +85,8 @@ mod tests {
     fn rows(changes: &[(&'static str, &'static str)]) -> Rows {
         let mut all = vec![
             ("WSREP_CLUSTER_SIZE", "3"),
+            ("WSREP_CLUSTER_STATE_UUID", "6f3c-01"),
+            ("WSREP_CLUSTER_NAME", "prod"),
             ("WSREP_CLUSTER_STATUS", "Primary"),
             ("WSREP_LOCAL_RECV_QUEUE", "0"),
             ("WSREP_LOCAL_STATE", "4"),
@@ -99,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_synced_node() {
-        let synced = GaleraView { local_state: 4, primary_partition: true, segment: 2, cluster_size: 3, ..outside() };
+        let identity = Identity::new("6f3c-01 prod");
+        let synced = GaleraView { local_state: 4, primary_partition: true, segment: 2, cluster_size: 3, identity, ..outside() };
         assert_eq!(view(&rows(&[])), Some(synced));
     }
 
@@ -113,6 +121,8 @@ mod tests {
         assert!(one("pxc_maint_mode", "MAINTENANCE").maintenance);
         assert!(!one("pxc_maint_mode", "DISABLED").maintenance);
         assert!(!one("WSREP_CLUSTER_STATUS", "non-Primary").primary_partition);
+        assert_eq!(one("WSREP_CLUSTER_STATUS", "non-Primary").identity, None, "what it is part of is not certain");
+        assert_eq!(one("WSREP_CLUSTER_STATE_UUID", "00000000-0000-0000-0000-000000000000").identity, None);
         assert_eq!(one("WSREP_LOCAL_STATE", "2").local_state, 2);
         assert_eq!(one("WSREP_LOCAL_RECV_QUEUE", "17").recv_queue, 17);
     }

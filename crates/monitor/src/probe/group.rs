@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use model::ServerAddr;
-use topology::GroupView;
+use topology::{GroupView, Identity};
 
 use crate::client::{Connection, Fault, Row, Rows, is_on};
 
@@ -12,7 +12,8 @@ const PRIVILEGE: &str = "SELECT ON performance_schema.*";
 /// From 8.0 on: roles are in the members' table, and every member knows the queues of all.
 const MEMBERS: &str = "SELECT m.MEMBER_ID, m.MEMBER_HOST, m.MEMBER_PORT, m.MEMBER_STATE, m.MEMBER_ROLE, \
      m.MEMBER_ID = @@server_uuid AS IS_ME, s.VIEW_ID, s.COUNT_TRANSACTIONS_REMOTE_IN_APPLIER_QUEUE AS BEHIND, \
-     @@global.read_only AS READ_ONLY, @@global.super_read_only AS SUPER_READ_ONLY \
+     @@global.read_only AS READ_ONLY, @@global.super_read_only AS SUPER_READ_ONLY, (SELECT VARIABLE_VALUE \
+     FROM performance_schema.global_variables WHERE VARIABLE_NAME = 'group_replication_group_name') AS GROUP_NAME \
      FROM performance_schema.replication_group_members m \
      LEFT JOIN performance_schema.replication_group_member_stats s ON s.MEMBER_ID = m.MEMBER_ID AND s.CHANNEL_NAME = m.CHANNEL_NAME";
 
@@ -22,7 +23,8 @@ const MEMBERS_57: &str = "SELECT m.MEMBER_ID, m.MEMBER_HOST, m.MEMBER_PORT, m.ME
      'PRIMARY', 'SECONDARY') AS MEMBER_ROLE, m.MEMBER_ID = @@server_uuid AS IS_ME, s.VIEW_ID, \
      GTID_SUBTRACT((SELECT RECEIVED_TRANSACTION_SET FROM performance_schema.replication_connection_status \
      WHERE CHANNEL_NAME = 'group_replication_applier'), @@global.gtid_executed) AS MISSING, \
-     @@global.read_only AS READ_ONLY, @@global.super_read_only AS SUPER_READ_ONLY \
+     @@global.read_only AS READ_ONLY, @@global.super_read_only AS SUPER_READ_ONLY, (SELECT VARIABLE_VALUE \
+     FROM performance_schema.global_variables WHERE VARIABLE_NAME = 'group_replication_group_name') AS GROUP_NAME \
      FROM performance_schema.replication_group_members m \
      LEFT JOIN performance_schema.replication_group_member_stats s ON s.MEMBER_ID = m.MEMBER_ID";
 
@@ -50,6 +52,8 @@ pub(crate) struct Group {
     pub(crate) behind: u64,
     /// The view's id; empty when it is not known.
     pub(crate) view_id: String,
+    /// `group_replication_group_name`; empty when it is not set.
+    pub(crate) name: String,
     /// All members.
     pub(crate) members: Vec<Member>,
 }
@@ -72,6 +76,7 @@ fn group(rows: &Rows) -> Group {
         read_only: is_set("read_only") || is_set("super_read_only"),
         behind: me.map_or(0, |row| behind(&row)),
         view_id: me.and_then(|row| row.text("view_id")).unwrap_or_default().to_owned(),
+        name: rows.first().and_then(|row| row.text("group_name")).unwrap_or_default().to_ascii_lowercase(),
         members: rows.iter().filter_map(|row| member(&row)).collect(),
     }
 }
@@ -110,13 +115,15 @@ fn transactions(set: &str) -> u64 {
 /// other names for them than those that the members use among each other.
 pub(crate) fn view(group: &Group, known: &HashMap<String, ServerAddr>) -> GroupView {
     let addr = |member: &Member| known.get(&member.id).unwrap_or(&member.addr).clone();
+    let viable = is_viable(group);
     GroupView {
-        viable: is_viable(group),
+        viable,
         read_only: group.read_only,
         transactions_behind: group.behind,
         primary: only_primary(group).map(addr),
         members: group.members.iter().map(|member| (addr(member), member.state.clone())).collect(),
         view_id: group.view_id.clone(),
+        identity: Identity::new(&group.name).filter(|_| viable),
     }
 }
 
@@ -149,6 +156,7 @@ mod tests {
         "BEHIND",
         "READ_ONLY",
         "SUPER_READ_ONLY",
+        "GROUP_NAME",
     ];
 
     fn three(states: [&str; 3]) -> Group {
@@ -156,7 +164,7 @@ mod tests {
             let role = if n == 0 { "PRIMARY" } else { "SECONDARY" };
             let (id, port) = (["a", "b", "c"][n], ["1", "2", "3"][n]);
             let is_me = if n == 1 { "1" } else { "0" };
-            [id, "db", port, states[n], role, is_me, "v:7", "4", "1", "1"].map(Some)
+            [id, "db", port, states[n], role, is_me, "v:7", "4", "1", "1", "7D1D-AA"].map(Some)
         };
         let rows: Vec<_> = (0..3).map(row).collect();
         group(&Rows::of(COLUMNS, &rows.iter().map(|row| row.as_slice()).collect::<Vec<_>>()))
@@ -168,6 +176,7 @@ mod tests {
         assert_eq!(seen.primary, Some(ServerAddr { host: "db".into(), port: 1 }));
         assert_eq!((seen.viable, seen.read_only, seen.transactions_behind, &*seen.view_id), (true, true, 4, "v:7"));
         assert_eq!(seen.members.len(), 3);
+        assert_eq!(seen.identity, Identity::new("7d1d-aa"));
     }
 
     #[test]
@@ -189,6 +198,7 @@ mod tests {
         let viable = |states| view(&three(states), &HashMap::new()).viable;
         assert!(viable(["UNREACHABLE", "ONLINE", "ONLINE"]));
         assert!(!viable(["UNREACHABLE", "ONLINE", "UNREACHABLE"]));
+        assert_eq!(view(&three(["UNREACHABLE", "ONLINE", "UNREACHABLE"]), &HashMap::new()).identity, None);
         assert!(!viable(["ONLINE", "RECOVERING", "ONLINE"]));
         assert!(viable(["RECOVERING", "ONLINE", "RECOVERING"]));
     }
@@ -203,7 +213,10 @@ mod tests {
 
     #[test]
     fn a_server_without_a_group_is_not_viable() {
-        let off = Rows::of(COLUMNS, &[&[Some(""), Some(""), None, Some("OFFLINE"), Some(""), Some("0"), None, None, Some("0"), Some("0")]]);
+        let off = Rows::of(
+            COLUMNS,
+            &[&[Some(""), Some(""), None, Some("OFFLINE"), Some(""), Some("0"), None, None, Some("0"), Some("0"), Some("7d1d-aa")]],
+        );
         let seen = view(&group(&off), &HashMap::new());
         assert_eq!((seen.viable, seen.members.len()), (false, 0));
     }

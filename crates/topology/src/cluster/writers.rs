@@ -50,7 +50,8 @@ impl Cluster {
     /// The segment of the server that the operator would have write; of equals that of who writes.
     fn preferred_segment(&self, facts: &BTreeMap<ServerAddr, Facts>, writers: &BTreeSet<ServerAddr>) -> Option<u32> {
         let rank = |addr: &ServerAddr, member: &Member| (member.is_explicit_writer, member.weight, writers.contains(addr), addr.clone());
-        let best = self.members.iter().max_by_key(|(addr, member)| rank(addr, member));
+        let own = self.members.iter().filter(|(addr, _)| !self.strangers.all.contains_key(*addr));
+        let best = own.max_by_key(|(addr, member)| rank(addr, member));
         segment_of(best.and_then(|(addr, _)| facts.get(addr)))
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use model::fleet::{Signal, SignalKind, UnderWay};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr, Snapshot};
-use topology::{AuroraInstance, AuroraView, Event, GaleraView, GroupView, ProbeError, Seen, Topology};
+use topology::{AuroraInstance, AuroraView, Event, GaleraView, GroupView, Identity, ProbeError, Seen, Topology};
 
 /// A compiled configuration.
 pub fn snapshot(text: &str) -> Arc<Snapshot> {
@@ -156,7 +156,13 @@ pub fn synced() -> GaleraView {
         maintenance: false,
         segment: 0,
         cluster_size: 3,
+        identity: None,
     }
+}
+
+/// Says that it belongs to this cluster.
+pub fn of(cluster: &str) -> Option<Identity> {
+    Identity::new(cluster)
 }
 
 pub fn galera(change: impl FnOnce(&mut GaleraView)) -> Seen {
@@ -192,6 +198,7 @@ pub fn secondary() -> GroupView {
         primary: Some(addr("a")),
         members: ["a", "b", "c"].map(|name| (addr(name), "ONLINE".to_owned())).to_vec(),
         view_id: "1".to_owned(),
+        identity: None,
     }
 }
 
