@@ -156,3 +156,52 @@ fn mariadb_cuts_over() {
 fn mysql_cuts_over() {
     cuts_over_with_a_shunned_row(Flavor::Mysql);
 }
+
+/// Servers that are reached over Unix sockets are checked like others: an old primary that returns writable gets no write.
+fn fails_over_on_sockets(flavor: Flavor) {
+    let cluster = Replication::start(flavor, 1, &Options::new()).unwrap();
+    let (old, new) = (&cluster.primary, &cluster.replicas[0]);
+    old.sql("CREATE TABLE test.t(i INT PRIMARY KEY AUTO_INCREMENT)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let socket = |server: &Server| server.socket().to_str().unwrap().to_owned();
+    let builder = Tidegate::builder().app_user().variable("monitor_ping_interval", 200);
+    let builder = builder.server(0, &socket(old), 0).server(1, &socket(new), 0);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.start().unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let mut shows = |what: &str, sql: &str| {
+        let is_so = || (admin.run(sql).ok()?.scalar().ok()?? != "0").then_some(());
+        wait::until(what, Duration::from_secs(30), is_so).unwrap();
+    };
+    let writes = |server: &Server| {
+        format!("SELECT COUNT(*) FROM runtime_mysql_servers WHERE hostgroup_id=0 AND status='ONLINE' AND hostname='{}'", socket(server))
+    };
+    for log in ["connect", "ping", "read_only"] {
+        let error = if log == "read_only" { "error" } else { &format!("{log}_error") };
+        let table = format!("mysql_server_{log}_log");
+        shows(log, &format!("SELECT COUNT(*) FROM {table} WHERE hostname='{}' AND port=0 AND {error} IS NULL", socket(new)));
+    }
+    shows("the writer", &writes(old));
+    proxy.connect_app().unwrap().run("INSERT INTO test.t VALUES(NULL)").unwrap();
+    old.kill9();
+    promote(new).unwrap();
+    shows("the new writer", &writes(new));
+    old.restart().unwrap();
+    shows("it is kept out", "SELECT COUNT(*) FROM stats_tidegate_events WHERE to_state='kept out' OR why LIKE 'it came back writable%'");
+    for _ in 0..50 {
+        proxy.connect_app().unwrap().run("INSERT INTO test.t VALUES(NULL)").unwrap();
+    }
+    let rows = |server: &Server| server.scalar("SELECT COUNT(*) FROM test.t").unwrap();
+    assert!(rows(old).is_some_and(|count| count.parse::<u32>().unwrap() <= 1), "{:?}", rows(old));
+    assert!(rows(new).is_some_and(|count| count.parse::<u32>().unwrap() >= 50), "{:?}", rows(new));
+}
+
+#[test]
+fn mariadb_fails_over_on_sockets() {
+    fails_over_on_sockets(Flavor::Mariadb);
+}
+
+#[test]
+fn mysql_fails_over_on_sockets() {
+    fails_over_on_sockets(Flavor::Mysql);
+}

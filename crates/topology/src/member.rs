@@ -90,9 +90,9 @@ impl Member {
     }
 }
 
-/// Sockets are not probed (as in ProxySQL), nor is what the operator switched off.
+/// What the operator switched off is not probed.
 pub(crate) fn is_checked(server: &Server) -> bool {
-    server.key.port != 0 && server.status != ServerStatus::OfflineHard
+    server.status != ServerStatus::OfflineHard
 }
 
 /// The members that the operator wrote.

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Fleet, addr, group, group_replication, unreachable};
 use model::HostgroupId;
+use model::snapshot::Address;
 use topology::{GroupView, Order, ProbeError, Seen};
 
 fn settled_with(text: &str) -> Fleet {
@@ -174,6 +175,20 @@ fn members_are_found_and_leave() {
     assert_eq!(fleet.layout(), "1: a; 3: b c");
     assert!(!fleet.checks().contains_key("d:3306"));
     assert_eq!(fleet.events().last().unwrap(), "discovery d found>left");
+}
+
+/// A socket has no TLS: a member that is found is reached like one with a port.
+#[test]
+fn members_that_are_found_are_reached_like_those_with_a_port() {
+    let text = "mysql_servers = ( { hostgroup=1, address=\"/run/a\", port=0 }, { hostgroup=3, address=\"b\", port=3306, use_ssl=1 } )
+      mysql_group_replication_hostgroups = ( { writer_hostgroup=1, backup_writer_hostgroup=2, reader_hostgroup=3, offline_hostgroup=4,
+        active=1 } )";
+    let mut fleet = Fleet::new(text);
+    fleet.see("b", group(|view| view.members.push((addr("d"), "ONLINE".to_owned()))));
+    let checks = fleet.topology.checks();
+    let found = checks.iter().find(|check| check.addr == addr("d")).unwrap();
+    assert!(found.server.use_ssl);
+    assert_eq!(found.server.address, Address::Tcp { host: "d".into(), port: 3306 });
 }
 
 #[test]

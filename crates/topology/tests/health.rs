@@ -287,8 +287,10 @@ fn what_is_looked_at() {
     let checks = fleet.checks();
     assert_eq!(checks["a:3306"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Lag"]);
     assert_eq!(checks["a:3307"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)"], "another port is another server");
-    assert_eq!(checks.len(), 2, "neither sockets nor what is OFFLINE_HARD");
-    assert!(fleet.topology.checks().iter().all(|check| check.server.use_ssl), "TLS wins over none");
+    assert_eq!(checks["/run/s"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)"], "a Unix socket is a server like others");
+    assert_eq!(checks.len(), 3, "not what is OFFLINE_HARD");
+    let of_ports = |check: &&topology::Check| check.addr.port != 0;
+    assert!(fleet.topology.checks().iter().filter(of_ports).all(|check| check.server.use_ssl), "TLS wins over none");
 }
 
 fn gtids(set: &str) -> Seen {

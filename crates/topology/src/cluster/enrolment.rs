@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::ServerAddr;
-use model::snapshot::{RoleGroup, RoleKind, Server};
+use model::snapshot::{Address, RoleGroup, RoleKind, Server};
 
 use super::{Cluster, World};
 use crate::check::CheckKind;
@@ -25,18 +25,21 @@ pub(crate) enum Enrolment {
 /// Servers of one cluster beyond which none are found any more.
 const MAX_MEMBERS: usize = 128;
 
-/// The row that a server which is found is connected to like.
+/// The row that a server which is found is connected to like: one with a port, if any has one, as sockets have neither TLS nor
+/// compression.
 pub(super) fn like<'a>(group: &RoleGroup, members: &'a BTreeMap<ServerAddr, Member>) -> Option<&'a Arc<Server>> {
-    let mut written = members.values().filter(|member| !member.configured.is_empty());
+    let written = members.values().filter(|member| !member.configured.is_empty());
+    let is_socket = |member: &&Member| member.any_row().is_some_and(|row| matches!(row.address, Address::Unix(_)));
     match group.kind {
         // In replication a row has a limit of its own on lag, and not every server need be RDS's.
         RoleKind::Replication(_) => {
             let reads = |member: &Member| member.configured.contains(&group.reader);
-            let rank = |member: &&Member| (member.any_row().is_none_or(|row| !rds::is_rds(&row.key.host)), !reads(member));
+            let rank =
+                |member: &&Member| (is_socket(member), member.any_row().is_none_or(|row| !rds::is_rds(&row.key.host)), !reads(member));
             let best = written.min_by_key(rank)?;
             best.row(group.reader).filter(|_| reads(best)).or_else(|| best.any_row())
         }
-        RoleKind::Galera | RoleKind::GroupReplication | RoleKind::Aurora(_) => written.next()?.any_row(),
+        RoleKind::Galera | RoleKind::GroupReplication | RoleKind::Aurora(_) => written.min_by_key(is_socket)?.any_row(),
     }
 }
 
