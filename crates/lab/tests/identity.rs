@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::time::Duration;
 
 use lab::client::{Client, ConnectOptions};
@@ -65,6 +66,31 @@ impl Bed {
         wait::until("the stranger to be told", LIMIT, || (self.events(&told) == "1").then_some(())).unwrap();
     }
 
+    fn state(&self) -> String {
+        let sql = format!("SELECT state, is_settled FROM stats_tidegate_identities WHERE port={}", self.relay.port());
+        let table = self.proxy.admin().unwrap().run(sql).unwrap().table().unwrap();
+        table.iter().flatten().flatten().cloned().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The proxy is started again, and nobody but a stranger answers: it stays one until the operator says otherwise.
+    fn restart_and_accept(&mut self) {
+        let file = self.proxy.dir().join("tidegate_writers.json");
+        wait::until("the identity to be kept", LIMIT, || fs::read_to_string(&file).ok().filter(|kept| kept.contains("identity"))).unwrap();
+        self.proxy.stop().unwrap();
+        self.ours.servers()[..2].iter().for_each(|server| server.kill9());
+        self.proxy.start_again(&[]).unwrap();
+        let told = "kind='identity' AND to_state='stranger' AND hostname IS NULL";
+        wait::until("the cluster without servers to be told", LIMIT, || (self.events(told) == "1").then_some(())).unwrap();
+        assert!(!self.serves(self.relay.port(), WRITER) && !self.serves(self.relay.port(), READER), "{:?}", layout(&self.proxy));
+        let mut admin = self.proxy.admin().unwrap();
+        admin.run(format!("ACCEPT CLUSTER HOSTGROUP {WRITER}")).unwrap();
+        assert!(admin.run(format!("ACCEPT CLUSTER HOSTGROUP {WRITER}")).unwrap_err().to_string().contains("nothing was changed"));
+        self.wait_places("it to write", |bed| bed.serves(bed.relay.port(), WRITER));
+        assert_eq!(self.state(), "member 1");
+        self.proxy.connect_app().unwrap().run("INSERT INTO t VALUES(1)").unwrap();
+        assert_eq!(Bed::rows(self.theirs.servers()[0]), "1");
+    }
+
     fn rows(server: &Server) -> String {
         server.scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap()
     }
@@ -75,7 +101,7 @@ fn ports(servers: &[&Server]) -> BTreeSet<u16> {
 }
 
 fn a_stranger_serves_nothing(ours: Topology, theirs: Topology) {
-    let bed = Bed::new(ours, theirs);
+    let mut bed = Bed::new(ours, theirs);
     let mut client: Client = bed.proxy.connect_app().unwrap();
     client.run("INSERT INTO t VALUES(1)").unwrap();
     bed.usurp();
@@ -93,6 +119,8 @@ fn a_stranger_serves_nothing(ours: Topology, theirs: Topology) {
     assert_eq!((out.hostgroup, &*out.status), (OFFLINE, "SHUNNED"));
     let found = placed.iter().filter(|p| ports(&bed.theirs.servers()).iter().any(|port| p.server.ends_with(&port.to_string())));
     assert_eq!(found.count(), 0, "nobody is found by a stranger's words: {placed:?}");
+    assert_eq!(bed.state(), "stranger 1");
+    bed.restart_and_accept();
 }
 
 #[test]

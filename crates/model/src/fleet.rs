@@ -201,6 +201,10 @@ pub trait Operator: Send + Sync {
     /// `FAILBACK HOSTGROUP`: the preferred server may be writer again.
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String>;
 
+    /// `ACCEPT CLUSTER HOSTGROUP`: the cluster is from now on what servers belong to that were refused as another cluster's; `from` is
+    /// one of them, None when they all belong to the same.
+    fn accept(&self, hostgroup: HostgroupId, from: Option<&ServerAddr>) -> Result<String, String>;
+
     /// `PAUSE HOSTGROUP`, `RESUME HOSTGROUP`.
     fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String>;
 

@@ -16,7 +16,7 @@ use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
-use topology::{Check, CheckKind, Event, EventKind, Lag, Order, ProbeError, Seen, Standing, Topology};
+use topology::{Check, CheckKind, Event, EventKind, Lag, MemberIdentity, Order, ProbeError, Seen, Standings, Topology};
 
 use crate::client::{Access, Connector};
 use crate::clock::Clock;
@@ -82,7 +82,7 @@ struct Core {
     topology: Topology,
     snapshot: Arc<Snapshot>,
     /// What is to be in the file.
-    standings: Vec<Standing>,
+    standings: Standings,
     /// Revision of the last layout that was handed out.
     published: u64,
     /// Members of groups, by the UUIDs that they told when they were asked under these addresses.
@@ -173,7 +173,7 @@ impl Monitor {
     /// otherwise it is forgotten. Once, and before the first configuration.
     pub fn keep_in(&self, datadir: &Path, recall: bool) {
         let kept = self.kept.get_or_init(|| Kept::new(datadir));
-        let found = if recall { kept.read() } else { kept.forget().map(|()| Vec::new()) };
+        let found = if recall { kept.read() } else { kept.forget().map(|()| Standings::default()) };
         match found {
             Ok(standings) => {
                 let mut core = self.core();
@@ -250,6 +250,11 @@ impl Monitor {
     /// The server that an operator prefers in the cluster with this writer hostgroup.
     pub(crate) fn preferred(&self, writer: model::HostgroupId) -> Option<ServerAddr> {
         self.core().topology.preferred(writer).cloned()
+    }
+
+    /// What the servers say of the clusters that they belong to.
+    pub(crate) fn identities(&self) -> Vec<MemberIdentity> {
+        self.core().topology.identities()
     }
 
     /// The layout that an order would lead to now; nothing is changed.

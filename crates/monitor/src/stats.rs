@@ -1,6 +1,11 @@
 //! The monitor's tables and metrics, as the admin interface asks for them.
 
-use model::stats::{Metric, Reading, StatsSchema, StatsSource, StatsTable, Value, stat};
+use std::collections::BTreeMap;
+
+use model::HostgroupId;
+use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsSource, StatsTable, Value, stat};
+
+use topology::MemberIdentity;
 
 use crate::log;
 use crate::monitor::{Monitor, lock};
@@ -30,6 +35,45 @@ impl StatsSource for Monitor {
     fn metrics(&self) -> Vec<Metric> {
         let mut metrics = self.counts.metrics(&self.connector.resolver.counts);
         metrics.push(lock(&self.holds).metric());
+        metrics.push(strangers(&self.identities()));
         metrics
+    }
+}
+
+/// Servers that belong to another cluster, for each cluster whose servers tell.
+fn strangers(identities: &[MemberIdentity]) -> Metric {
+    let mut counts: BTreeMap<HostgroupId, u32> = BTreeMap::new();
+    for one in identities {
+        *counts.entry(one.writer).or_default() += u32::from(one.is_stranger());
+    }
+    let sample =
+        |(writer, count): (HostgroupId, u32)| Sample { suffix: "", labels: vec![("cluster", writer.to_string())], value: count.into() };
+    Metric {
+        name: "tidegate_foreign_servers",
+        help: "Servers at addresses of a cluster that belong to another one, by writer hostgroup; they serve nothing",
+        kind: MetricKind::Gauge,
+        samples: counts.into_iter().map(sample).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ServerAddr;
+    use topology::Identity;
+
+    use super::*;
+
+    #[test]
+    fn clusters_without_strangers_are_counted_too() {
+        let one = |writer, identity: &str| MemberIdentity {
+            writer: HostgroupId(writer),
+            server: ServerAddr { host: "db".into(), port: 3306 },
+            identity: Identity::new(identity),
+            cluster: Identity::new("ours"),
+            is_settled: true,
+        };
+        let metric = strangers(&[one(1, "ours"), one(1, ""), one(2, "ours"), one(2, "theirs")]);
+        let counts: Vec<_> = metric.samples.iter().map(|sample| (&*sample.labels[0].1, sample.value)).collect();
+        assert_eq!(counts, [("1", 0.0), ("2", 1.0)]);
     }
 }

@@ -21,11 +21,11 @@ use model::{HostgroupId, ServerAddr};
 
 use crate::facts::Facts;
 use crate::health::{HostgroupPolicy, Lags, Vital, lags, missed_pings, place, vital};
-use crate::identity::{self, Identity, STRANGER, Strangers, Turn, Voices};
+use crate::identity::{self, Identity, MemberIdentity, STRANGER, Strangers, Turn, Voices};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
 use crate::member::{self, Member};
 use crate::roll::Roll;
-use crate::standing::Standing;
+use crate::standing::{KnownIdentity, Standing, Standings};
 use crate::{aurora, galera, group, rds, replication};
 
 /// What a decision is made from, beside the cluster's own memory.
@@ -98,6 +98,8 @@ pub(crate) struct Cluster {
     strangers: Strangers,
     /// Those of which somebody was told.
     told_strangers: Strangers,
+    /// What it is, as somebody was told.
+    told_identity: Option<Identity>,
     /// What was said of servers that are too far behind.
     pub lags: Lags,
     /// How the writers were chosen in the last decision.
@@ -137,8 +139,10 @@ impl Cluster {
     pub fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
-        let (mut memory, preferred, awaited, roll, found, mut rewritten, told_strangers) = match old {
-            Some(old) => (old.memory, old.preferred, old.awaited, old.roll, old.members, old.rewritten, old.told_strangers),
+        let (mut memory, preferred, awaited, roll, found, mut rewritten, (told_strangers, told_identity)) = match old {
+            Some(old) => {
+                (old.memory, old.preferred, old.awaited, old.roll, old.members, old.rewritten, (old.told_strangers, old.told_identity))
+            }
             None => Default::default(),
         };
         if !snapshot.vars.monitor_enabled {
@@ -162,6 +166,7 @@ impl Cluster {
             judgements: Judgements::new(),
             strangers: Strangers::default(),
             told_strangers,
+            told_identity,
             lags: Lags::new(),
             choice: None,
             preferred: preferred.filter(|addr| members.contains_key(addr)),
@@ -193,9 +198,15 @@ impl Cluster {
     }
 
     /// Takes over what was kept of it when the proxy was last up.
-    pub fn recall(&mut self, kept: &[Standing]) {
+    pub fn recall(&mut self, kept: &Standings) {
+        let is_meant = |known: &&KnownIdentity| known.writer == self.group.writer && known.kind == self.group.kind.as_str();
+        if let Some(known) = kept.identities.iter().find(is_meant) {
+            self.memory.identity = identity::Memory::recalled(known.identity.clone(), known.servers.clone());
+            self.before = self.memory.clone();
+            self.told_identity = Some(known.identity.clone());
+        }
         let is_own = |standing: &&Standing| standing.writer == self.group.writer && self.members.contains_key(&standing.server);
-        for standing in kept.iter().filter(is_own) {
+        for standing in kept.writers.iter().filter(is_own) {
             let server = Some(standing.server.clone());
             match standing.is_preferred {
                 true => self.preferred = server,
@@ -207,7 +218,17 @@ impl Cluster {
     }
 
     /// What has to be kept of it for when the proxy is up again.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Standings {
+        let known = self.memory.identity.settled().map(|(identity, servers)| KnownIdentity {
+            writer: self.group.writer,
+            kind: self.group.kind.as_str().to_owned(),
+            identity: identity.clone(),
+            servers: servers.clone(),
+        });
+        Standings { writers: self.standing_writers(), identities: known.into_iter().collect() }
+    }
+
+    fn standing_writers(&self) -> Vec<Standing> {
         if !self.chooses() {
             return Vec::new();
         }
@@ -315,7 +336,54 @@ impl Cluster {
     /// What has changed since the last call about who belongs to it.
     pub fn turns(&mut self) -> Vec<Turn> {
         let before = std::mem::replace(&mut self.told_strangers, self.strangers.clone());
-        self.strangers.turns(&before, |addr| self.members.contains_key(addr))
+        let settled = self.memory.identity.settled();
+        let known = settled.filter(|(identity, _)| self.told_identity.as_ref() != Some(*identity)).map(|(_, servers)| servers.clone());
+        self.told_identity = settled.map(|(identity, _)| identity.clone());
+        let turns = self.strangers.turns(&before, |addr| self.members.contains_key(addr));
+        known.map(Turn::Known).into_iter().chain(turns).collect()
+    }
+
+    /// An operator says that it is what a server belongs to that was a stranger until now; what it was before.
+    pub fn accept(&mut self, from: Option<&ServerAddr>) -> Result<Option<Identity>, String> {
+        let writer = self.group.writer;
+        let others: BTreeSet<&Identity> = self.strangers.all.values().collect();
+        let accepted = match (from, others.len()) {
+            (Some(addr), _) if !self.members.contains_key(addr) => {
+                return Err(format!("{addr} is no server of the cluster with writer hostgroup {writer}"));
+            }
+            (Some(addr), _) => {
+                let strange = self.strangers.all.get(addr);
+                strange.ok_or_else(|| format!("{addr} is not known to belong to another cluster: nothing was changed"))?
+            }
+            (None, 0) => return Err(format!("no server of hostgroup {writer} belongs to another cluster: nothing was changed")),
+            (None, 1) => others.into_iter().next().ok_or_else(String::new)?,
+            (None, count) => {
+                let all: Vec<String> = self.strangers.all.iter().map(|(addr, identity)| format!("{addr} ({identity})")).collect();
+                return Err(format!(
+                    "servers of {count} other clusters answer: {}; name one of them with FROM 'host:port', nothing was changed",
+                    all.join(", ")
+                ));
+            }
+        };
+        let said_by = self.strangers.all.iter().filter(|(_, identity)| *identity == accepted).map(|(addr, _)| addr.clone()).collect();
+        let accepted = identity::Memory::recalled(accepted.clone(), said_by);
+        self.told_identity = accepted.own().cloned();
+        let before = std::mem::replace(&mut self.memory.identity, accepted);
+        self.before = self.memory.clone();
+        Ok(before.own().cloned())
+    }
+
+    /// What its servers say of what they belong to, where its kind tells.
+    pub fn identities(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Vec<MemberIdentity> {
+        let said = |addr: &ServerAddr| facts.get(addr).and_then(|facts| identity::said(&self.group.kind, facts)).cloned();
+        let row = |addr: &ServerAddr| MemberIdentity {
+            writer: self.group.writer,
+            server: addr.clone(),
+            identity: said(addr),
+            cluster: self.identity().cloned(),
+            is_settled: self.memory.identity.settled().is_some(),
+        };
+        self.members.keys().filter(|_| identity::is_told(&self.group.kind)).map(row).collect()
     }
 
     /// What tells it from other clusters, as far as is known.

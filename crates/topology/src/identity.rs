@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use model::ServerAddr;
 use model::snapshot::{RoleGroup, RoleKind};
+use model::{HostgroupId, ServerAddr};
 
 use crate::facts::Facts;
 use crate::member::Member;
@@ -58,8 +58,32 @@ pub(crate) enum Turn {
     Strange(ServerAddr, Identity),
     /// It belongs to ours.
     Own(ServerAddr),
+    /// It is settled what the cluster is: these say so.
+    Known(BTreeSet<ServerAddr>),
     /// Nobody answers but servers of these other clusters.
     Usurped(BTreeSet<Identity>),
+}
+
+/// What one server of a cluster says of what it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberIdentity {
+    /// The cluster's writer hostgroup.
+    pub writer: HostgroupId,
+    /// The server.
+    pub server: ServerAddr,
+    /// What it said last; None when it has not.
+    pub identity: Option<Identity>,
+    /// What the cluster is, as far as is known.
+    pub cluster: Option<Identity>,
+    /// That is settled: servers that say something else change it no more.
+    pub is_settled: bool,
+}
+
+impl MemberIdentity {
+    /// It belongs to another cluster.
+    pub fn is_stranger(&self) -> bool {
+        self.identity.is_some() && self.cluster.is_some() && self.identity != self.cluster
+    }
 }
 
 /// Who is known to belong elsewhere.
@@ -128,12 +152,17 @@ fn is_elector(member: &Member) -> bool {
 }
 
 /// What a server said last of what it belongs to.
-fn said<'a>(kind: &RoleKind, facts: &'a Facts) -> Option<&'a Identity> {
+pub(crate) fn said<'a>(kind: &RoleKind, facts: &'a Facts) -> Option<&'a Identity> {
     match kind {
         RoleKind::Galera => facts.galera.last.as_ref()?.identity.as_ref(),
         RoleKind::GroupReplication => facts.group.last.as_ref()?.identity.as_ref(),
         RoleKind::Replication(_) | RoleKind::Aurora(_) => None,
     }
+}
+
+/// Whether servers of this kind tell what they belong to.
+pub(crate) fn is_told(kind: &RoleKind) -> bool {
+    matches!(kind, RoleKind::Galera | RoleKind::GroupReplication)
 }
 
 fn answers(kind: &RoleKind, facts: &Facts) -> bool {
@@ -146,9 +175,19 @@ fn answers(kind: &RoleKind, facts: &Facts) -> bool {
 }
 
 impl Memory {
+    /// What these servers said it is, when that was settled.
+    pub fn recalled(identity: Identity, said_by: BTreeSet<ServerAddr>) -> Self {
+        Self { own: Some(identity), is_settled: true, said_by }
+    }
+
     /// What the cluster is, as far as is known.
     pub fn own(&self) -> Option<&Identity> {
         self.own.as_ref()
+    }
+
+    /// What it is and who said so, once that is settled.
+    pub fn settled(&self) -> Option<(&Identity, &BTreeSet<ServerAddr>)> {
+        Some((self.own.as_ref()?, &self.said_by)).filter(|_| self.is_settled)
     }
 
     /// Takes what the servers say. What no server said that the operator has left is forgotten: they have all been replaced.

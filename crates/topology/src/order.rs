@@ -18,6 +18,13 @@ pub enum Order {
         /// The cluster's writer hostgroup.
         writer: HostgroupId,
     },
+    /// The cluster is the one to which servers belong that were strangers until now, as after a restore from a backup.
+    Accept {
+        /// The cluster's writer hostgroup.
+        writer: HostgroupId,
+        /// One of those servers; None when they all belong to the same.
+        from: Option<ServerAddr>,
+    },
     /// Nothing new goes to this server.
     Drain {
         /// Which server.

@@ -13,12 +13,12 @@ use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
 use crate::facts::{Facts, Troubles};
 use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital};
-use crate::identity::{Identity, Turn};
+use crate::identity::{Identity, MemberIdentity, Turn};
 use crate::judgement::{Judgements, describe, small};
 use crate::order::Order;
 use crate::replication;
 use crate::seen::{ProbeError, Seen};
-use crate::standing::Standing;
+use crate::standing::Standings;
 use crate::story::{Cause, Part, Teller};
 
 /// Events that are kept for [`Topology::take_events`]; beyond it the oldest go.
@@ -33,7 +33,7 @@ pub struct Topology {
     plain: BTreeSet<HostgroupId>,
     layout: Layout,
     /// What was kept of clusters that are not watched yet.
-    kept: Vec<Standing>,
+    kept: Standings,
     events: Vec<Event>,
     /// The present, ms.
     now_ms: u64,
@@ -72,13 +72,20 @@ impl Topology {
     }
 
     /// Takes over what [`Topology::standings`] told when the proxy was last up. Before the first configuration.
-    pub fn recall(&mut self, kept: Vec<Standing>) {
+    pub fn recall(&mut self, kept: Standings) {
         self.kept = kept;
     }
 
     /// What has to be kept for when the proxy is up again.
-    pub fn standings(&self) -> Vec<Standing> {
-        self.clusters.iter().flat_map(Cluster::standings).chain(self.kept.iter().cloned()).collect()
+    pub fn standings(&self) -> Standings {
+        let mut all = Standings::default();
+        self.clusters.iter().map(Cluster::standings).chain([self.kept.clone()]).for_each(|part| all.extend(part));
+        all
+    }
+
+    /// What the servers say of the cluster that they belong to, where kinds tell.
+    pub fn identities(&self) -> Vec<MemberIdentity> {
+        self.clusters.iter().flat_map(|cluster| cluster.identities(&self.known.facts)).collect()
     }
 
     /// Takes over a configuration. What was seen of servers that stay is kept. One that switches the monitor off freezes what is
@@ -89,7 +96,7 @@ impl Topology {
         let is_watching = self.is_watching();
         let mut old: BTreeMap<_, _> = std::mem::take(&mut self.clusters).into_iter().map(|cluster| (key(&cluster), cluster)).collect();
         let mut lasting = Vec::new();
-        self.kept.retain(|standing| snapshot.roles.iter().any(|group| group.writer == standing.writer));
+        self.kept.retain(|writer| snapshot.roles.iter().any(|group| group.writer == writer));
         for group in &snapshot.roles {
             let known = old.remove(&group_key(group));
             if known.is_some() {
@@ -100,7 +107,7 @@ impl Topology {
                 let mut cluster = Cluster::new(group, snapshot, known, self.known.now_ms);
                 if is_new {
                     cluster.recall(&self.kept);
-                    self.kept.retain(|standing| standing.writer != group.writer);
+                    self.kept.retain(|writer| writer != group.writer);
                 }
                 self.clusters.push(cluster);
             }
@@ -224,6 +231,10 @@ impl Topology {
                 Err("mysql-monitor_enabled is false: nobody knows who could write, and nothing was changed".to_owned())
             }
             Order::Failback { writer } => self.failback(*writer),
+            Order::Accept { .. } if !self.is_watching() => {
+                Err("mysql-monitor_enabled is false: nobody knows what the servers belong to, and nothing was changed".to_owned())
+            }
+            Order::Accept { writer, from } => self.accept(*writer, from.as_ref()),
         }
     }
 
@@ -403,6 +414,17 @@ impl Topology {
         Ok(())
     }
 
+    fn accept(&mut self, writer: HostgroupId, from: Option<&ServerAddr>) -> Result<(), String> {
+        let index = self.cluster(writer)?;
+        let before = self.clusters[index].accept(from)?;
+        let name = |identity: Option<&Identity>| identity.map(ToString::to_string).unwrap_or_default();
+        let change = (name(before.as_ref()), name(self.clusters[index].identity()));
+        let why = "an operator says that this is the cluster from now on";
+        self.tell_of_cluster(index, (EventKind::Order, Cause::Operator), change, why);
+        self.decide(index, Cause::Operator, cluster::Order::Other);
+        Ok(())
+    }
+
     fn cluster(&self, writer: HostgroupId) -> Result<usize, String> {
         let found = self.clusters.iter().position(|cluster| cluster.group.writer == writer);
         found.ok_or_else(|| format!("hostgroup {writer} is the writer hostgroup of no cluster"))
@@ -481,9 +503,19 @@ impl Topology {
                     (Some(addr), "member", "stranger", format!("identity={other} cluster={own}"), why)
                 }
                 Turn::Own(addr) => (Some(addr), "stranger", "member", format!("cluster={own}"), "it belongs to this cluster"),
+                Turn::Known(servers) => {
+                    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+                    (
+                        None,
+                        "unknown",
+                        "known",
+                        format!("cluster={own} servers={}", servers.join(",")),
+                        "more than half of its servers say so",
+                    )
+                }
                 Turn::Usurped(others) => {
                     let others: Vec<&str> = others.iter().map(Identity::as_str).collect();
-                    let why = "only servers of another cluster answer, and none of them serves";
+                    let why = "only servers of another cluster answer, and none of them serves until one of this cluster answers, or ACCEPT CLUSTER";
                     (None, "member", "stranger", format!("identity={} cluster={own}", others.join(",")), why)
                 }
             };

@@ -5,7 +5,8 @@ mod common;
 
 use common::histories::Kind;
 use common::{Fleet, addr, galera, group, of, unreachable};
-use topology::{GroupView, Seen};
+use model::HostgroupId;
+use topology::{GroupView, Order, Seen};
 
 const KINDS: [Kind; 2] = [Kind::Galera, Kind::Group];
 const NODES: [&str; 3] = ["a", "b", "c"];
@@ -173,5 +174,80 @@ fn replaced_servers_are_forgotten() {
             fleet.see("d", other(kind, "d")).see("e", other(kind, "e")).see("f", other(kind, "f")).pass(1_000);
         }
         assert!(!fleet.hostgroup(1).is_empty() && !serves(&fleet, "a"), "{kind:?}: {}", fleet.layout());
+    }
+}
+
+fn accept(fleet: &mut Fleet, from: Option<&str>) -> Result<(), String> {
+    fleet.topology.order(fleet.now_ms, &Order::Accept { writer: HostgroupId(1), from: from.map(addr) })
+}
+
+/// What the cluster is outlasts the proxy: the strangers may be all that answers then. Only what is settled does.
+#[test]
+fn what_the_cluster_is_outlasts_the_proxy() {
+    for kind in KINDS {
+        let mut fleet = settled(kind).restarted(&kind.config());
+        for _ in 0..30 {
+            fleet.see("a", lost(kind)).see("b", other(kind, "b")).see("c", other(kind, "c")).pass(1_000);
+        }
+        assert!(!serves(&fleet, "b") && !serves(&fleet, "c"), "{kind:?}: {}", fleet.layout());
+        let mut fleet = Fleet::new(&kind.config());
+        fleet.see("c", other(kind, "c")).pass(1_000);
+        let mut fleet = fleet.restarted(&kind.config());
+        fleet.see("a", own(kind, "a")).see("b", own(kind, "b")).see("c", own(kind, "c")).pass(1_000);
+        assert_eq!(fleet.layout(), kind.healthy_layout(), "{kind:?}: one of three settles nothing");
+        // The operator has replaced them all meanwhile, or made another kind of cluster of them.
+        let replaced = NODES.iter().fold(kind.config(), |text, node| text.replace(&format!("\"{node}\""), &format!("\"{node}{node}\"")));
+        let mut fleet = settled(kind).restarted(&replaced);
+        fleet.see("aa", other(kind, "aa")).see("bb", other(kind, "bb")).see("cc", other(kind, "cc")).pass(1_000);
+        assert!(!fleet.hostgroup(1).is_empty(), "{kind:?}: {}", fleet.layout());
+        let changed = if kind == Kind::Galera { Kind::Group } else { Kind::Galera };
+        let mut fleet = settled(kind).restarted(&changed.config());
+        for node in NODES {
+            fleet.see(node, own(changed, node));
+        }
+        assert_eq!(fleet.layout(), changed.healthy_layout());
+    }
+}
+
+/// The cluster was restored from a backup: all its servers belong to another one now, and the operator says that it is meant.
+#[test]
+fn an_operator_accepts_another_cluster() {
+    for kind in KINDS {
+        let mut fleet = settled(kind);
+        let refused = |fleet: &mut Fleet, from: Option<&str>, words: &str| {
+            let before = fleet.layout();
+            let error = accept(fleet, from).unwrap_err();
+            assert!(error.contains(words), "{kind:?}: {error}");
+            assert_eq!(fleet.layout(), before);
+        };
+        refused(&mut fleet, None, "no server of hostgroup 1 belongs to another cluster");
+        refused(&mut fleet, Some("b"), "b:3306 is not known to belong to another cluster");
+        refused(&mut fleet, Some("x"), "x:3306 is no server of the cluster");
+        let round = |fleet: &mut Fleet, cluster: &str| {
+            for node in NODES {
+                fleet.see(node, said(kind.seen(node, kind.healthy(node)), cluster));
+            }
+            fleet.pass(1_000);
+        };
+        round(&mut fleet, "restored");
+        assert!(NODES.iter().all(|node| !serves(&fleet, node)), "{kind:?}: {}", fleet.layout());
+        fleet.events();
+        accept(&mut fleet, None).unwrap();
+        assert_eq!(fleet.layout(), kind.healthy_layout());
+        assert_eq!(fleet.events()[0], "order - ours>restored");
+        // It is settled at once, and kept.
+        let mut fleet = fleet.restarted(&kind.config());
+        round(&mut fleet, "ours");
+        assert!(NODES.iter().all(|node| !serves(&fleet, node)), "{kind:?}: {}", fleet.layout());
+        // Of two it is not clear which is meant.
+        fleet.see("c", foreign(kind, "c", "third"));
+        refused(&mut fleet, None, "FROM 'host:port'");
+        accept(&mut fleet, Some("c")).unwrap();
+        assert!(serves(&fleet, "c") && !serves(&fleet, "a"), "{kind:?}: {}", fleet.layout());
+        let identities = fleet.topology.identities();
+        let strangers: Vec<_> = identities.iter().filter(|one| one.is_stranger()).map(|one| &*one.server.host).collect();
+        assert_eq!((strangers, identities[0].is_settled), (vec!["a", "b"], true));
+        fleet.configure(&format!("mysql_variables = {{ monitor_enabled=false }}\n{}", kind.config().split_once('\n').unwrap().1));
+        refused(&mut fleet, Some("a"), "monitor_enabled is false");
     }
 }

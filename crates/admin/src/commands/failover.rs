@@ -1,4 +1,4 @@
-//! What an operator may order about roles: SWITCHOVER, FAILBACK, PAUSE, RESUME, DRAIN, UNDRAIN.
+//! What an operator may order about roles: SWITCHOVER, FAILBACK, ACCEPT CLUSTER, PAUSE, RESUME, DRAIN, UNDRAIN.
 //!
 //! An order takes as long as its work does, so it is carried out on a thread of its own, and other administrators are
 //! served meanwhile. A few may be under way at a time.
@@ -16,6 +16,7 @@ use crate::reply::Reply;
 pub(super) const COMMANDS: &[Command] = &[
     open("SWITCHOVER", order),
     open("FAILBACK", order),
+    open("ACCEPT", order),
     open("PAUSE", order),
     open("RESUME", order),
     open("DRAIN", order),
@@ -26,6 +27,7 @@ pub(super) const COMMANDS: &[Command] = &[
 const USAGE: &[(&str, &str)] = &[
     ("SWITCHOVER", "SWITCHOVER HOSTGROUP n TO 'host:port' [TIMEOUT ms]"),
     ("FAILBACK", "FAILBACK HOSTGROUP n"),
+    ("ACCEPT", "ACCEPT CLUSTER HOSTGROUP n [FROM 'host:port']"),
     ("PAUSE", "PAUSE HOSTGROUP n"),
     ("RESUME", "RESUME HOSTGROUP n"),
     ("DRAIN", "DRAIN SERVER 'host:port' [TIMEOUT ms]"),
@@ -37,6 +39,7 @@ const USAGE: &[(&str, &str)] = &[
 enum Order {
     Switchover { hostgroup: HostgroupId, to: ServerAddr, timeout_ms: Option<u64> },
     Failback(HostgroupId),
+    Accept { hostgroup: HostgroupId, from: Option<ServerAddr> },
     Pause(HostgroupId),
     Resume(HostgroupId),
     Drain { server: ServerAddr, timeout_ms: Option<u64> },
@@ -48,6 +51,7 @@ impl Order {
         match self {
             Self::Switchover { hostgroup, to, timeout_ms } => operator.switchover(*hostgroup, to, *timeout_ms),
             Self::Failback(hostgroup) => operator.failback(*hostgroup).map(Told::from),
+            Self::Accept { hostgroup, from } => operator.accept(*hostgroup, from.as_ref()).map(Told::from),
             Self::Pause(hostgroup) => operator.pause(*hostgroup, true).map(Told::from),
             Self::Resume(hostgroup) => operator.pause(*hostgroup, false).map(Told::from),
             Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms).map(Told::from),
@@ -85,10 +89,11 @@ fn answer(operator: &Arc<dyn Operator>, order: &Order, text: &str) -> Reply {
 fn parse(statement: &Statement) -> Result<Order, String> {
     let usage = USAGE.iter().find(|(verb, _)| statement.is(0, verb)).map_or("", |(_, form)| form);
     let wrong = |what: String| format!("{what}; the command is: {usage}");
-    let hostgroup = || match statement.word(2).parse() {
+    let hostgroup_at = |at: usize| match statement.word(at).parse() {
         Ok(number) if number <= HostgroupId::MAX => Ok(HostgroupId(number)),
-        _ => Err(wrong(format!("'{}' is no hostgroup", statement.word(2)))),
+        _ => Err(wrong(format!("'{}' is no hostgroup", statement.word(at)))),
     };
+    let hostgroup = || hostgroup_at(2);
     let timeout = |at: usize| match statement.head.len() - at {
         0 => Ok(None),
         2 if statement.is(at, "TIMEOUT") => match statement.word(at + 1).parse() {
@@ -113,6 +118,15 @@ fn parse(statement: &Statement) -> Result<Order, String> {
             Ok(Order::Switchover { hostgroup: hostgroup()?, to, timeout_ms })
         }
         () if statement.has(0, "FAILBACK HOSTGROUP *") => of_hostgroup(Order::Failback),
+        () if statement.has(0, "ACCEPT CLUSTER HOSTGROUP * FROM *") => {
+            let (from, next) = server(5)?;
+            ends_at(next)?;
+            Ok(Order::Accept { hostgroup: hostgroup_at(3)?, from: Some(from) })
+        }
+        () if statement.has(0, "ACCEPT CLUSTER HOSTGROUP *") => {
+            ends_at(4)?;
+            Ok(Order::Accept { hostgroup: hostgroup_at(3)?, from: None })
+        }
         () if statement.has(0, "PAUSE HOSTGROUP *") => of_hostgroup(Order::Pause),
         () if statement.has(0, "RESUME HOSTGROUP *") => of_hostgroup(Order::Resume),
         () if statement.has(0, "DRAIN SERVER *") => {
@@ -174,6 +188,9 @@ mod tests {
         assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO '[::1]:3307'"), to(db("::1", 3307), None));
         assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO '/run/mysqld.sock'"), to(db("/run/mysqld.sock", 0), None));
         assert_eq!(read("FAILBACK HOSTGROUP 0"), Ok(Order::Failback(HostgroupId(0))));
+        let accept = |from| Ok(Order::Accept { hostgroup: HostgroupId(7), from });
+        assert_eq!(read("ACCEPT CLUSTER HOSTGROUP 7"), accept(None));
+        assert_eq!(read("accept cluster hostgroup 7 from db1:3307"), accept(Some(db("db1", 3307))));
         assert_eq!(read("PAUSE HOSTGROUP 7"), Ok(Order::Pause(HostgroupId(7))));
         assert_eq!(read("RESUME HOSTGROUP 7"), Ok(Order::Resume(HostgroupId(7))));
         assert_eq!(read("DRAIN SERVER 'db1:3306' TIMEOUT 1"), Ok(Order::Drain { server: db("db1", 3306), timeout_ms: Some(1) }));
@@ -189,6 +206,10 @@ mod tests {
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT soon", "'soon' is no number"),
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT 0", "no time for a switchover"),
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' QUICKLY", "'QUICKLY' is not understood"),
+            ("ACCEPT HOSTGROUP 1", "is not understood"),
+            ("ACCEPT CLUSTER HOSTGROUP x", "'x' is no hostgroup"),
+            ("ACCEPT CLUSTER HOSTGROUP 1 FROM 'a:0'", "is no host:port"),
+            ("ACCEPT CLUSTER HOSTGROUP 1 FROM", "'FROM' is not understood"),
             ("PAUSE HOSTGROUP 1 NOW", "'NOW' is not understood"),
             ("PAUSE", "is not understood"),
             ("DRAIN SERVER ':1'", "is no host:port"),

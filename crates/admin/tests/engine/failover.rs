@@ -32,6 +32,10 @@ impl Operator for Hands {
         Err(format!("{hostgroup} has nowhere to go back to"))
     }
 
+    fn accept(&self, hostgroup: HostgroupId, from: Option<&ServerAddr>) -> Result<String, String> {
+        self.note(format!("accept {hostgroup} from {}", from.map(ToString::to_string).unwrap_or_default()))
+    }
+
     fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
         self.note(format!("pause {hostgroup} {is_paused}"))
     }
@@ -61,13 +65,15 @@ fn orders_reach_the_operator_and_its_answer_the_administrator() {
     let warned = |warnings: &[String]| warnings == ["db3 is no replica of db2"];
     let reply = bed.reply(Role::Admin, "SWITCHOVER HOSTGROUP 1 TO 'db2:3306'");
     assert!(matches!(&reply, Reply::Ok { warnings, .. } if warned(warnings)), "SHOW WARNINGS lists them: {reply:?}");
+    assert_eq!(bed.ok("ACCEPT CLUSTER HOSTGROUP 1"), "accept 1 from ");
+    assert_eq!(bed.ok("ACCEPT CLUSTER HOSTGROUP 1 FROM 'db2'"), "accept 1 from db2:3306");
     bed.ok("PAUSE HOSTGROUP 1");
     bed.ok("RESUME HOSTGROUP 1");
     bed.ok("UNDRAIN SERVER 'db2:3306'");
     assert_eq!(bed.refused("FAILBACK HOSTGROUP 1"), "1 has nowhere to go back to");
     assert!(bed.refused("SWITCHOVER HOSTGROUP 1").contains("the command is: SWITCHOVER HOSTGROUP n TO"));
     let told = hands.told.lock().unwrap().clone();
-    assert_eq!(told[2..], ["pause 1 true", "pause 1 false", "undrain db2:3306"]);
+    assert_eq!(told[4..], ["pause 1 true", "pause 1 false", "undrain db2:3306"]);
 }
 
 #[test]

@@ -113,6 +113,7 @@ fn report(event: &Event) {
     let seen = if seen.is_empty() { String::new() } else { format!(": {seen}") };
     let line = format!("{cluster}{server}{}: {from} -> {to} ({why}; seen by {by}{seen})", kind.as_str());
     match event.kind {
+        EventKind::Identity if event.to != "stranger" => tracing::info!("{line}"),
         EventKind::Status | EventKind::Writer | EventKind::Role | EventKind::Address | EventKind::Identity => tracing::warn!("{line}"),
         EventKind::Discovery | EventKind::Suspicion | EventKind::Order => tracing::info!("{line}"),
     }

@@ -1,11 +1,11 @@
 //! The tables: each one's description and its rows stand together.
 //!
-//! Names and columns are ProxySQL's (interface 1.6), but for `stats_tidegate_events` and `stats_tidegate_holds`.
+//! Names and columns are ProxySQL's (interface 1.6), but for those that begin with `stats_tidegate_`.
 
 use model::ServerAddr;
 use model::snapshot::RoleKind;
 use model::stats::{StatsSchema, StatsTable, Value, stat, stat_null};
-use topology::{AuroraInstance, CheckKind, Lag};
+use topology::{AuroraInstance, CheckKind, Identity, Lag, MemberIdentity};
 
 use super::time::date_time;
 use crate::lane::Checked;
@@ -243,7 +243,41 @@ static TABLES: &[Table] = &[
         },
         rows: |monitor| lock(&monitor.holds).rows(),
     },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_identities",
+            columns: &[
+                stat("writer_hostgroup", "INT"),
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat("state", "VARCHAR"),
+                stat_null("identity", "VARCHAR"),
+                stat_null("cluster_identity", "VARCHAR"),
+                stat("is_settled", "INT"),
+            ],
+            primary_key: &["writer_hostgroup", "hostname", "port"],
+            has_reset: false,
+            help: "What each server says of the cluster that it belongs to, what the cluster is, and whether that is settled: state is \
+                   member, stranger (of another cluster: it serves nothing) or unknown",
+        },
+        rows: identities,
+    },
 ];
+
+fn identities(monitor: &Monitor) -> Rows {
+    let state = |one: &MemberIdentity| match one.identity {
+        None => "unknown",
+        Some(_) if one.is_stranger() => "stranger",
+        Some(_) => "member",
+    };
+    let text = |identity: &Option<Identity>| identity.as_ref().map(ToString::to_string).into();
+    let row = |one: &MemberIdentity| {
+        let place = [one.writer.0.into(), (&*one.server.host).into(), one.server.port.into(), state(one).into()];
+        [&place[..], &[text(&one.identity), text(&one.cluster), u32::from(one.is_settled).into()]].concat()
+    };
+    monitor.identities().iter().map(row).collect()
+}
 
 /// Stands for every expression: the log has one place for them.
 const ANY_READ_ONLY: CheckKind = CheckKind::ReadOnly(model::snapshot::ReadOnlyCheck::ReadOnly);

@@ -98,6 +98,18 @@ impl Operator for Monitor {
         })
     }
 
+    fn accept(&self, hostgroup: HostgroupId, from: Option<&ServerAddr>) -> Result<String, String> {
+        let from = from.map(|server| self.as_written(server));
+        self.have_done(move |monitor, _| async move {
+            let order = Order::Accept { writer: hostgroup, from: from.clone() };
+            let outcome = monitor.decide(|topology, now_ms| topology.order(now_ms, &order));
+            monitor.note_refusal("accept", Some(hostgroup), from.as_ref(), &outcome);
+            outcome?;
+            let known = monitor.identities().into_iter().find(|one| one.writer == hostgroup).and_then(|one| one.cluster);
+            Ok(format!("hostgroup {hostgroup}: the cluster is {} from now on", known.map(|known| known.to_string()).unwrap_or_default()))
+        })
+    }
+
     fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
         let outcome = self.set_paused(hostgroup, is_paused);
         self.note_refusal(if is_paused { "pause" } else { "resume" }, Some(hostgroup), None, &outcome);
