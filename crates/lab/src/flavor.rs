@@ -110,6 +110,17 @@ impl Installation {
         command
     }
 
+    /// The flavor's command line client, without the options of any file.
+    pub fn client_command(&self) -> Command {
+        let name = match self.flavor {
+            Flavor::Mariadb => "bin/mariadb",
+            Flavor::Mysql => "bin/mysql",
+        };
+        let mut command = self.launch(&self.basedir.join(name));
+        command.arg("--no-defaults");
+        command
+    }
+
     /// The command that fills an empty data directory.
     pub fn initialize_command(&self, datadir: &Path) -> Command {
         match self.flavor {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
 mod common;
+#[path = "protocol/logins.rs"]
+mod logins;
 #[path = "protocol/prepared.rs"]
 mod prepared;
 

@@ -150,7 +150,7 @@ impl ServerAuth {
         self.with_password = !is_empty(response);
         let offered = plugin.map_or(Some(Plugin::Native), Plugin::from_name);
         match offered.filter(|plugin| self.can_prove(account, *plugin)) {
-            Some(offered) if offered != self.default && plugin.is_some() && response.is_empty() => Ok(self.ask_again(account, offered)),
+            Some(offered) if offered != self.default && plugin.is_some() && response.is_empty() => Ok(self.ask_for(offered)),
             Some(plugin) => self.first_answer(account, plugin, response),
             None if plugin.is_none() => Ok(self.over(Step::Denied)),
             None => Ok(self.switch(account)),
@@ -164,10 +164,7 @@ impl ServerAuth {
             return Err(WireError::UnexpectedAuth("the login has begun already"));
         }
         match plugin.and_then(Plugin::from_name).filter(|plugin| self.can_prove(account, *plugin)) {
-            Some(plugin) => {
-                self.state = State::Switched(plugin);
-                Ok(Step::Switch(plugin))
-            }
+            Some(plugin) => Ok(self.ask_for(plugin)),
             None => Ok(self.switch(account)),
         }
     }
@@ -185,12 +182,9 @@ impl ServerAuth {
         }
     }
 
-    /// The client does not have the greeting's plugin and names another, with an empty answer: it waits to be asked for
-    /// that one (MySQL 9 clients, which have no mysql_native_password). An account without password needs no asking.
-    fn ask_again(&mut self, account: &Account<'_>, plugin: Plugin) -> Step {
-        if account.stored == Stored::Empty {
-            return self.no_password(account, &[]);
-        }
+    /// Asks for this plugin's answer. A client whose plugin is not the greeting's waits for that, with an empty answer in its
+    /// login, whether it has a password or none.
+    fn ask_for(&mut self, plugin: Plugin) -> Step {
         self.state = State::Switched(plugin);
         Step::Switch(plugin)
     }
@@ -214,10 +208,7 @@ impl ServerAuth {
     fn switch(&mut self, account: &Account<'_>) -> Step {
         let wishes = [self.default, Plugin::CachingSha2, Plugin::Native];
         match wishes.into_iter().find(|plugin| self.can_prove(account, *plugin)) {
-            Some(plugin) => {
-                self.state = State::Switched(plugin);
-                Step::Switch(plugin)
-            }
+            Some(plugin) => self.ask_for(plugin),
             None => self.over(Step::Denied),
         }
     }

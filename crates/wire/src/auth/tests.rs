@@ -180,6 +180,32 @@ fn a_client_without_the_greetings_plugin_is_asked_again() {
     }
 }
 
+/// A client whose plugin is not the greeting's has answered nothing yet, whatever the account's password is: it takes anything but a
+/// switch (or an error) for a broken login.
+#[test]
+fn whoever_names_another_plugin_is_asked_for_it() {
+    let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
+    let hashed = Stored::NativeHash(hash::native_stored(b"secret"));
+    let all = [Stored::Empty, Stored::Clear(b""), Stored::Clear(b"secret"), hashed, Stored::CachingSha2(&crypted)];
+    let names: Vec<&[u8]> = Plugin::ALL.iter().map(|plugin| plugin.name().as_bytes()).chain([&b"dialog"[..]]).collect();
+    for default in [Plugin::Native, Plugin::CachingSha2, Plugin::Sha256] {
+        for (stored, name) in all.iter().flat_map(|stored| names.iter().map(move |name| (*stored, *name))) {
+            for channel in [Channel::Plain, Channel::Local, Channel::Secure] {
+                if name == default.name().as_bytes() {
+                    continue;
+                }
+                let account = Account { stored, fast: None, key: Some(key()) };
+                let mut server = ServerAuth::new(SCRAMBLE, default, channel);
+                let step = server.start(&account, Some(name), b"").unwrap();
+                assert!(matches!(step, Step::Switch(_)), "{stored:?} {default:?} {channel:?} {}: {step:?}", String::from_utf8_lossy(name));
+                let proven = matches!(stored, Stored::Empty | Stored::Clear(b""));
+                let end = server.feed(&account, b"").unwrap();
+                assert_eq!(matches!(end, Step::Done(_)), proven, "{stored:?} {default:?} {channel:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn ed25519_answers_its_nonce() {
     let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Plain);

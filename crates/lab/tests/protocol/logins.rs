@@ -1,0 +1,103 @@
+//! Logins: every plugin that a client may begin with against every one that the proxy may, with and without a password.
+
+use super::common::{proxy_with, server};
+use super::proxied_only;
+use lab::flavor::Installation;
+use lab::{Client, ConnectOptions, Flavor, Tidegate};
+
+/// What the proxy may announce.
+const DEFAULTS: [&str; 2] = ["mysql_native_password", "caching_sha2_password"];
+/// Users of the port for applications and of the admin port, with their passwords.
+const APPLICATIONS: [(&str, &str); 2] = [("empty", ""), ("app", "app-pass")];
+const OPERATORS: [(&str, &str); 2] = [("nobody", ""), ("admin", "admin")];
+
+/// What clients can begin with.
+const PLUGINS: [&str; 6] =
+    ["mysql_native_password", "caching_sha2_password", "sha256_password", "mysql_clear_password", "client_ed25519", "dialog"];
+
+/// Whether the flavor's client has what it needs: MySQL's has no mysql_native_password since 9.0, and is asked for the announced
+/// plugin where its own proves nothing without TLS.
+fn is_able(flavor: Flavor, default: &str, plugin: &str, tls: bool) -> bool {
+    flavor == Flavor::Mariadb
+        || plugin == "caching_sha2_password"
+        || ["sha256_password", "mysql_clear_password"].contains(&plugin) && (tls || default != "mysql_native_password")
+}
+
+fn proxy(default: &str) -> Tidegate {
+    proxy_with(server(Flavor::Mariadb), 4, |builder| {
+        builder
+            .user("empty", "", 0)
+            .variable("default_authentication_plugin", default)
+            .admin_variable("admin_credentials", "admin:admin;nobody:")
+    })
+}
+
+/// Logs in with the flavor's own client; what it prints, and its error.
+fn logs_in(flavor: Flavor, port: u16, (user, password): (&str, &str), plugin: &str, tls: bool) -> (String, String) {
+    let mut command = Installation::find(flavor).unwrap().client_command();
+    command.args(["-h127.0.0.1", &format!("-P{port}"), "-N", "-B", &format!("--default-auth={plugin}"), "-e", "SELECT 'in'"]);
+    command.args([format!("-u{user}"), format!("--password={password}")]);
+    match (flavor, tls) {
+        (Flavor::Mariadb, true) => command.args(["--ssl", "--skip-ssl-verify-server-cert"]),
+        (Flavor::Mariadb, false) => command.arg("--skip-ssl"),
+        (Flavor::Mysql, true) => command.args(["--ssl-mode=REQUIRED", "--enable-cleartext-plugin"]),
+        (Flavor::Mysql, false) => command.args(["--ssl-mode=DISABLED", "--get-server-public-key", "--enable-cleartext-plugin"]),
+    };
+    let ended = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&ended.stdout), text(&ended.stderr))
+}
+
+#[test]
+fn every_plugin_of_the_command_line_clients() {
+    if !proxied_only() {
+        return;
+    }
+    for default in DEFAULTS {
+        let proxy = proxy(default);
+        let ports = [(proxy.port(), APPLICATIONS), (proxy.admin_port(), OPERATORS)];
+        for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+            for (plugin, tls) in PLUGINS.into_iter().flat_map(|plugin| [(plugin, false), (plugin, true)]) {
+                if !is_able(flavor, default, plugin, tls) {
+                    continue;
+                }
+                for (port, users) in ports {
+                    for user in users {
+                        let (out, err) = logs_in(flavor, port, user, plugin, tls);
+                        assert_eq!(out, "in\n", "{default}, {flavor:?} {plugin} {user:?}, TLS {tls}: {err}");
+                    }
+                    let (_, err) = logs_in(flavor, port, (users[0].0, "wrong"), plugin, tls);
+                    assert!(err.contains("ERROR 1045"), "{default}, {flavor:?} {plugin} {users:?}, TLS {tls}: {err}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_plugin_of_a_change_of_user() {
+    if !proxied_only() {
+        return;
+    }
+    for default in DEFAULTS {
+        let proxy = proxy(default);
+        let ports = [(proxy.address(), APPLICATIONS), (format!("127.0.0.1:{}", proxy.admin_port()), OPERATORS)];
+        for plugin in PLUGINS {
+            for tls in [false, true] {
+                for (address, users) in &ports {
+                    let options = |(user, password)| {
+                        let options = ConnectOptions::tcp(address, user, password).plugin(plugin);
+                        if tls { options.tls() } else { options }
+                    };
+                    let mut client = Client::connect(&options(users[1])).unwrap();
+                    for user in [users[0], users[1], users[0]] {
+                        client.change_user(&options(user)).unwrap_or_else(|e| panic!("{default} {plugin} {user:?}, TLS {tls}: {e}"));
+                        assert_eq!(client.scalar("SELECT 'in'").unwrap().as_deref(), Some("in"), "{default} {plugin} {user:?}");
+                    }
+                    let wrong = client.change_user(&options((users[0].0, "wrong")));
+                    assert_eq!(wrong.unwrap_err().code(), Some(1045), "{default} {plugin} {users:?}, TLS {tls}");
+                }
+            }
+        }
+    }
+}
