@@ -43,6 +43,7 @@ each_flavor!(
     what_a_set_has_read_is_not_locked,
     what_a_role_may_set,
     what_is_no_statement_keeps_nothing,
+    what_a_failed_set_leaves,
     isolation_level,
     next_transaction_only,
     user_variables,

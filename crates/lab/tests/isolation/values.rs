@@ -4,6 +4,7 @@
 use std::thread;
 
 use super::common::{Peer, World};
+use lab::client::Encoding;
 use wire::Capabilities;
 
 /// The backend changes hands, and is reset for that.
@@ -333,4 +334,37 @@ pub(super) fn what_is_no_statement_keeps_nothing(world: &World) {
         assert!([1064, 1630].contains(&a.fails("SELECT COUNT (*) FROM nothing")));
         assert_eq!(b.get("SELECT 1"), "1");
     }
+}
+
+/// A SET that failed keeps no connection: what of it is in force is known.
+pub(super) fn what_a_failed_set_leaves(world: &World) {
+    let (mut a, mut b) = world.pair();
+    let group = b.get("SELECT @@group_concat_max_len");
+    let refused = [
+        ("SET unique_checks = 0, sql_mode = 'nonsense'", 1231),
+        ("SET sql_mode = 'nonsense', group_concat_max_len = 50", 1231),
+        ("SET sql_mode = CONCAT('non', 'sense'), @@session.unique_checks = 0", 1231),
+        ("SET NAMES latin1, sql_mode = 'nonsense'", 1231),
+        ("SET unique_checks = 0, max_connections = 5", 1229),
+        ("SET @a = 5, sql_mode = 'nonsense'", 1231),
+        ("SET @a = 1 + 1, @b = 'x', unique_checks = 0, sql_mode = 'nonsense'", 1231),
+    ];
+    a.exec("SET @a = 4");
+    for (sql, code) in refused {
+        assert_eq!(a.fails(sql), code, "{sql}");
+        if !(world.is_mysql() && world.encoding == Encoding::Binary) {
+            // MySQL does not prepare it.
+            assert_eq!(a.row("SHOW WARNINGS").split(' ').nth(1), Some(code.to_string().as_str()), "{sql}");
+        }
+        move_on(&mut b);
+        assert_eq!(a.row("SELECT @@unique_checks, @@group_concat_max_len, @a, @b"), format!("1 {group} 4 NULL"), "{sql}");
+        assert_eq!(a.get("SELECT @@character_set_client"), "utf8mb4", "{sql}");
+        assert_eq!(b.row("SELECT @@unique_checks, @@group_concat_max_len, @a"), format!("1 {group} NULL"), "{sql}");
+    }
+    // What the session has set before stays.
+    a.exec("SET group_concat_max_len = 77, sql_mode = 'ANSI_QUOTES'");
+    assert_eq!(a.fails("SET group_concat_max_len = 88, sql_mode = 'nonsense'"), 1231);
+    move_on(&mut b);
+    assert_eq!(a.row("SELECT @@group_concat_max_len, @@sql_mode"), "77 ANSI_QUOTES");
+    assert_eq!(b.get("SELECT @@group_concat_max_len"), group);
 }

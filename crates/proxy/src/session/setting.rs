@@ -22,6 +22,17 @@ use wire::session_state::is_variable_name;
 
 /// Errors of a SET that was not read to its end: syntax, ER_UNKNOWN_SYSTEM_VARIABLE.
 const UNREAD: [u16; 2] = [1064, 1193];
+/// Errors that come before the first assignment is in force: rights, a scope that the variable has not, what can only be read.
+const UNASSIGNED: [u16; 4] = [1227, 1228, 1229, 1238];
+
+/// What a SET that failed may have left.
+enum Left {
+    Nothing,
+    /// Some of these assignments may be in force.
+    Of(Vec<Assignment>),
+    /// The text does not tell.
+    Unknown,
+}
 
 impl Session {
     /// SET: user variables, and what the tracker does not tell.
@@ -91,20 +102,69 @@ impl Session {
         }
     }
 
-    /// A SET that failed: servers check all assignments before the first is in force, but some are refused only when their turn comes,
-    /// and values assign (`@a := 1`) and call while they are checked. What was in force then stays.
+    /// A SET that failed. Which of its variables are in force, the server is asked behind it: [`Session::learn_failed_set`].
     pub(super) fn note_failed_set(&mut self, sql: &[u8], analysis: &Analysis, code: u16) {
-        if UNREAD.contains(&code) {
+        let assignments = match left_by_failed_set(sql, self.lex, code) {
+            Left::Nothing => return,
+            Left::Of(assignments) if analysis.kind == Kind::Set && !analysis.facts.contains(Facts::MULTI) => assignments,
+            Left::Of(_) | Left::Unknown => {
+                self.pin_variables(sql::user_variables(sql, self.lex), analysis);
+                return self.pin(PinReason::SessionState, analysis);
+            }
+        };
+        for assignment in &assignments {
+            match &assignment.target {
+                Target::User(_) => self.pin_variables(sql::user_variables(sql, self.lex), analysis),
+                Target::NextTransaction(_) => self.pin(PinReason::NextTransaction, analysis),
+                Target::Session(name) if !can_be_asked_for(name) => self.pin(PinReason::SessionState, analysis),
+                _ => {}
+            }
+        }
+    }
+
+    /// Asks what a SET that failed has changed. A variable that the session has not set, and that is as it is globally, was not.
+    async fn learn_failed_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        let code = reply.error.unwrap_or_default();
+        let Left::Of(assignments) = left_by_failed_set(sql, self.lex, code) else { return };
+        if self.pins.set().contains(PinReason::SessionState) {
             return;
         }
-        let assignments = sql::parse_set(sql, self.lex);
-        let is_global = |a: &Assignment| matches!(a.target, Target::Global(_) | Target::Persist(_));
-        let assigns_within = contains(sql, b":=");
-        let leaves_nothing = assignments.is_some_and(|all| !assigns_within && (all.len() == 1 || all.iter().all(is_global)));
-        if !leaves_nothing {
-            self.pin_variables(sql::user_variables(sql, self.lex), analysis);
+        let (mut names, mut charsets_changed) = (Vec::new(), false);
+        for assignment in assignments {
+            match assignment.target {
+                Target::Names { .. } | Target::CharacterSet(_) => charsets_changed = true,
+                Target::Session(name) if charsets::is_one(&name) => charsets_changed = true,
+                Target::Session(name) if !names.contains(&name) => names.push(name),
+                _ => {}
+            }
+        }
+        let is_learnt = (!charsets_changed && names.is_empty() || self.keep_warnings().await && self.keep_counts(reply).await)
+            && (!charsets_changed || self.ask_for_charsets().await)
+            && (names.is_empty() || self.learn_changed(&names, sql, analysis).await);
+        if !is_learnt {
             self.pin(PinReason::SessionState, analysis);
         }
+    }
+
+    /// Asks for session variables that may have changed, and notes those. False when there is no answer.
+    async fn learn_changed(&mut self, names: &[String], sql: &[u8], analysis: &Analysis) -> bool {
+        let is_set = |name: &String| name == AUTOCOMMIT || self.state.variables.get(canonical(name, self.family)).is_some();
+        let (own, fresh): (Vec<String>, Vec<String>) = names.iter().cloned().partition(is_set);
+        let mut changed = own;
+        if !fresh.is_empty() {
+            let columns: Vec<String> = fresh.iter().map(|name| format!("@@session.{name} <=> @@global.{name}")).collect();
+            let Some(answers) = self.ask_for_values(&columns).await else { return false };
+            changed.extend(fresh.into_iter().zip(answers).filter(|(_, alike)| alike != b"1").map(|(name, _)| name));
+        }
+        if changed.is_empty() {
+            return true;
+        }
+        let Some(mut values) = self.ask_for_variables(&changed).await else { return false };
+        values.sort_by_key(|(name, _)| assignment_rank(name, false));
+        for (name, value) in &values {
+            self.note_variable(name, value, sql, analysis);
+        }
+        true
     }
 
     /// SET NAMES on a server that does not tell.
@@ -148,6 +208,12 @@ impl Session {
     /// After a SET: learns what the tracker does not tell. Answers those variables; None when something is not known, so
     /// that the statement's effect cannot be repeated.
     pub(super) async fn learn_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Option<Vec<Change>> {
+        if reply.error.is_some() && !analysis.facts.contains(Facts::MULTI) {
+            if analysis.kind == Kind::Set {
+                self.learn_failed_set(sql, analysis, reply).await;
+            }
+            return None;
+        }
         let mut untold = self.untold(sql, analysis, reply);
         let mut forgets = !untold.is_empty() && self.is_on(Flavor::MySql);
         if lost_schema(reply) && !self.facts.returned {
@@ -197,7 +263,7 @@ impl Session {
     fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
         let clients = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
         let may_be_silent = clients || self.is_on(Flavor::MariaDb) && !self.tracks_nothing();
-        if !may_be_silent || reply.error.is_some() && !analysis.facts.contains(Facts::MULTI) {
+        if !may_be_silent {
             return Vec::new();
         }
         let names = assignments(sql, analysis, self.lex).into_iter().filter_map(|assignment| match assignment.target {
@@ -210,24 +276,30 @@ impl Session {
 
     /// Asks the held backend for session variables.
     pub(super) async fn ask_for_variables(&mut self, names: &[String]) -> Option<Vec<Change>> {
+        let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
+        let values = self.ask_for_values(&columns).await?;
+        let told = names.iter().zip(values).map(|(name, value)| {
+            let value = match (name.as_str(), value.as_slice()) {
+                (AUTOCOMMIT, b"1") => b"ON".to_vec(),
+                (AUTOCOMMIT, b"0") => b"OFF".to_vec(),
+                _ => value,
+            };
+            (name.as_str().into(), value.into())
+        });
+        Some(told.collect())
+    }
+
+    /// Asks the held backend for the values of these expressions; NULL is empty.
+    async fn ask_for_values(&mut self, columns: &[String]) -> Option<Vec<Vec<u8>>> {
         let is_wide = self.has_wide_results();
-        let column = |name: &String| if is_wide { format!("CAST(@@session.{name} AS BINARY)") } else { format!("@@session.{name}") };
-        let columns: Vec<String> = names.iter().map(column).collect();
+        let column = |text: &String| if is_wide { format!("CAST({text} AS BINARY)") } else { text.clone() };
+        let columns: Vec<String> = columns.iter().map(column).collect();
         let question = format!("SELECT {}", columns.join(","));
         let backend = self.backend.as_mut()?;
         let reply = guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await.ok()?;
         let mut values = Reader::new(reply.rows.first()?);
-        let value = |name: &String| {
-            // NULL (0xfb) is no string.
-            let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
-            let value = match (name.as_str(), value.as_slice()) {
-                ("autocommit", b"1") => b"ON".to_vec(),
-                ("autocommit", b"0") => b"OFF".to_vec(),
-                _ => value,
-            };
-            (name.as_str().into(), value.into())
-        };
-        Some(names.iter().map(value).collect())
+        // NULL (0xfb) is no string.
+        Some(columns.iter().map(|_| values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default()).collect())
     }
 
     /// After a change of character sets: asks for them. False when there is no answer.
@@ -287,6 +359,28 @@ impl Session {
     }
 }
 
+/// What a SET with this text may have left that failed with this error. Servers check all assignments before the first is in force,
+/// but some are refused only when their turn comes, and values assign (`@a := 1`) while they are checked.
+fn left_by_failed_set(sql: &[u8], lex: LexMode, code: u16) -> Left {
+    if UNREAD.contains(&code) {
+        return Left::Nothing;
+    }
+    let is_global = |a: &Assignment| matches!(a.target, Target::Global(_) | Target::Persist(_));
+    match sql::parse_set(sql, lex).filter(|_| !contains(sql, b":=")) {
+        Some(all) if all.len() == 1 || all.iter().all(is_global) || UNASSIGNED.contains(&code) => Left::Nothing,
+        Some(all) => Left::Of(all),
+        None => Left::Unknown,
+    }
+}
+
+/// Does the value of a session variable tell whether it was set? Some act once, some run on, and the proxy has its own tracking.
+fn can_be_asked_for(name: &str) -> bool {
+    !UNCARRIED.contains(&name)
+        && !matches!(name, "timestamp" | "last_insert_id" | "identity")
+        && !name.starts_with("session_track_")
+        && is_variable_name(name.as_bytes())
+}
+
 /// Variables with switches: a SET changes those that it names.
 const OF_SWITCHES: &[&str] = &["optimizer_switch", "optimizer_trace", "optimizer_trace_features"];
 
@@ -315,4 +409,30 @@ pub(super) fn assignments(sql: &[u8], analysis: &Analysis, lex: LexMode) -> Vec<
 /// Has the session no schema any more? It was dropped.
 fn lost_schema(reply: &ReplyFacts) -> bool {
     reply.error.is_none() && reply.schema.as_ref().is_some_and(|schema| schema.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_failed_set_may_have_left() {
+        for (sql, code, expected) in [
+            ("SET unique_checks=1, sql_mode='nonsense'", 1231, "of"),
+            ("SET sql_mode='nonsense'", 1231, "nothing"),
+            ("SET unique_checks=1, nonsense=2", 1193, "nothing"),
+            ("SET unique_checks=1, max_connections=2", 1229, "nothing"),
+            ("SET unique_checks=1, max_connections=(@a := 2)", 1229, "unknown"),
+            ("SET GLOBAL max_connections=1, GLOBAL sql_mode='nonsense'", 1231, "nothing"),
+            ("SET @a=1, sql_mode='nonsense'", 1231, "of"),
+            ("SET sql_mode=(@a := 'nonsense')", 1231, "unknown"),
+        ] {
+            let left = match left_by_failed_set(sql.as_bytes(), LexMode::default(), code) {
+                Left::Nothing => "nothing",
+                Left::Of(_) => "of",
+                Left::Unknown => "unknown",
+            };
+            assert_eq!(left, expected, "{sql}: {code}");
+        }
+    }
 }
