@@ -35,5 +35,5 @@ pub use group::Group;
 pub use network::Network;
 pub use replication::Replication;
 pub use server::{Mariadb, Mysql, Options, Server};
-pub use tidegate::Tidegate;
+pub use tidegate::{SERVER_LOST, Tidegate};
 pub use topology::Topology;

@@ -20,6 +20,8 @@ use crate::server::Server;
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// In its directory: what it takes for `/etc/resolv.conf`, if it is there.
 const NAME_SERVER: &str = "resolv.conf";
+/// Number of the error by which the proxy tells that a connection to a server was lost.
+pub const SERVER_LOST: u16 = 1927;
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// One value in the configuration file.

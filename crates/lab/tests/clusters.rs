@@ -105,9 +105,9 @@ fn a_member_without_a_majority() {
         taken - began,
         taken.elapsed()
     );
-    assert!(told.code == 2013 && told.message.contains("cut off"), "{told:?}");
+    assert!(told.code == lab::SERVER_LOST && told.message.contains("cut off"), "{told:?}");
     let told = answer(&mut commit).err().cloned().unwrap();
-    assert_eq!(told.code, 2013, "{told:?}");
+    assert_eq!(told.code, lab::SERVER_LOST, "{told:?}");
     assert!(taken.elapsed() < LATE, "{:?}", taken.elapsed());
     write.run("INSERT INTO t VALUES(3)").unwrap();
     let told = open.query("COMMIT").unwrap().err().cloned().unwrap();
@@ -138,7 +138,7 @@ fn a_member_that_nobody_reaches() {
     let taken = Instant::now();
     let told = answer(&mut write).err().cloned().unwrap();
     println!("role taken {:?} after the cut; the write was answered {:?} after that: {}", taken - began, taken.elapsed(), told.message);
-    assert_eq!(told.code, 2013);
+    assert_eq!(told.code, lab::SERVER_LOST);
     bed.wait_running_elsewhere("SELECT @@port%");
     assert!(taken.elapsed() < LATE, "{:?}", taken.elapsed());
     assert_ne!(answer(&mut read).scalar().unwrap().unwrap(), bed.server(0).port().to_string());

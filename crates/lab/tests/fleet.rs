@@ -99,7 +99,7 @@ fn after_the_grace_no_answer_is_waited_for() {
     let reply = client.recv_reply(lab::client::Encoding::Text);
     bed.servers[0].sigcont();
     let reply = reply.unwrap();
-    assert!(reply.err().is_some_and(|e| e.code == 2013), "{reply:?}");
+    assert!(reply.err().is_some_and(|e| e.code == lab::SERVER_LOST), "{reply:?}");
     assert_eq!(get(&mut bed.connect(), WHO), port(&bed, 1));
     bed.until(0, APP, "0");
     assert_eq!(bed.ask(0, "SELECT COUNT(*) FROM test.t"), "0");
@@ -128,7 +128,7 @@ fn a_statement_that_was_lost_on_the_way_ends_after_the_grace() {
         bed.arrange(&[writer(1)]);
         let text = lab::client::Encoding::Text;
         let reply = writes.recv_reply(text).unwrap();
-        assert!(reply.err().is_some_and(|e| e.code == 2013 && e.message.contains("lost on the way")), "{reply:?}");
+        assert!(reply.err().is_some_and(|e| e.code == lab::SERVER_LOST && e.message.contains("lost on the way")), "{reply:?}");
         assert_eq!(get(&mut writes, WHO), port(&bed, 1), "the session lives");
         assert_eq!(reads.recv_reply(text).unwrap().scalar().unwrap(), Some(port(&bed, 1)), "what only reads goes elsewhere");
         if !is_cut_for_all {
@@ -149,7 +149,7 @@ fn state_that_cannot_be_carried_ends_the_session_after_the_grace_only() {
     assert_eq!(get(&mut client, "SELECT COUNT(*) FROM own"), "0", "within the grace");
     bed.until(0, APP, "0");
     let (code, text) = error(&mut client, "SELECT COUNT(*) FROM own");
-    assert!(code == 2013 && text.contains("temporary_table"), "{code}: {text}");
+    assert!(code == lab::SERVER_LOST && text.contains("temporary_table"), "{code}: {text}");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn on_a_server_that_drains_what_is_no_transaction_has_a_limit() {
     assert_eq!(get(&mut free, WHO), port(&bed, 1));
     bed.until(0, APP, "2");
     let (code, text) = error(&mut idle, "INSERT INTO t VALUES (9, 'on the old writer')");
-    assert!(code == 2013 && text.contains("temporary_table"), "{code}: {text}");
+    assert!(code == lab::SERVER_LOST && text.contains("temporary_table"), "{code}: {text}");
     thread::sleep(Duration::from_secs(1));
     for (n, client) in [&mut both, &mut plain].into_iter().enumerate() {
         client.run(format!("INSERT INTO t VALUES ({}, 'transactions may')", n + 10)).unwrap();
@@ -207,7 +207,7 @@ fn on_a_server_that_drains_what_is_no_transaction_has_a_limit() {
     }
     // Without another word of the one whose temporary table is still there.
     bed.until(0, APP, "0");
-    assert_eq!(error(&mut both, "SELECT COUNT(*) FROM own").0, 2013);
+    assert_eq!(error(&mut both, "SELECT COUNT(*) FROM own").0, lab::SERVER_LOST);
     assert_eq!(get(&mut plain, WHO), port(&bed, 1));
     assert_eq!(bed.ask(0, "SELECT GROUP_CONCAT(n ORDER BY n) FROM test.t"), "0,1,10,11");
 }
@@ -227,13 +227,13 @@ fn a_severed_server_loses_its_connections_at_once() {
     let told = write.recv_reply(lab::client::Encoding::Text).unwrap();
     let told = told.err().unwrap();
     println!("the write in flight was answered after {:?}: {} {}", began.elapsed(), told.code, told.message);
-    assert_eq!(told.code, 2013, "what became of it is not known");
+    assert_eq!(told.code, lab::SERVER_LOST, "what became of it is not known");
     let who = read.recv_reply(lab::client::Encoding::Text).unwrap().scalar().unwrap();
     assert_eq!(who, Some(port(&bed, 1)), "a plain read is done again elsewhere");
     write.run("INSERT INTO t VALUES (2, 'goes on')").unwrap();
     assert_eq!(bed.ask(1, "SELECT GROUP_CONCAT(n) FROM test.t"), "2");
     let (code, text) = error(&mut open, "COMMIT");
-    assert!(code == 2013 && text.contains("transaction"), "{code}: {text}");
+    assert!(code == lab::SERVER_LOST && text.contains("transaction"), "{code}: {text}");
     bed.servers[0].sigcont();
 }
 

@@ -82,7 +82,7 @@ fn pinned_sessions_leave_a_node_that_drains() {
         reply.err().map(|e| (e.code, e.message.clone()))
     });
     let (code, text) = told.unwrap();
-    assert!(code == 2013 && text.contains("user_variable"), "{code}: {text}");
+    assert!(code == lab::SERVER_LOST && text.contains("user_variable"), "{code}: {text}");
     let new = wait::until("another writer", LIMIT, || [1, 2].into_iter().find(|index| writes_at(*index).is_some())).unwrap();
     let _pinned = pinned();
     let server = cluster.server(new);

@@ -354,7 +354,7 @@ fn what_cannot_be_proven_is_unknown() {
         }
         bed.fail_over();
         let error = writing.join().unwrap();
-        assert_eq!((error, bed.settled()), ((lost == Lost::Command).then_some(2013), expected));
+        assert_eq!((error, bed.settled()), ((lost == Lost::Command).then_some(lab::SERVER_LOST), expected));
         assert_eq!(bed.value(1, "SELECT COUNT(*) FROM test.t"), if lost == Lost::Answer { "1" } else { "0" });
     }
 }

@@ -199,7 +199,7 @@ fn rows_behind_a_cursor_are_not_repeated(flavor: Flavor) {
     client.run("INSERT INTO t VALUES(1, 1)").unwrap();
     bed.cut();
     bed.servers[0].sql("UPDATE test.t SET v = 2 WHERE i = 10").unwrap();
-    assert_eq!(client.query("INSERT INTO t VALUES(2, 2)").unwrap().err().map(|error| error.code), Some(2013));
+    assert_eq!(client.query("INSERT INTO t VALUES(2, 2)").unwrap().err().map(|error| error.code), Some(lab::SERVER_LOST));
     assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "1");
 }
 
@@ -238,7 +238,7 @@ fn other_answers_end_the_transaction(flavor: Flavor) {
         bed.servers[0].sql("INSERT INTO test.a(v) VALUES(1)").unwrap();
         assert_eq!(peer.get("SELECT COUNT(*) FROM a"), before, "the snapshot of the transaction");
         bed.cut();
-        assert_eq!(peer.fails("INSERT INTO t VALUES(2, 2)"), 2013);
+        assert_eq!(peer.fails("INSERT INTO t VALUES(2, 2)"), lab::SERVER_LOST);
         assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
     }
     assert_eq!(bed.replays(), (0, 2));
@@ -265,7 +265,7 @@ fn answers_that_say_something_else_end_the_transaction(flavor: Flavor) {
             for change in changes {
                 bed.servers[0].sql(change).unwrap();
             }
-            assert_eq!(peer.fails("INSERT INTO t VALUES(1, 1)"), 2013, "{sql} {encoding:?}");
+            assert_eq!(peer.fails("INSERT INTO t VALUES(1, 1)"), lab::SERVER_LOST, "{sql} {encoding:?}");
             bed.servers[0].sql("DELETE FROM test.u").unwrap();
         }
     }
@@ -315,7 +315,7 @@ fn a_commit_without_an_answer_is_never_sent_twice(flavor: Flavor) {
     let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info='COMMIT'";
     wait::until("the commit to wait", LIMIT, || (other.scalar(waits).unwrap().as_deref() == Some("1")).then_some(())).unwrap();
     bed.relay.cut();
-    assert_eq!(committing.join().unwrap(), 2013);
+    assert_eq!(committing.join().unwrap(), lab::SERVER_LOST);
     root.run("UNLOCK TABLES").unwrap();
     let gone = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
     wait::until("the connection to end", LIMIT, || (other.scalar(gone).unwrap().as_deref() == Some("0")).then_some(())).unwrap();
@@ -333,7 +333,7 @@ fn what_is_too_large_is_not_kept(flavor: Flavor) {
     assert_eq!(bed.counter("tidegate_transaction_replays_too_large"), 1);
     bed.cut();
     let told = peer.ask("COMMIT").err().cloned().unwrap();
-    assert!(told.code == 2013 && told.message.contains("transaction_replay_max_bytes"), "{told:?}");
+    assert!(told.code == lab::SERVER_LOST && told.message.contains("transaction_replay_max_bytes"), "{told:?}");
     assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
 }
 
@@ -437,7 +437,7 @@ fn generated_ids_are_not_taken_meanwhile(flavor: Flavor) {
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
                     if let Err(error) = writer.run("INSERT INTO a(v) VALUES(0)") {
-                        assert_eq!(error.code(), Some(2013));
+                        assert_eq!(error.code(), Some(lab::SERVER_LOST));
                     }
                 }
             });
@@ -635,7 +635,7 @@ fn what_cannot_be_repeated_is_not(flavor: Flavor) {
         peer.set_option(0).unwrap();
         peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 1)", statement]);
         bed.cut();
-        assert_eq!(peer.fails("INSERT INTO t VALUES(2, 2)"), 2013, "{statement}");
+        assert_eq!(peer.fails("INSERT INTO t VALUES(2, 2)"), lab::SERVER_LOST, "{statement}");
         assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0", "{statement}");
     }
     assert_eq!(bed.replays(), (0, 0));
@@ -753,7 +753,7 @@ fn a_snapshot_is_not_taken_anew(flavor: Flavor) {
             peer.exec("START TRANSACTION WITH CONSISTENT SNAPSHOT");
             bed.servers[0].sql(&format!("INSERT INTO test.t VALUES({turn}, 0)")).unwrap();
             bed.relay.cut_near();
-            assert_eq!(peer.fails("SELECT COUNT(*) FROM t"), 2013);
+            assert_eq!(peer.fails("SELECT COUNT(*) FROM t"), lab::SERVER_LOST);
         }
     }
 }
@@ -775,7 +775,7 @@ fn a_lost_connection_keeps_no_locks(flavor: Flavor) {
                     assert_eq!(bed.value(0, "SELECT GROUP_CONCAT(v) FROM test.t"), format!("{0},{0}", turn + 1));
                 }
                 false => {
-                    assert_eq!(peer.fails("SELECT 1"), 2013);
+                    assert_eq!(peer.fails("SELECT 1"), lab::SERVER_LOST);
                     let mut root = bed.root();
                     root.run("SET innodb_lock_wait_timeout=8").unwrap();
                     root.run("UPDATE test.t SET v = 7 WHERE i = 1").unwrap();
@@ -791,7 +791,7 @@ fn a_lost_connection_keeps_no_locks(flavor: Flavor) {
             let wait_for = |wanted| wait::until("it", LIMIT, || (bed.value(0, runs) == wanted).then_some(())).unwrap();
             wait_for("1");
             bed.relay.cut_near();
-            assert_eq!(writing.join().unwrap(), 2013);
+            assert_eq!(writing.join().unwrap(), lab::SERVER_LOST);
             wait_for("0");
         }
         bed.relay.cut();
@@ -831,7 +831,7 @@ fn a_replay_that_is_given_up_is_ended_on_the_server(flavor: Flavor) {
         let mut root = bed.root();
         root.run("BEGIN").unwrap();
         root.run("UPDATE test.t SET v = 2 WHERE i = 1").unwrap();
-        assert_eq!(peer.fails("SELECT 1"), 2013, "{encoding:?}");
+        assert_eq!(peer.fails("SELECT 1"), lab::SERVER_LOST, "{encoding:?}");
         let running = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND command<>'Sleep'";
         // Long before it has waited for too long.
         wait::until("the server to end it", LIMIT, || (bed.value(0, running) == "0").then_some(())).unwrap();

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ each!(
     a_transaction_keeps_its_characteristics,
     a_first_statement_that_is_refused_takes_its_transaction_along,
     a_transaction_in_which_something_ran_ends,
+    what_a_program_is_told_of_a_loss,
     what_is_killed_wherever_it_runs_ends,
     a_view_that_writes_is_not_read_twice,
 );
@@ -263,8 +265,25 @@ fn a_transaction_in_which_something_ran_ends(flavor: Flavor) {
     let mut peer = bed.peer(Encoding::Text);
     peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1)"]);
     bed.kill_backends();
-    assert_eq!(peer.fails("INSERT INTO t VALUES(2)"), 2013);
+    assert_eq!(peer.fails("INSERT INTO t VALUES(2)"), lab::SERVER_LOST);
     assert_eq!(bed.rows(0), "0");
+}
+
+/// libmariadb passes the number, the SQLSTATE and the text on.
+fn what_a_program_is_told_of_a_loss(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, |b| b);
+    for sql in ["INSERT INTO t VALUES(1 + SLEEP(100))", "BEGIN; INSERT INTO t VALUES(2 + SLEEP(100))"] {
+        let mut program = Command::new("mariadb");
+        program.args(["--no-defaults", "-h127.0.0.1", "-uapp", "-papp-pass", "test", "-e", sql]).arg(format!("-P{}", bed.proxy.port()));
+        let program = match program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn() {
+            Ok(program) => program,
+            Err(error) => return println!("skipped: mariadb: {error}"),
+        };
+        wait::until("it to run", LIMIT, || bed.kill_running().then_some(())).unwrap();
+        let told = String::from_utf8(program.wait_with_output().unwrap().stderr).unwrap();
+        let error = format!("ERROR {} (08S01)", lab::SERVER_LOST);
+        assert!(told.contains(&error) && told.contains("Lost connection to server during query"), "{sql}: {told}");
+    }
 }
 
 /// It may be what servers die of: it is not tried on one after the other.
@@ -288,7 +307,7 @@ fn what_is_killed_wherever_it_runs_ends(flavor: Flavor) {
                 thread::sleep(Duration::from_millis(if time == 0 { 1_100 } else { 0 }));
             }
             let told = running.join().unwrap();
-            assert!(told.code == 2013 && told.message.contains("query_retries_on_failure"), "{dying}: {told:?}");
+            assert!(told.code == lab::SERVER_LOST && told.message.contains("query_retries_on_failure"), "{dying}: {told:?}");
         }
     }
 }
@@ -337,7 +356,7 @@ fn a_view_that_writes_is_not_read_twice(flavor: Flavor) {
             let (mut peer, before) = (bed.peer(encoding), written());
             let reply = killed(&mut peer, sql);
             let error = reply.err().unwrap_or_else(|| panic!("{sql}: it was read again"));
-            assert!(error.code == 2013 && error.message.contains("behind a view"), "{sql}: {error:?}");
+            assert!(error.code == lab::SERVER_LOST && error.message.contains("behind a view"), "{sql}: {error:?}");
             assert_eq!(written(), before + 1, "{sql}");
             assert_eq!(peer.get("SELECT COUNT(*) FROM t"), "1", "{sql}: the session goes on");
         }

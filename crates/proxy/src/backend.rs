@@ -468,11 +468,11 @@ impl OkReply {
 }
 
 impl ServerError {
-    /// Reads an ERR packet; a malformed one becomes error 2027 (malformed packet).
+    /// Reads an ERR packet; a malformed one becomes error 1835 (ER_MALFORMED_PACKET).
     pub fn read(payload: &[u8], caps: Capabilities) -> Self {
         match ErrPacket::parse(payload, caps) {
             Ok(e) => Self { code: e.code, sqlstate: e.sqlstate, message: e.message.to_vec() },
-            Err(_) => Self { code: 2027, sqlstate: *b"HY000", message: b"Malformed packet".to_vec() },
+            Err(_) => Self { code: 1835, sqlstate: *b"HY000", message: b"Malformed packet".to_vec() },
         }
     }
 }

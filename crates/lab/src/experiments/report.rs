@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::round::Round;
 use crate::failover::{Audit, median};
+use crate::tidegate::SERVER_LOST;
 
 /// How sure a client can be of a statement that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +26,7 @@ impl Class {
     pub fn of(code: u16, during: &str) -> Class {
         match (code, during) {
             // 1180 (Galera) and 3100 (MySQL) are what a node says that was cut off while it waited for the others' decision.
-            (2013 | 1180 | 3100, "write" | "COMMIT") => Class::Unknown,
+            (2013 | SERVER_LOST | 1180 | 3100, "write" | "COMMIT") => Class::Unknown,
             // Also one that its server refused to go on with: it was rolled back, and could only be done again whole.
             (_, "write in a transaction" | "COMMIT") => Class::OpenTransaction,
             _ => Class::Avoidable,
@@ -178,6 +179,7 @@ mod tests {
     fn only_writes_under_way_are_unknown() {
         assert_eq!(Class::of(2013, "write"), Class::Unknown);
         assert_eq!(Class::of(2013, "COMMIT"), Class::Unknown);
+        assert_eq!(Class::of(SERVER_LOST, "write"), Class::Unknown);
         assert_eq!(Class::of(2013, "write in a transaction"), Class::OpenTransaction);
         assert_eq!(Class::of(1290, "COMMIT"), Class::OpenTransaction);
         assert_eq!(Class::of(2013, "write in a transaction"), Class::OpenTransaction);

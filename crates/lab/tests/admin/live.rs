@@ -55,7 +55,7 @@ fn offline_hard_ends_transactions_and_says_why() {
     operator.all(&["UPDATE mysql_servers SET status='OFFLINE_HARD'", "LOAD MYSQL SERVERS TO RUNTIME"]);
     let told = open.query(WHO).unwrap();
     let told = told.err().unwrap();
-    assert_eq!(told.code, 2013);
+    assert_eq!(told.code, lab::SERVER_LOST);
     assert!(told.message.contains("OFFLINE_HARD") && told.message.contains("transaction"), "{}", told.message);
 }
 

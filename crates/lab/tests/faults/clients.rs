@@ -298,7 +298,7 @@ fn offline_hard_ends_what_runs(flavor: Flavor) {
     let mut admin = bed.proxy.admin().unwrap();
     admin.run("UPDATE mysql_servers SET status='OFFLINE_HARD'").unwrap();
     admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
-    assert_eq!(client.recv_reply(Encoding::Text).unwrap().err().unwrap().code, 2013);
+    assert_eq!(client.recv_reply(Encoding::Text).unwrap().err().unwrap().code, lab::SERVER_LOST);
     wait::until("the end", LIMIT / 4, || (bed.count(RUNS) == 0).then_some(())).unwrap();
     wait::until("the connection's end", LIMIT / 4, || (bed.app_threads() == 0).then_some(())).unwrap();
     assert_eq!(bed.count("SELECT COUNT(*) FROM test.t"), 0);

@@ -65,7 +65,7 @@ fn a_silent_client_has_only_its_time() {
     let bed = bed(|b| b.variable("default_query_timeout", 1000));
     let (_client, mut socket) = loading(&bed);
     socket.write_all(&packet(64)).unwrap();
-    assert_eq!(told(&mut socket), 2013);
+    assert_eq!(told(&mut socket), lab::SERVER_LOST);
     wait_sessions(&bed.proxy, 0);
     bed.wait_count(LOADS, 0);
     bed.wait_count("SELECT COUNT(*) FROM test.t", 0);
@@ -79,7 +79,7 @@ fn kill_query_ends_it() {
     socket.write_all(&packet(64)).unwrap();
     let id = client.connection_id();
     assert_eq!(attempt(&mut bed.client(), &format!("KILL QUERY {id}")), Seen::Done);
-    assert_eq!(told(&mut socket), 2013);
+    assert_eq!(told(&mut socket), lab::SERVER_LOST);
     client.cut();
     bed.wait_count(LOADS, 0);
 }
@@ -92,7 +92,7 @@ fn a_server_that_ends_it_is_noticed() {
     bed.wait_count(LOADS, 1);
     let id = bed.count("SELECT id FROM information_schema.processlist WHERE user='app' AND info LIKE 'LOAD%'");
     bed.root(&[&format!("KILL {id}")]);
-    assert_eq!(told(&mut socket), 2013);
+    assert_eq!(told(&mut socket), lab::SERVER_LOST);
     wait_sessions(&bed.proxy, 0);
 }
 

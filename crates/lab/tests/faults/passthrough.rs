@@ -295,6 +295,6 @@ fn is_told_that_its_server_was_taken_out() {
     let mut told = Vec::new();
     client.try_clone_tcp().unwrap().read_to_end(&mut told).unwrap();
     let text = String::from_utf8_lossy(&told);
-    assert_eq!(told.get(5..7), Some(&2013_u16.to_le_bytes()[..]), "{text}");
+    assert_eq!(told.get(5..7), Some(&lab::SERVER_LOST.to_le_bytes()[..]), "{text}");
     assert!(text.contains("the server was taken out of service (OFFLINE_HARD)"), "{text}");
 }

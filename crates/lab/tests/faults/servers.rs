@@ -103,7 +103,7 @@ fn crash_under_load(flavor: Flavor) {
         bed.server.restart().unwrap();
         load.wait_more(300);
     });
-    load.assert_outcomes(&[Seen::Done, Seen::Error(2013), Seen::Error(9001), Seen::Closed]);
+    load.assert_outcomes(&[Seen::Done, Seen::Error(lab::SERVER_LOST), Seen::Error(9001), Seen::Closed]);
     if load.outcomes.lock().unwrap().contains_key(&Seen::Closed) {
         assert!(bed.proxy.log().contains("closed: Lost connection to server"), "closed without a reason in the log");
     }
@@ -295,7 +295,7 @@ fn a_transaction_is_lost_with_its_server() {
         bed.server.kill9();
         bed.server.restart().unwrap();
         let seen = attempt(&mut client, "COMMIT");
-        assert!(matches!(seen, Seen::Error(2013) | Seen::Closed), "{seen:?}");
+        assert!(matches!(seen, Seen::Error(lab::SERVER_LOST) | Seen::Closed), "{seen:?}");
         assert_eq!(bed.count("SELECT COUNT(*) FROM test.t"), 0);
     }
 }

@@ -228,7 +228,7 @@ fn what_was_left_is_lost_with_its_server() {
     peer.exec("INSERT INTO lost_place VALUES (2)");
     set_status(&proxy, 1, "ONLINE");
     peer.exec("INSERT INTO lost_place VALUES (3)");
-    assert_eq!(peer.fails("SELECT n FROM left_behind"), 2013);
+    assert_eq!(peer.fails("SELECT n FROM left_behind"), lab::SERVER_LOST);
     assert_eq!(rows("lost_place"), ["0", "3"]);
 }
 

@@ -6,6 +6,13 @@ use model::refusals::{Told, WINDOW};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// What a client is told of a lost connection to a server: MariaDB's ER_CONNECTION_KILLED. Not 2013, which libraries make themselves:
+/// libmariadb takes an error packet with a client's number (2000 to 2999) for malformed. Drivers and pools know this number, or
+/// [`SERVER_LOST_STATE`], as one of a connection that is gone.
+pub const SERVER_LOST: u16 = 1927;
+/// SQLSTATE "communication link failure".
+pub const SERVER_LOST_STATE: &str = "08S01";
+
 /// See the module.
 #[derive(Debug)]
 pub enum End {
@@ -57,7 +64,7 @@ impl End {
                 Some((1927, "70100", "Connection was killed: max_transaction_time or max_transaction_idle_time exceeded"))
             }
             Self::Shutdown => Some((1053, "08S01", "Server shutdown in progress")),
-            Self::BackendLost(text) => Some((2013, "HY000", text)),
+            Self::BackendLost(text) => Some((SERVER_LOST, SERVER_LOST_STATE, text)),
             _ => None,
         }
     }

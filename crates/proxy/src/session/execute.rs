@@ -3,7 +3,7 @@
 use super::Session;
 use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
-use super::end::End;
+use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::query::Plan;
 use super::relay::Outgoing;
 use super::route::Phase;
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::StatusFlags;
+use wire::message::ErrPacket;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::prepared::{
     BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_no_cursor, put_stmt_id, rewrite_bulk, rewrite_execute, stmt_id,
@@ -468,7 +469,8 @@ impl Session {
             }
             (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
             (Err(Fault::Lost { text, .. }), Some(id)) => {
-                self.fail_long_data(id, ServerError { code: 2013, sqlstate: *b"HY000", message: text.into_bytes() });
+                let sqlstate = SERVER_LOST_STATE.as_bytes().first_chunk().copied().unwrap_or(ErrPacket::GENERAL);
+                self.fail_long_data(id, ServerError { code: SERVER_LOST, sqlstate, message: text.into_bytes() });
             }
             _ => {}
         }

@@ -5,7 +5,7 @@
 use super::Session;
 use super::acquire::Fault;
 use super::command::Incoming;
-use super::end::End;
+use super::end::{End, SERVER_LOST};
 use crate::counters::{add, count};
 use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
@@ -23,9 +23,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use wire::command::Command;
 use wire::flags::StatusFlags;
-
-/// CR_SERVER_LOST.
-const SERVER_LOST: u16 = 2013;
 
 /// How a statement came, and its text.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use super::acquire::{Certainty, Fault};
 use super::charsets;
 use super::command::Incoming;
 use super::effects::contains;
-use super::end::End;
+use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::leave::Kept;
 use super::relay::Outgoing;
 use super::route::{Phase, packets_of};
@@ -261,7 +261,7 @@ impl Session {
             Fault::Lost { text, .. } => {
                 tracing::warn!("session {}: connection to the server lost during a statement: {text}", self.entry.id);
                 let text = format!("Lost connection to server during query ({text})");
-                self.send_error(2013, "HY000", &text).await
+                self.send_error(SERVER_LOST, SERVER_LOST_STATE, &text).await
             }
             Fault::Refused { code, sqlstate, text, .. } => Box::pin(self.report(Fault::Error { code, sqlstate, text })).await,
         }

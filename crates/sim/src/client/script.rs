@@ -16,6 +16,8 @@ use wire::Command;
 use wire::flags::StatusFlags;
 use wire::reply::ReplyKind;
 
+/// Number of the error by which the proxy tells that a connection to a server was lost.
+const SERVER_LOST: u16 = 1927;
 /// An answer that takes longer never comes.
 const ANSWER_WITHIN: Duration = Duration::from_secs(100);
 /// A connection whose server was lost with what bound the session to it is closed within this.
@@ -198,7 +200,7 @@ impl Session<'_> {
         let held = started.elapsed();
         let least = Duration::from_millis(self.client.terms.hold_ms.saturating_sub(10));
         self.client.oracle.count(match code {
-            2013 => "error 2013",
+            SERVER_LOST => "server lost",
             9001 => "error 9001",
             1290 => "error 1290",
             _ => "other errors",
@@ -215,13 +217,14 @@ impl Session<'_> {
             9001 if held < least => self.wrong(format_args!("refused, not held, after {} ms: {text}", held.as_millis())),
             9001 if self.client.terms.is_crowded => {}
             _ if quiet => self.wrong(format_args!("error {code} without a fault: {text} ({shown})")),
-            2013 if is_bound => {
+            SERVER_LOST if text.starts_with("Connection was killed") => return Err(Broken),
+            SERVER_LOST if is_bound => {
                 if tokio::time::timeout(CLOSED_WITHIN, self.connection.closed()).await.is_err() {
                     self.wrong(format_args!("the server with the session's state was lost, and the session goes on: {text} ({shown})"));
                 }
                 return Err(Broken);
             }
-            2013 | 9001 | 1290 => {}
+            SERVER_LOST | 9001 | 1290 => {}
             // A demoted server was left for good, and with it the transaction.
             9004 => {
                 if let Some(group) = self.expected.transaction.take().and_then(|t| t.group) {
@@ -229,7 +232,7 @@ impl Session<'_> {
                 }
             }
             // The connection ends with it.
-            1927 | 1053 => return Err(Broken),
+            1053 => return Err(Broken),
             _ => self.wrong(format_args!("error {code}: {text} ({shown})")),
         }
         Ok(())
@@ -329,7 +332,7 @@ impl Session<'_> {
                 open.group = Some(group);
                 open.ops.push(op);
             }
-            (Some((2013, _)), true) => {}
+            (Some((SERVER_LOST, _)), true) => {}
             (Some(_), true) => oracle.decide(group, Fate::Failed),
             (Some(_), false) => oracle.leave_out(op),
         }
@@ -418,7 +421,7 @@ impl Session<'_> {
         }
         let fate = match &reply.error {
             None => Fate::Acknowledged(Instant::now()),
-            Some((2013, _)) => Fate::Unknown,
+            Some((SERVER_LOST, _)) => Fate::Unknown,
             Some(_) => Fate::Failed,
         };
         if let Some(group) = open.group {
