@@ -28,6 +28,7 @@ each!(
     a_first_statement_that_is_refused_takes_its_transaction_along,
     a_transaction_in_which_something_ran_ends,
     what_a_program_is_told_of_a_loss,
+    what_ends_nothing_asks_no_server,
     what_is_killed_wherever_it_runs_ends,
     a_view_that_writes_is_not_read_twice,
 );
@@ -267,6 +268,39 @@ fn a_transaction_in_which_something_ran_ends(flavor: Flavor) {
     bed.kill_backends();
     assert_eq!(peer.fails("INSERT INTO t VALUES(2)"), lab::SERVER_LOST);
     assert_eq!(bed.rows(0), "0");
+}
+
+/// A COMMIT or ROLLBACK of a session that has no transaction; rules and statistics see it all the same.
+fn what_ends_nothing_asks_no_server(flavor: Flavor) {
+    let rule = [("rule_id", 1.into()), ("active", 1.into()), ("match_digest", "^(COMMIT|ROLLBACK)".into())];
+    let bed = Bed::new(flavor, 1, |b| b.row("mysql_query_rules", &rule));
+    let ended = || -> u64 {
+        let mut root = bed.servers[0].root().unwrap();
+        let rows = root.query("SHOW GLOBAL STATUS WHERE variable_name IN ('Com_commit', 'Com_rollback')").unwrap().table().unwrap();
+        rows.iter().map(|row| row[1].as_deref().unwrap().parse::<u64>().unwrap()).sum()
+    };
+    for encoding in BOTH {
+        let mut peer = bed.peer(encoding);
+        let before = ended();
+        peer.exec_all(&["SELECT 1", "COMMIT", "ROLLBACK", "COMMIT WORK"]);
+        assert_eq!(ended(), before, "{encoding:?}");
+        peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1)", "ROLLBACK"]);
+        peer.exec_all(&["SET autocommit = 0", "INSERT INTO t VALUES(1)", "ROLLBACK", "SET autocommit = 1"]);
+        assert_eq!((ended(), bed.rows(0)), (before + 2, "0".into()), "{encoding:?}");
+    }
+    let mut admin = bed.proxy.admin().unwrap();
+    for (asked, expected) in [
+        // Plain COMMIT and ROLLBACK in text are not judged; prepared ones are, and so are their PREPAREs.
+        ("SELECT hits FROM stats_mysql_query_rules WHERE rule_id = 1", "11"),
+        ("SELECT SUM(count_star) FROM stats_mysql_query_digest WHERE hostgroup = 0 AND digest_text LIKE 'COMMIT%'", "4"),
+        ("SELECT SUM(Total_cnt) FROM stats_mysql_commands_counters WHERE Command IN ('COMMIT', 'ROLLBACK')", "10"),
+    ] {
+        assert_eq!(admin.scalar(asked).unwrap().as_deref(), Some(expected), "{asked}");
+    }
+    bed.servers[0].sigstop();
+    let mut peer = bed.peer(Encoding::Text);
+    peer.exec_all(&["COMMIT", "ROLLBACK"]);
+    bed.servers[0].sigcont();
 }
 
 /// libmariadb passes the number, the SQLSTATE and the text on.

@@ -4,6 +4,7 @@ use super::Session;
 use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
+use super::local::ends_transaction;
 use super::query::Plan;
 use super::relay::Outgoing;
 use super::route::Phase;
@@ -70,10 +71,14 @@ impl Session {
         if !self.needs_no_direction() && !self.direct_prepared(id, phase_of(self.payload(command))).await? {
             return Ok(());
         }
-        let rare = self.statements.get(id).is_some_and(|s| matches!(s.analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Kill));
+        let rare = self
+            .statements
+            .get(id)
+            .is_some_and(|s| matches!(s.analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Kill | Kind::Commit | Kind::Rollback));
         if rare && Box::pin(self.answer_prepared_here(id)).await? {
             if let Some(analysis) = self.statements.get(id).map(|s| s.analysis) {
-                self.execution_ended(id, &analysis, None);
+                let reply = ReplyFacts::default();
+                self.execution_ended(id, &analysis, ends_transaction(analysis.kind).then_some(Ok(&reply)));
             }
             return Ok(());
         }

@@ -34,7 +34,8 @@ struct Wanted {
 impl Session {
     /// Whether a statement of this kind is ever answered by the proxy.
     pub(super) fn may_be_answered_here(analysis: &Analysis) -> bool {
-        matches!(analysis.kind, Kind::Show | Kind::Set | Kind::Kill | Kind::ShowWarnings | Kind::ShowErrors)
+        ends_transaction(analysis.kind)
+            || matches!(analysis.kind, Kind::Show | Kind::Set | Kind::Kill | Kind::ShowWarnings | Kind::ShowErrors)
     }
 
     /// Answers a COM_QUERY without a backend, if that is possible.
@@ -43,6 +44,10 @@ impl Session {
             Kind::Show | Kind::Set if self.obeys_token_order(command, start).await? => Ok(true),
             Kind::Kill => self.answer_kill(command, start).await,
             Kind::Set if self.backend.is_none() && self.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
+            Kind::Commit | Kind::Rollback => {
+                let sql = self.sql_text(command, start).to_vec();
+                self.answer_idle_end(&sql, analysis).await
+            }
             // What follows it in the text has to run: Session::substitute().
             Kind::ShowWarnings | Kind::ShowErrors if self.knows_diagnostics() && !analysis.facts.contains(Facts::MULTI) => {
                 self.answer_warnings(command, start, analysis).await
@@ -73,13 +78,8 @@ impl Session {
         for (name, value) in &effect.changes {
             self.note_learnt_variable(name, value);
         }
-        self.facts.row_count = 0;
-        if !self.leaves_warnings(analysis, self.sql_text(command, start)) {
-            self.facts.warnings = 0;
-            self.facts.errors = 0;
-            self.facts.diagnostics = None;
-            self.facts.own_error = None;
-        }
+        let leaves_warnings = self.leaves_warnings(analysis, self.sql_text(command, start));
+        self.note_success(leaves_warnings);
         let kept = self.told_changes(&effect.told);
         let mut status = self.current_status();
         status.set(StatusFlags::SESSION_STATE_CHANGED, !kept.is_empty());
@@ -88,6 +88,40 @@ impl Session {
         ok.write(&mut payload, OK, self.caps);
         self.send_payload(&payload).await?;
         Ok(true)
+    }
+
+    /// COMMIT or ROLLBACK where there is nothing to end.
+    async fn answer_idle_end(&mut self, sql: &[u8], analysis: &Analysis) -> Result<bool, End> {
+        let is_bare = !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN) && is_bare_end(sql);
+        if !is_bare || !self.has_nothing_to_end() {
+            return Ok(false);
+        }
+        let leaves_warnings = self.leaves_warnings(analysis, sql);
+        self.note_success(leaves_warnings);
+        self.send_ok().await?;
+        Ok(true)
+    }
+
+    /// No server has anything of this session, and none would begin anything with its COMMIT or tell more of it than an OK.
+    fn has_nothing_to_end(&self) -> bool {
+        let open = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
+        let decides = ["completion_type", "session_track_transaction_info"];
+        self.backend.is_none()
+            && self.pins.set().is_empty()
+            && self.status.contains(StatusFlags::AUTOCOMMIT)
+            && !self.status.intersects(open)
+            && decides.iter().all(|name| self.state.variables.get(name).is_none())
+    }
+
+    /// A statement without rows was answered here.
+    fn note_success(&mut self, leaves_warnings: bool) {
+        self.facts.row_count = 0;
+        if !leaves_warnings {
+            self.facts.warnings = 0;
+            self.facts.errors = 0;
+            self.facts.diagnostics = None;
+            self.facts.own_error = None;
+        }
     }
 
     /// Where what servers say to this session holds, all of them being of this version.
@@ -128,8 +162,10 @@ impl Session {
     /// The same for an execution of a prepared statement with this text.
     pub(super) async fn answer_prepared_here(&mut self, id: u32) -> Result<bool, End> {
         let Some(statement) = self.statements.get(id) else { return Ok(false) };
-        let (kind, text) = (statement.analysis.kind, statement.key.text.clone());
+        let (analysis, text) = (statement.analysis, statement.key.text.clone());
+        let kind = analysis.kind;
         match kind {
+            Kind::Commit | Kind::Rollback => self.answer_idle_end(&text, &analysis).await,
             Kind::ShowWarnings | Kind::ShowErrors if self.knows_diagnostics() => match wanted(&text, kind) {
                 Some(wanted) => self.send_warnings(&wanted, true).await,
                 None => Ok(false),
@@ -190,6 +226,18 @@ impl Session {
         }
         self.send_ok().await
     }
+}
+
+/// Does a statement of this kind end a transaction?
+pub(super) fn ends_transaction(kind: Kind) -> bool {
+    matches!(kind, Kind::Commit | Kind::Rollback)
+}
+
+/// `COMMIT [WORK]` and `ROLLBACK [WORK]`, and nothing behind it.
+fn is_bare_end(sql: &[u8]) -> bool {
+    let words = words(sql);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    matches!(words.as_slice(), ["COMMIT" | "ROLLBACK"] | ["COMMIT" | "ROLLBACK", "WORK"])
 }
 
 /// `SHOW WARNINGS [LIMIT [offset,] count]` and the same for ERRORS; None when it is put otherwise.
@@ -260,6 +308,18 @@ fn binary_row(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ends_a_transaction_and_no_more() {
+        for sql in ["COMMIT", "rollback;", "/* a */ Commit Work -- b", "ROLLBACK WORK ;"] {
+            assert!(is_bare_end(sql.as_bytes()), "{sql}");
+        }
+        for sql in
+            ["COMMIT AND CHAIN", "COMMIT RELEASE", "ROLLBACK TO a", "ROLLBACK WORK TO SAVEPOINT a", "COMMIT AND NO CHAIN", "XA COMMIT 'a'"]
+        {
+            assert!(!is_bare_end(sql.as_bytes()), "{sql}");
+        }
+    }
 
     #[test]
     fn reads_the_forms_of_show_warnings() {

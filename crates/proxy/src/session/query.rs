@@ -7,6 +7,7 @@ use super::command::Incoming;
 use super::effects::contains;
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::leave::Kept;
+use super::local::ends_transaction;
 use super::relay::Outgoing;
 use super::route::{Phase, packets_of};
 use super::sync::{Ahead, is_about_diagnostics};
@@ -90,7 +91,9 @@ impl Session {
         }
         if Self::may_be_answered_here(&analysis) && self.answered_here(command, start, &analysis).await? {
             count(&self.worker.counters.answered_here);
-            self.query_ended(command, start, &analysis, None);
+            let reply = ReplyFacts::default();
+            // Counted where it would have gone.
+            self.query_ended(command, start, &analysis, ends_transaction(analysis.kind).then_some(Ok(&reply)));
             return Ok(());
         }
         if self.directions.cache_ttl_ms.is_some() && Box::pin(self.query_from_cache(command, start, &analysis)).await? {
