@@ -22,6 +22,13 @@ pub enum Fact {
     ErrorCount,
 }
 
+impl Fact {
+    /// Is it the number of the connection?
+    pub fn is_connection(self) -> bool {
+        matches!(self, Fact::ConnectionId | Fact::PseudoThreadId)
+    }
+}
+
 /// The fact that `SELECT fact [[AS] alias] [FROM DUAL] [;]` asks for, if that is all of the statement.
 pub fn single_fact_select(sql: &[u8], mode: LexMode) -> Option<Fact> {
     let mut cursor = Cursor::new(sql, mode);

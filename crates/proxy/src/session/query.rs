@@ -11,6 +11,7 @@ use super::local::ends_transaction;
 use super::relay::Outgoing;
 use super::route::{Phase, packets_of};
 use super::sync::{Ahead, is_about_diagnostics};
+use super::tableless::reads_table;
 use crate::backend::put_command;
 use crate::causal::Writing;
 use crate::counters::count;
@@ -328,7 +329,8 @@ impl Session {
     pub(super) fn substituted(&self, sql: &[u8], analysis: &Analysis) -> Vec<u8> {
         let value = |fact| self.knows(fact).then(|| self.facts.of(fact, self.entry.id));
         if !analysis.facts.contains(Facts::MULTI) {
-            return sql::substitute_facts(sql, self.lex, value);
+            let is_answer = is_answer(sql, analysis.kind);
+            return sql::substitute_facts(sql, self.lex, |fact| value(fact).filter(|_| is_answer || !fact.is_connection()));
         }
         let (mut out, mut copied) = (Vec::with_capacity(sql.len() + 64), 0);
         let (mut row_count, mut diagnostics, mut found_rows) = (true, true, true);
@@ -336,9 +338,11 @@ impl Session {
             let one = sql.get(place.clone()).unwrap_or_default();
             let each = sql::analyze(one, self.lex);
             if asks_now(each.kind) {
+                let is_answer = is_answer(one, each.kind);
                 out.extend_from_slice(sql.get(copied..place.start).unwrap_or_default());
                 out.extend(sql::substitute_facts(one, self.lex, |fact| {
                     let stands = match fact {
+                        fact if fact.is_connection() && !is_answer => false,
                         sql::Fact::ConnectionId => true,
                         sql::Fact::FoundRows => found_rows,
                         sql::Fact::WarningCount | sql::Fact::ErrorCount => diagnostics,
@@ -412,6 +416,12 @@ pub fn asks_now(kind: Kind) -> bool {
             | Kind::Ddl
             | Kind::CreateTemporaryTable
     )
+}
+
+/// Are the values of a statement an answer to the client, and nothing else? Where tables are read or written the connection's id is the
+/// server's: that is the one that its own tables know. KILL of the session's own id finds no thread, and ends no connection.
+fn is_answer(sql: &[u8], kind: Kind) -> bool {
+    kind == Kind::Kill || kind == Kind::Select && !reads_table(sql)
 }
 
 /// Are its rows the diagnostics of the statement before, or their number?
