@@ -178,6 +178,14 @@ impl Session {
         result
     }
 
+    /// Brings the backend at hand to the session's state for this statement. Returns what is to be sent ahead of it.
+    async fn sync_plan(&mut self, plan: &Plan) -> Result<Ahead, Fault> {
+        match self.is_not_causal() {
+            true => self.sync(&plan.as_synced()).await,
+            false => self.sync_causally(&plan.as_synced()).await,
+        }
+    }
+
     async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
         if self.label.is_some()
             && let Some(settled) = Box::pin(self.settle_commit()).await?
@@ -185,17 +193,15 @@ impl Session {
             *reply = settled;
             return Ok(());
         }
-        let synced = plan.as_synced();
         let (ahead, readied) = loop {
             match self.obtain_at_once()? {
                 Kept::AtHand => {}
                 kept => self.obtain_later(kept).await?,
             }
-            let mut ahead = match self.is_not_causal() {
-                true if self.is_in_sync(&synced) => Ahead::default(),
+            let mut ahead = match self.is_not_causal() && self.is_in_sync(&plan.as_synced()) {
+                true => Ahead::default(),
                 // Exchanges of its own, or something to send ahead.
-                true => Box::pin(self.sync(&synced)).await?,
-                false => Box::pin(self.sync_causally(&synced)).await?,
+                false => Box::pin(self.sync_plan(plan)).await?,
             };
             if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
                 Box::pin(self.raise_own_error()).await?;
