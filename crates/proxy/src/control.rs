@@ -188,9 +188,7 @@ impl DataPlane for Control {
         if taken < self.shared.mailboxes.len() {
             tracing::warn!("{taken} of {} workers have taken the configuration over so far", self.shared.mailboxes.len());
         }
-        if snapshot.vars.client_host_cache_size == 0 {
-            self.shared.hosts.clear();
-        }
+        self.shared.hosts.shrink_to(usize::try_from(snapshot.vars.client_host_cache_size).unwrap_or(usize::MAX));
         let mut notes = needs_restart(&self.started, &snapshot);
         notes.extend(self.logs_nowhere(&snapshot));
         Ok(notes)

@@ -4,6 +4,8 @@ use crate::common::{LIMIT, Peer, server};
 use crate::{BOTH, admin, proxy, set};
 use lab::client::Encoding;
 use lab::{Client, ConnectOptions, Flavor, LabError, wait};
+use std::io::Read;
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -174,4 +176,19 @@ fn without_a_host_cache_nobody_is_locked_out() {
     assert_eq!(admin.scalar("SELECT COUNT(*) FROM stats_mysql_client_host_cache").unwrap().unwrap(), "0");
     set(&mut admin, "client_host_cache_size", "100");
     assert!(is_let_in(&proxy), "what was counted is forgotten");
+}
+
+#[test]
+fn a_login_that_is_not_finished_in_time_is_a_failed_one() {
+    let proxy = proxy(
+        Flavor::Mariadb,
+        &[("client_host_cache_size", 100.into()), ("client_host_error_counts", 1.into()), ("connect_timeout_client", 500.into())],
+    );
+    let mut admin = admin(&proxy);
+    let mut counted = |most: &str| admin.scalar(&format!("SELECT COUNT(*) FROM stats_mysql_client_host_cache {most}")).unwrap().unwrap();
+    let mut silent = TcpStream::connect(proxy.address()).unwrap();
+    silent.set_read_timeout(Some(LIMIT)).unwrap();
+    silent.read_to_end(&mut Vec::new()).unwrap();
+    wait::until("the address is counted", LIMIT, || (counted("WHERE error_count = 1") == "1").then_some(())).unwrap();
+    assert!(proxy.connect_app().is_err(), "its address is turned away");
 }

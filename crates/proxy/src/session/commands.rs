@@ -10,6 +10,7 @@ use crate::logs::audit::AuditEvent;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
+use crate::shared::HostLogin;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
@@ -270,7 +271,10 @@ impl Session {
         let limit = Duration::from_millis(self.worker.snapshot().vars.connect_timeout_client);
         match tokio::time::timeout(limit, super::change_user::change_user(self, &payload)).await {
             Ok(result) => result,
-            Err(_) => Err(End::LoginTimeout),
+            Err(_) => {
+                self.worker.shared.note_host(self.peer, HostLogin::Failed);
+                Err(End::LoginTimeout)
+            }
         }
     }
 }

@@ -119,7 +119,11 @@ pub async fn log_in(
     let waits = Rc::clone(&entry);
     let result = match tokio::time::timeout(limit, unless_stopped(&waits, login.run(entry))).await {
         Ok(result) => result,
-        Err(_) => Err(End::LoginTimeout),
+        Err(_) => {
+            // As a proxy before us told it.
+            worker.shared.note_host(waits.view.client.get(), HostLogin::Failed);
+            Err(End::LoginTimeout)
+        }
     };
     if result.is_err() {
         count(&worker.counters.clients_refused);

@@ -29,21 +29,23 @@ impl HostCache {
         limit > 0 && self.hosts().get(&host).is_some_and(|h| h.errors >= limit)
     }
 
-    /// A login failed. At most `size` addresses are kept: the one that failed longest ago goes.
+    /// A login failed, or was not finished in time. At most `size` addresses are kept: the one that failed longest ago goes.
     pub fn failed(&self, host: IpAddr, now_ms: u64, size: usize) {
         let mut hosts = self.hosts();
         if !hosts.contains_key(&host) {
-            while !hosts.is_empty() && hosts.len() >= size {
-                let oldest = hosts.iter().min_by_key(|(_, h)| h.updated_ms).map(|(host, _)| *host);
-                oldest.and_then(|host| hosts.remove(&host));
-            }
-            if size == 0 {
-                return;
-            }
+            shrink(&mut hosts, size.saturating_sub(1));
+        }
+        if size == 0 {
+            return;
         }
         let known = hosts.entry(host).or_insert(HostErrors { errors: 0, updated_ms: now_ms });
         known.errors += 1;
         known.updated_ms = now_ms;
+    }
+
+    /// At most `size` addresses stay; those that failed longest ago go.
+    pub fn shrink_to(&self, size: usize) {
+        shrink(&mut self.hosts(), size);
     }
 
     /// A login succeeded: the address starts over.
@@ -61,6 +63,17 @@ impl HostCache {
     /// Forgets all addresses.
     pub fn clear(&self) {
         self.hosts().clear();
+    }
+}
+
+fn shrink(hosts: &mut HashMap<IpAddr, HostErrors>, size: usize) {
+    let Some(surplus) = hosts.len().checked_sub(size).filter(|surplus| *surplus > 0) else { return };
+    let mut oldest: Vec<_> = hosts.iter().map(|(host, known)| (known.updated_ms, *host)).collect();
+    if surplus < oldest.len() {
+        oldest.select_nth_unstable(surplus);
+    }
+    for (_, host) in oldest.into_iter().take(surplus) {
+        hosts.remove(&host);
     }
 }
 
@@ -91,6 +104,8 @@ mod tests {
             cache.failed(host(n), u64::from(n), 3);
         }
         assert_eq!(cache.rows().iter().map(|(h, _)| *h).collect::<Vec<_>>(), [host(2), host(3), host(4)]);
+        cache.shrink_to(2);
+        assert_eq!(cache.rows().iter().map(|(h, _)| *h).collect::<Vec<_>>(), [host(3), host(4)]);
         cache.failed(host(9), 9, 0);
         assert!(cache.rows().is_empty(), "switched off, it forgets");
     }
