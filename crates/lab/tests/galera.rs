@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn comes_up_loses_a_node_and_takes_it_back() {
     let cluster = Galera::start(3, &Options::new()).unwrap();
     cluster.server(0).sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
-    cluster.server(1).sql("INSERT INTO test.t VALUES(1)").unwrap();
+    wait::until("the table on another node", LIMIT, || cluster.server(1).sql("INSERT INTO test.t VALUES(1)").ok()).unwrap();
     cluster.server(2).kill9();
     cluster.wait_size(0, 2).unwrap();
     cluster.server(0).sql("INSERT INTO test.t VALUES(2)").unwrap();
@@ -215,7 +215,7 @@ fn what_is_kept_for_a_restart_is_what_holds() {
     for (policy, is_kept) in [("never", true), ("delayed", false), ("command", true)] {
         admin.run(format!("SET mysql-failback = '{policy}'")).unwrap();
         admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
-        wait_kept(&proxy, "hostname", is_kept);
+        wait_kept(&proxy, "is_preferred", is_kept);
     }
     let in_the_way = files::scratch(&proxy.dir().join("tidegate_writers.json"));
     let mut refused = |order: &str| {

@@ -612,6 +612,8 @@ fn connection_id(world: &World) {
             assert_eq!(peer.get("SELECT CONNECTION_ID()"), id);
             assert_eq!(peer.get("select connection_id() as x;"), id);
             assert_eq!(peer.row("SELECT CONNECTION_ID() + 0, 'y'"), format!("{id} y"));
+            peer.exec("SET @id = (SELECT CONNECTION_ID())");
+            assert_eq!(peer.get("SELECT @id = CONNECTION_ID()"), "1");
             assert_eq!(peer.get("SELECT @@pseudo_thread_id"), id);
             assert_eq!(peer.row("SELECT @@session.pseudo_thread_id + 0, 'y'"), format!("{id} y"));
         }

@@ -424,10 +424,10 @@ pub fn asks_now(kind: Kind) -> bool {
     )
 }
 
-/// Are the values of a statement an answer to the client, and nothing else? Where tables are read or written the connection's id is the
+/// Do the values of a statement reach the client or a variable, and nothing else? Where tables are read or written the connection's id is the
 /// server's: that is the one that its own tables know. KILL of the session's own id finds no thread, and ends no connection.
 fn is_answer(sql: &[u8], kind: Kind) -> bool {
-    kind == Kind::Kill || kind == Kind::Select && !reads_table(sql)
+    kind == Kind::Kill || matches!(kind, Kind::Select | Kind::Set) && !reads_table(sql)
 }
 
 /// Are its rows the diagnostics of the statement before, or their number?
