@@ -11,6 +11,7 @@ mod functions;
 mod guard;
 pub mod import;
 pub mod layout;
+mod passwords;
 pub mod rows;
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
@@ -229,6 +230,7 @@ fn connection(guard: &Arc<Guard>, facts: &Arc<Facts>) -> Result<Connection, Admi
     db.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_LENGTH)?;
     db.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, MAX_LENGTH)?;
     functions::register(&db, facts)?;
+    passwords::register(&db)?;
     guard::install(&mut db, guard)?;
     Ok(db)
 }

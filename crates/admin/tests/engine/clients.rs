@@ -159,3 +159,38 @@ fn they_go_on() {
     }
     assert_eq!(bed.rows_as(Role::Stats, "select @@version_comment limit 1"), ["(ProxySQL Admin Module)"]);
 }
+
+/// Hashes for `mysql_users.password`, as statements of ProxySQL's users make them.
+#[test]
+fn passwords_are_hashed() {
+    let bed = Bed::new();
+    let secret = "*14E65567ABDB5135D0CFD9A70B3032C179A49EE7";
+    assert_eq!(bed.rows("SELECT MYSQL_NATIVE_PASSWORD('secret'), mysql_native_password(x'736563726574')"), [format!("{secret}|{secret}")]);
+    let salted = "SELECT CACHING_SHA2_PASSWORD('secret', 'abcdefghijklmnopqrst')";
+    assert_eq!(bed.rows(salted), [wire::auth::crypt::generate(b"secret", b"abcdefghijklmnopqrst")]);
+    let own = || bed.rows("SELECT CACHING_SHA2_PASSWORD('secret')").remove(0);
+    let (first, second) = (own(), own());
+    assert_ne!(first, second);
+    assert_eq!(wire::auth::crypt::verify(&first, b"secret"), Ok(true));
+    for none in ["MYSQL_NATIVE_PASSWORD('')", "CACHING_SHA2_PASSWORD('')", "CACHING_SHA2_PASSWORD('', 'abcdefghijklmnopqrst')"] {
+        assert_eq!(bed.rows(&format!("SELECT {none}")), [""], "{none}");
+    }
+    for function in ["MYSQL_NATIVE_PASSWORD", "CACHING_SHA2_PASSWORD"] {
+        assert_eq!(bed.rows(&format!("SELECT {function}(NULL) IS NULL")), ["1"]);
+        assert!(bed.refused(&format!("SELECT {function}(12)")).contains("it belongs in quotes"));
+        assert!(bed.refused(&format!("SELECT {function}(hex(zeroblob(129)))")).contains("256 bytes at most"));
+        bed.refused(&format!("SELECT {function}()"));
+    }
+    let short = ["NULL", "7", "''", "'abcdefghijklmnopqrs'", "'abcdefghijklmnopqrstu'"];
+    for salt in short.into_iter().chain(["'abcdefghijklmnopqrs$'", "'abcdefghijklmnopqré'", "zeroblob(20)"]) {
+        let error = bed.refused(&format!("SELECT CACHING_SHA2_PASSWORD('secret', {salt})"));
+        assert!(error.contains("a salt has 20 ASCII characters") && !error.contains("secret"), "{salt}: {error}");
+    }
+    bed.ok(
+        "INSERT INTO mysql_users(username, password) VALUES ('u', CACHING_SHA2_PASSWORD('secret')), ('v', MYSQL_NATIVE_PASSWORD('secret'))",
+    );
+    assert_eq!(
+        bed.rows("SELECT username, substr(password, 1, 7) FROM mysql_users WHERE username<>'app' ORDER BY 1"),
+        ["u|$A$005$", "v|*14E655"]
+    );
+}

@@ -101,3 +101,28 @@ fn every_plugin_of_a_change_of_user() {
         }
     }
 }
+
+/// What the admin port's functions make of a password lets its user in.
+#[test]
+fn passwords_that_the_admin_port_hashed() {
+    if !proxied_only() {
+        return;
+    }
+    let proxy = proxy("mysql_native_password");
+    let mut admin = proxy.admin().unwrap();
+    let enters = |password: &str| {
+        let mut client = Client::connect(&proxy.options("app", password).tls())?;
+        client.scalar("SELECT 'in'")
+    };
+    for hash in
+        ["MYSQL_NATIVE_PASSWORD('hashed')", "CACHING_SHA2_PASSWORD('hashed')", "CACHING_SHA2_PASSWORD('hashed', 'abcdefghijklmnopqrst')"]
+    {
+        admin.query(format!("UPDATE mysql_users SET password={hash} WHERE username='app'")).unwrap();
+        admin.query("LOAD MYSQL USERS TO RUNTIME").unwrap();
+        assert_eq!(enters("wrong").unwrap_err().code(), Some(1045), "{hash}");
+        Client::connect(&proxy.options("app", "hashed").tls()).unwrap();
+    }
+    admin.query("UPDATE mysql_users SET password=MYSQL_NATIVE_PASSWORD('app-pass') WHERE username='app'").unwrap();
+    admin.query("LOAD MYSQL USERS TO RUNTIME").unwrap();
+    assert_eq!(enters("app-pass").unwrap().as_deref(), Some("in"));
+}

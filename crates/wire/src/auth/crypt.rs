@@ -16,8 +16,9 @@ const PREFIX: usize = 7;
 /// Rounds for one unit of the stored count.
 const ROUNDS_UNIT: u32 = 1000;
 /// The longest password that MySQL accepts here, in bytes.
-const MAX_PASSWORD: usize = 256;
-const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+pub const MAX_PASSWORD: usize = 256;
+/// The characters of the encoded digest.
+pub const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// True when `password` is the one behind `stored` (`$A$005$...`). A stored text of another shape is malformed.
 pub fn verify(stored: &str, password: &[u8]) -> Result<bool> {
