@@ -413,3 +413,52 @@ fn who_waits_for_a_server_that_cannot_run_init_connect_now_is_served_when_it_can
     server.sql("SET GLOBAL read_only=0").unwrap();
     assert_eq!(session.recv_reply(Encoding::Text).unwrap().scalar().unwrap().unwrap(), "served");
 }
+
+/// A new session has the rights that a new connection would have, though others' connections are idle.
+fn rights_of_new_sessions(flavor: Flavor) {
+    let proxy = proxy_with(server(flavor), 4, |builder| {
+        builder.user("root", "", 0).user("limited", "limited-pass", 0).variable("free_connections_pct", 100)
+    });
+    let login =
+        |user: &str, password: &str, schema: &str| Client::connect(&proxy.options(user, password).database(schema).timeout(LIMIT)).unwrap();
+    let mut root = login("root", "", "mysql");
+    for sql in [
+        "CREATE DATABASE rights",
+        "CREATE TABLE rights.a(i INT)",
+        "CREATE TABLE rights.b(i INT)",
+        "CREATE USER limited@'%' IDENTIFIED BY 'limited-pass'",
+        "GRANT SELECT ON rights.* TO limited@'%'",
+    ] {
+        root.run(sql).unwrap();
+    }
+    let codes = |writes: bool| {
+        let mut session = login("limited", "limited-pass", "rights");
+        let text = session.query("INSERT INTO a VALUES(1)").and_then(|reply| reply.check().map(drop));
+        let prepared = session
+            .prepare("INSERT INTO b VALUES(1)")
+            .and_then(|statement| session.execute(&statement, &[]))
+            .and_then(|reply| reply.check().map(drop));
+        assert_eq!((text.is_ok(), prepared.is_ok()), (writes, writes), "{flavor:?}: {text:?} {prepared:?}");
+    };
+    codes(false);
+    for (change, writes) in [
+        ("GRANT INSERT ON rights.* TO limited@'%'", true),
+        ("REVOKE INSERT ON rights.* FROM limited@'%'", false),
+        ("GRANT INSERT ON *.* TO limited@'%'", true),
+        ("REVOKE INSERT ON *.* FROM limited@'%'", false),
+    ] {
+        root.run(change).unwrap();
+        codes(writes);
+        codes(writes);
+    }
+    for sql in ["DROP USER limited@'%'", "DROP DATABASE rights"] {
+        root.run(sql).unwrap();
+    }
+}
+
+#[test]
+fn new_sessions_have_new_rights() {
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        rights_of_new_sessions(flavor);
+    }
+}

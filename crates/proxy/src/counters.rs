@@ -106,6 +106,8 @@ counters! {
     handed_over,
     /// Idle connections that were found closed, or out of step, when they were looked at.
     found_closed,
+    /// Statements about accounts and rights, after which idle connections are closed.
+    rights_changed,
     /// Questions for user variables that a statement computed.
     user_variables_asked,
     /// Backends lost while a statement ran on them.

@@ -275,6 +275,8 @@ pub struct Shared {
     pub rsa: Option<RsaKey>,
     /// Grows with each DDL statement seen by any worker: prepared metadata from before it is stale.
     pub ddl_epoch: AtomicU64,
+    /// Process clock (ms) after the last statement about accounts and rights: connections opened before have older rights.
+    pub rights_changed_ms: AtomicU64,
     /// Those of them that may be of stored routines.
     pub routines_defined: Definitions,
     /// Addresses of servers' names.
@@ -322,6 +324,7 @@ impl Shared {
             names: crate::names::Names::default(),
             rsa,
             ddl_epoch: AtomicU64::new(0),
+            rights_changed_ms: AtomicU64::new(0),
             routines_defined: Definitions::default(),
             clock: Clock::new(),
             logs: Logs::default(),

@@ -131,6 +131,7 @@ settings! {
     ping_timeout_server: u64 = 200, ms(10, 600_000), Live, "Longest such a ping may take.";
     free_connections_pct: u64 = 10, PERCENT, Live, "Share of a server's max_connections that is kept idle.";
     connection_max_age_ms: u64 = 0, ms(0, 86_400_000), Live, "Idle backend connections older than this are closed; 0 means never.";
+    reconnect_after_grants: bool = true, BOOL, Live, "Close idle backend connections once GRANT, REVOKE or their like ran through the proxy: servers keep the rights of older connections.";
     connection_warming: bool = false, BOOL, Live, "Open connections ahead of need, up to free_connections_pct of max_connections, beside the statements that run.";
     shun_on_failures: u64 = 5, count(0, 10_000_000), NoEffect("a failing server is left alone for a pause that grows"), "Failed connects within a second that shun a server.";
     shun_recovery_time_sec: u64 = 10, secs(0, 31_536_000), NoEffect("a failing server is left alone for a pause that grows"), "A shunned server is tried again after this.";

@@ -29,6 +29,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::Notify;
 use waiting::{Outcome, Waiter};
 
@@ -521,7 +522,7 @@ impl HostgroupPool {
             let index = (first + step) % servers.len();
             let usable = servers.get(index).is_some_and(|s| s.takes_work(now_ms) && needs.accept(s));
             while let Some(mut backend) = if usable { lane.take(index, want) } else { None } {
-                if is_alive(worker, &mut backend) {
+                if !has_old_rights(worker, &backend) && is_alive(worker, &mut backend) {
                     if step > 0 {
                         self.make_up_for(worker, lane, first);
                     } else if self.shared.is_warmed() {
@@ -547,7 +548,8 @@ impl HostgroupPool {
         let server = &backend.core.server;
         // After a LOAD there may be more than are allowed.
         let fits = server.connections() <= server.max_connections() && self.fits_its_user(backend);
-        server.keeps_idle() && fits && !backend.core.killed && !too_old && !backend.core.is_astray() && backend.is_even()
+        let is_outdated = too_old || has_old_rights(worker, backend);
+        server.keeps_idle() && fits && !backend.core.killed && !is_outdated && !backend.core.is_astray() && backend.is_even()
     }
 
     /// After a LOAD a user may have more than it is allowed.
@@ -562,6 +564,12 @@ impl HostgroupPool {
 /// What one says of itself who wants a server that is not far behind.
 fn choosy(waiter: &Rc<Waiter>) -> Option<Choosy> {
     waiter.wish.needs.max_lag_ms.map(|max_lag_ms| Choosy { since_us: waiter.turn_us, max_lag_ms })
+}
+
+/// Whether the server may have given the backend's user other rights since it was opened.
+fn has_old_rights(worker: &Worker, backend: &Backend) -> bool {
+    let is_older = backend.core.opened_ms < worker.shared.rights_changed_ms.load(Ordering::Acquire);
+    is_older && worker.snapshot().vars.reconnect_after_grants
 }
 
 /// An idle backend should be silent: else it was closed, or is out of step.

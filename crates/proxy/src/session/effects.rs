@@ -9,6 +9,7 @@ use super::settle::counts_found_rows;
 use super::told::contains_word;
 use super::untold::{UNKNOWN_STATEMENT, mentions_role};
 use crate::backend::Tracking;
+use crate::counters::count;
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
 use crate::routines::has_word;
@@ -211,6 +212,13 @@ impl Session {
         }
     }
 
+    /// Servers give new rights to new connections only, and those on a schema to whoever enters it anew.
+    fn rights_changed(&self) {
+        count(&self.worker.counters.rights_changed);
+        let shared = &self.worker.shared;
+        shared.rights_changed_ms.fetch_max(shared.clock.now_ms() + 1, Ordering::AcqRel);
+    }
+
     fn note_kind(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
         let (now, digest) = (self.now_ms(), analysis.digest);
         let failed = reply.error.is_some();
@@ -218,6 +226,9 @@ impl Session {
             Kind::Ddl | Kind::DropTable | Kind::CreateTemporaryTable => {
                 self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
             }
+            // A part of one that failed may hold, too.
+            Kind::Grant => self.rights_changed(),
+            Kind::Flush if has_word(sql, "privileges") => self.rights_changed(),
             _ => {}
         }
         if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| has_word(sql, word)) {

@@ -416,6 +416,12 @@ pub const GLOBAL: &[Number] = &[
         counted!(found_closed),
     ),
     both(
+        "tidegate_rights_changed",
+        ("tidegate_rights_changed_total", Counter, "Statements about accounts and rights, after which idle connections are closed"),
+        None,
+        counted!(rights_changed),
+    ),
+    both(
         "",
         ("tidegate_query_digests_dropped_total", Counter, "Digests pushed out of a full table, as far as they were read"),
         None,
