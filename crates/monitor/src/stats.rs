@@ -36,6 +36,7 @@ impl StatsSource for Monitor {
         let mut metrics = self.counts.metrics(&self.connector.resolver.counts);
         metrics.push(lock(&self.holds).metric());
         metrics.push(strangers(&self.identities()));
+        metrics.push(refused(lock(&self.log).refused()));
         metrics
     }
 }
@@ -53,6 +54,17 @@ fn strangers(identities: &[MemberIdentity]) -> Metric {
         help: "Servers at addresses of a cluster that belong to another one, by writer hostgroup; they serve nothing",
         kind: MetricKind::Gauge,
         samples: counts.into_iter().map(sample).collect(),
+    }
+}
+
+/// Servers of which the monitor learns nothing, for each kind of check.
+fn refused(counts: impl Iterator<Item = (&'static str, usize)>) -> Metric {
+    let sample = |(check, count): (&str, usize)| Sample { suffix: "", labels: vec![("check", check.to_owned())], value: count as f64 };
+    Metric {
+        name: "tidegate_monitor_refused_servers",
+        help: "Servers that refuse a check, by kind: the monitor cannot log in, or lacks a right, and follows no roles there",
+        kind: MetricKind::Gauge,
+        samples: counts.map(sample).collect(),
     }
 }
 

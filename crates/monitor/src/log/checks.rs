@@ -18,6 +18,22 @@ const REASONS_MAX: usize = 16;
 /// `mysql-monitor_history` by default, ms.
 const HISTORY_MS: u64 = 7_200_000;
 
+/// The class of a check that is refused by the login or for want of a right.
+const DENIED: u8 = 2;
+/// The kinds of checks by their place.
+const NAMES: [&str; 10] = [
+    "connect",
+    "ping",
+    "read_only",
+    "replication_lag",
+    "galera",
+    "group_replication",
+    "aws_aurora",
+    "buffer_pool",
+    "gtids",
+    "aws_rds_topology",
+];
+
 /// How the checks of an Aurora instance went.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CheckStatus {
@@ -132,6 +148,16 @@ impl CheckLog {
         }
     }
 
+    /// How many servers refuse each kind of check: the monitor cannot log in there, or may not ask.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let refusing = |place: usize| {
+            let of_kind =
+                self.failing.iter().filter(move |((_, other), failing)| usize::from(*other) == place && failing.class == Some(DENIED));
+            of_kind.count()
+        };
+        NAMES.iter().enumerate().map(move |(place, name)| (*name, refusing(place)))
+    }
+
     /// What is known of servers that are no more is not kept.
     pub(crate) fn forget_strangers(&mut self, is_known: impl Fn(&ServerAddr) -> bool) {
         self.failing.retain(|(addr, _), _| is_known(addr));
@@ -153,25 +179,13 @@ fn class(error: &ProbeError) -> u8 {
     match error {
         ProbeError::Timeout | ProbeError::Unresolved(_) => 0,
         ProbeError::Unreachable(_) => 1,
-        ProbeError::Denied(_) => 2,
+        ProbeError::Denied(_) => DENIED,
         ProbeError::Failed(_) => 3,
     }
 }
 
 /// As logs and metrics name it.
 pub(crate) fn kind_name(kind: CheckKind) -> &'static str {
-    const NAMES: [&str; 10] = [
-        "connect",
-        "ping",
-        "read_only",
-        "replication_lag",
-        "galera",
-        "group_replication",
-        "aws_aurora",
-        "buffer_pool",
-        "gtids",
-        "aws_rds_topology",
-    ];
     NAMES[usize::from(place(kind))]
 }
 
@@ -197,6 +211,22 @@ mod tests {
         assert!(news(1, "connection 17 was lost") && !news(1, "connection 18 was lost"));
         let told = (0..100).filter(|n| news(1, &"x".repeat(*n))).count();
         assert!(told < REASONS_MAX, "{told}");
+    }
+
+    #[test]
+    fn servers_that_refuse_a_check_are_counted_until_they_answer() {
+        let mut log = CheckLog::default();
+        let mut count = |port, outcome| {
+            log.add(Checked { outcome, ..checked(port, unix_us()) });
+            log.refused().filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+        };
+        assert_eq!(count(1, Err(ProbeError::Timeout)), []);
+        let denied = || Err(ProbeError::Denied("Access denied (error 1045)".into()));
+        assert_eq!(count(1, denied()), [("ping", 1)]);
+        assert_eq!(count(2, denied()), [("ping", 2)]);
+        assert_eq!(count(2, denied()), [("ping", 2)]);
+        assert_eq!(count(1, Ok(Found::Ping(5))), [("ping", 1)]);
+        assert_eq!(count(2, Err(ProbeError::Timeout)), []);
     }
 
     #[test]
