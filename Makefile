@@ -8,9 +8,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## */\1\t/' | expand -t 10
 
-setup: ## install what build and tests need (apt, Rust, MySQL in a cache); quick when all is there
+setup: ## install what build and tests need (apt, Rust, MySQL and a late MariaDB in a cache); quick when all is there
 	scripts/setup
 	scripts/setup mysql
+	scripts/setup mariadb-11.8
 
 demo: ## a MariaDB primary, two replicas and the proxy before them; Ctrl-C ends it
 	scripts/setup
