@@ -33,6 +33,7 @@ each_flavor!(
     values_that_are_none,
     variables_with_two_names,
     character_sets_of_servers_and_schemas,
+    collations_that_no_variable_shows,
     flags_of_a_switch,
     utf8_under_another_old_mode,
     rows_as_of_a_time,

@@ -142,14 +142,24 @@ const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca
     utf16=utf16_uca1400_ai_ci,utf32=utf32_uca1400_ai_ci";
 
 impl ServerInfo {
-    /// The collation of this id, where the server knows it. MySQL 5 has none beyond gb18030's.
+    /// The collation of this id, where the server knows it. Until it was asked, its version has to say what is usual: MySQL 5 has
+    /// none beyond gb18030's.
     pub fn collation_of(&self, id: u16) -> Option<&'static Collation> {
+        if let Some(known) = self.tracking.get().map(|asked| &asked.known).filter(|known| !known.is_empty()) {
+            return known.binary_search_by_key(&id, |known| known.id).ok().map(|at| known[at]);
+        }
         let is_newer = match self.family {
             Family::MySql5 => id > LAST_OF_MYSQL_5,
             Family::MariaDb => id >= FIRST_UCA1400,
             Family::MySql | Family::MariaDbUca1400 => false,
         };
         charset::collation_in(self.flavor, id).filter(|_| !is_newer)
+    }
+
+    /// The collation of this name, where the server knows it.
+    pub fn collation_named(&self, name: &str) -> Option<&'static Collation> {
+        let usual = charset::by_name_in(self.flavor, name).or_else(|| charset::by_name(name))?;
+        self.collation_of(usual.id).filter(|known| known.name == usual.name)
     }
 
     /// The collation that a login with this id gets; None when the server does not know the id and goes by its own settings.
@@ -195,6 +205,8 @@ pub struct ServerTracking {
     pub ours: Arc<str>,
     /// `character_set_collations`; empty where there is no such variable.
     pub collations: Box<str>,
+    /// The collations that it knows, by id; none where it did not say.
+    pub known: Box<[&'static Collation]>,
 }
 
 /// One user, for all workers.

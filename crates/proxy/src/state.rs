@@ -13,8 +13,10 @@ use wire::session_state::is_variable_name;
 /// Bytes shared between the sessions and backends that hold the same value.
 pub type Text = Arc<[u8]>;
 
-/// No variable: the collation that text in results has, as column definitions say. Servers keep it with
-/// `character_set_results`; a login and SET NAMES give it. Absent where results are not converted.
+/// No variable: the collation that a login or SET NAMES gave together with `character_set_client`, which servers keep with that
+/// and parameters of prepared statements have. Absent where the variable was assigned alone: that brings the same everywhere.
+pub const CLIENT_COLLATION: &str = "client_collation";
+/// The same of `character_set_results`.
 pub const RESULTS_COLLATION: &str = "results_collation";
 
 /// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
@@ -313,7 +315,7 @@ fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<St
         sql = names;
         changes.retain(|(name, _)| !CHARSETS.contains(name));
     }
-    changes.retain(|(name, _)| *name != RESULTS_COLLATION && is_variable_name(name.as_bytes()));
+    changes.retain(|(name, _)| ![CLIENT_COLLATION, RESULTS_COLLATION].contains(name) && is_variable_name(name.as_bytes()));
     // A change of character set resets the collation on the server, so an unchanged collation is said again.
     if changes.iter().any(|(name, _)| *name == "character_set_connection")
         && !changes.iter().any(|(name, _)| *name == "collation_connection")
@@ -353,8 +355,14 @@ pub fn keeping_ignore_space(set: &str) -> String {
 }
 
 /// What SET NAMES sets.
-pub const CHARSETS: &[&str] =
-    &["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION];
+pub const CHARSETS: &[&str] = &[
+    "character_set_client",
+    "character_set_connection",
+    "character_set_results",
+    "collation_connection",
+    CLIENT_COLLATION,
+    RESULTS_COLLATION,
+];
 
 /// Is it a character set in which ASCII is not itself? A client cannot have it, so SET NAMES refuses it.
 pub fn is_wide(charset: &[u8]) -> bool {
@@ -366,38 +374,36 @@ pub fn is_charset_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The SET that gives all that text depends on, where all of it is known. Only SET NAMES (or a login) gives results their
-/// collation, so it comes first, and what differs from it follows.
+/// The SET that gives all that text depends on, where all of it is known. What a login or SET NAMES gave, only SET NAMES gives
+/// again, so it comes first; what was assigned alone is assigned alone again, though the name may be the same.
 fn names(want: &State) -> Option<String> {
     let plain = |t: &&str| is_charset_name(t);
     let text = |name| want.variables.get(name).and_then(|v| std::str::from_utf8(v).ok());
     let client = text("character_set_client").filter(plain)?;
-    let (connection, collation) = (text("character_set_connection").filter(plain)?, text("collation_connection").filter(plain)?);
+    text("character_set_connection").filter(plain)?;
+    let collation = text("collation_connection").filter(plain)?;
     let results = text("character_set_results").filter(|t| t.is_empty() || plain(t))?;
-    let of_results = text(RESULTS_COLLATION).filter(plain).filter(|_| plain(&results) && !is_wide(results.as_bytes()));
-    let (charset, base) = match of_results {
-        Some(of_results) => (results, of_results),
-        None if client == connection => (client, collation),
-        None => (client, ""),
-    };
-    let mut sql = format!("SET NAMES '{charset}'");
-    if !base.is_empty() {
-        let _ = write!(sql, " COLLATE '{base}'");
+    let of_client = text(CLIENT_COLLATION).filter(plain);
+    let of_results = text(RESULTS_COLLATION).filter(plain).filter(|_| plain(&results));
+    let base = of_client.or(of_results);
+    let mut sql = String::new();
+    if let Some(base) = base {
+        let charset = if of_client.is_some() { client } else { results };
+        let _ = write!(sql, ",NAMES '{charset}' COLLATE '{base}'");
     }
-    if client != charset {
+    if of_client.is_none() {
         let _ = write!(sql, ",@@session.character_set_client='{client}'");
     }
-    match results {
-        "" => sql.push_str(",@@session.character_set_results=NULL"),
-        _ if results != charset => {
-            let _ = write!(sql, ",@@session.character_set_results='{results}'");
-        }
-        _ => {}
+    if results.is_empty() {
+        sql.push_str(",@@session.character_set_results=NULL");
+    } else if of_results.is_none() || of_results != base {
+        let _ = write!(sql, ",@@session.character_set_results='{results}'");
     }
-    if collation != base {
+    if Some(collation) != base {
         // It brings its character set along.
         let _ = write!(sql, ",@@session.collation_connection='{collation}'");
     }
+    sql.replace_range(..1, "SET ");
     Some(sql)
 }
 
@@ -486,27 +492,46 @@ mod tests {
             assert!(sure);
             set.unwrap()
         };
-        let all = |client, connection, collation, results, of_results| {
-            set(&[
+        let all = |client: &'static str, connection, collation, results, of_client, of_results| {
+            let all = [
                 ("character_set_client", client),
                 ("character_set_connection", connection),
                 ("collation_connection", collation),
                 ("character_set_results", results),
+                (CLIENT_COLLATION, of_client),
                 (RESULTS_COLLATION, of_results),
-            ])
+            ];
+            let known: Vec<_> = all.into_iter().filter(|(name, value)| !value.is_empty() || *name == "character_set_results").collect();
+            set(&known)
         };
-        assert_eq!(
-            all("latin1", "utf8mb4", "utf8mb4_bin", "utf8mb4", "utf8mb4_unicode_ci"),
-            "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_unicode_ci',@@session.character_set_client='latin1',@@session.collation_connection='utf8mb4_bin'"
-        );
-        assert_eq!(
-            all("latin1", "latin1", "latin1_bin", "", ""),
-            "SET NAMES 'latin1' COLLATE 'latin1_bin',@@session.character_set_results=NULL"
-        );
-        assert_eq!(
-            all("latin1", "utf8mb4", "utf8mb4_bin", "utf16", "utf16_bin"),
-            "SET NAMES 'latin1',@@session.character_set_results='utf16',@@session.collation_connection='utf8mb4_bin'"
-        );
+        let unicode = "utf8mb4_unicode_ci";
+        for (state, sql) in [
+            (
+                ("latin1", "utf8mb4", "utf8mb4_bin", "utf8mb4", "", unicode),
+                "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_unicode_ci',@@session.character_set_client='latin1',@@session.collation_connection='utf8mb4_bin'",
+            ),
+            (
+                ("latin1", "latin1", "latin1_bin", "", "latin1_bin", ""),
+                "SET NAMES 'latin1' COLLATE 'latin1_bin',@@session.character_set_results=NULL",
+            ),
+            (
+                ("latin1", "utf8mb4", "utf8mb4_bin", "utf16", "", ""),
+                "SET @@session.character_set_client='latin1',@@session.character_set_results='utf16',@@session.collation_connection='utf8mb4_bin'",
+            ),
+            (("utf8mb4", "utf8mb4", unicode, "utf8mb4", unicode, unicode), "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_unicode_ci'"),
+            // The same names, assigned alone.
+            (
+                ("utf8mb4", "utf8mb4", unicode, "utf8mb4", unicode, ""),
+                "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_unicode_ci',@@session.character_set_results='utf8mb4'",
+            ),
+            (
+                ("utf8mb4", "utf8mb4", unicode, "utf8mb4", "", unicode),
+                "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_unicode_ci',@@session.character_set_client='utf8mb4'",
+            ),
+        ] {
+            let (client, connection, collation, results, of_client, of_results) = state;
+            assert_eq!(all(client, connection, collation, results, of_client, of_results), sql);
+        }
     }
 
     #[test]
@@ -531,6 +556,8 @@ mod tests {
             ("character_set_connection", "latin1"),
             ("character_set_results", "latin1"),
             ("collation_connection", "latin1_bin"),
+            (CLIENT_COLLATION, "latin1_bin"),
+            (RESULTS_COLLATION, "latin1_bin"),
             ("time_zone", "UTC"),
         ];
         let Diff::Steps { set, sure, .. } = diff(&state(None, &all, &[]), &State::default()) else { panic!() };

@@ -4,7 +4,7 @@
 use std::thread;
 
 use super::common::{Peer, World};
-use lab::client::Encoding;
+use lab::client::{Encoding, Param};
 use wire::Capabilities;
 
 /// The backend changes hands, and is reset for that.
@@ -51,7 +51,9 @@ pub(super) fn variables_with_two_names(world: &World) {
         ("min_examined_row_limit", "log_slow_min_examined_row_limit", ["5", "9"]),
         ("alter_algorithm", "old_alter_table", ["'COPY'", "'INPLACE'"]),
     ];
-    for (one, other, values) in mariadb.iter().filter(|_| !world.is_mysql()) {
+    // Late MariaDB has one name only.
+    let has = |name: &str| world.server.scalar(&format!("SELECT @@global.{name}")).is_ok();
+    for (one, other, values) in mariadb.iter().filter(|(one, other, _)| !world.is_mysql() && has(one) && has(other)) {
         let (mut a, mut b) = world.pair();
         let has = |peer: &mut Peer, name: &str, value: &str| {
             let seen = peer.row(&format!("SELECT @@{name} = {value}, @@{name}"));
@@ -73,6 +75,59 @@ pub(super) fn variables_with_two_names(world: &World) {
             has(&mut a, first, values[1]);
             b.exec(&format!("SET {first} = DEFAULT"));
             has(&mut b, second, &format!("@@global.{second}"));
+        }
+    }
+}
+
+/// Parameters of prepared statements, and results, have a collation that no variable shows: it is what a login or SET NAMES gave, or
+/// what a variable that was assigned alone brings.
+pub(super) fn collations_that_no_variable_shows(world: &World) {
+    let uca1400: &[&[&str]] = match world.server.scalar("SHOW COLLATION LIKE 'uca1400_ai_ci'").unwrap() {
+        None => &[],
+        Some(_) => &[&["SET NAMES utf8mb4 COLLATE utf8mb4_uca1400_as_cs"], &["SET NAMES utf8mb4 COLLATE uca1400_ai_ci"]],
+    };
+    let ways: &[&[&str]] = &[
+        &[],
+        &["SET NAMES utf8mb4"],
+        &["SET NAMES utf8mb4 COLLATE utf8mb4_bin"],
+        &["SET NAMES utf8mb4 COLLATE utf8mb4_unicode_ci", "SET character_set_client = utf8mb4"],
+        &["SET NAMES utf8mb4 COLLATE utf8mb4_bin", "SET @@character_set_results = utf8mb4"],
+        &["SET NAMES utf8mb4, collation_connection = utf8mb4_unicode_ci"],
+        &["SET CHARACTER SET utf8mb4"],
+        &["SET character_set_client = utf8mb4, character_set_results = NULL"],
+        &["SET NAMES DEFAULT"],
+    ];
+    let direct = World::direct(world.flavor());
+    let other = world.options_for("app", "app-pass").charset(8);
+    // 255 is of MySQL and of late MariaDB.
+    for charset in [45, 46, 224, 255] {
+        for way in ways.iter().chain(uca1400) {
+            let [mut own, mut peer] =
+                [&direct, world].map(|world| world.connect_with(&world.options_for("app", "app-pass").charset(charset)));
+            let mut between = world.connect_with(&other);
+            own.exec_all(way);
+            // Again, as the proxy may know by now what it does.
+            for _ in 0..2 {
+                peer.exec_all(way);
+                between.exec("SET NAMES latin1");
+                for (sql, values) in [
+                    ("SELECT COLLATION(?)", &["a"][..]),
+                    ("SELECT ? = 'é'", &["É"]),
+                    ("SELECT ? IN ('é', ?)", &["É", "o"]),
+                    ("SELECT COUNT(DISTINCT s) FROM (SELECT ? s UNION ALL SELECT ?) t", &["é", "É"]),
+                    ("SELECT 'a' = 'a '", &[]),
+                ] {
+                    let asked = |peer: &mut Peer| {
+                        let statement = peer.prepare(sql).unwrap();
+                        let values: Vec<Param> = values.iter().map(|value| Param::Text((*value).to_owned())).collect();
+                        let reply = peer.execute(&statement, &values).unwrap();
+                        peer.close_statement(&statement).unwrap();
+                        let collation = reply.rows().ok().map(|rows| rows.columns[0].charset);
+                        (reply.err().map(|error| error.code), reply.table().ok(), collation)
+                    };
+                    assert_eq!(asked(&mut peer), asked(&mut own), "{sql} after login with {charset} and {way:?}");
+                }
+            }
         }
     }
 }

@@ -342,7 +342,7 @@ fn pool_collation(info: &ServerInfo, collation: u8, user: &str) -> u8 {
     if user.is_ascii() || reads_utf8() { collation } else { FALLBACK_COLLATION }
 }
 
-/// The handshake's collation sets four variables, and the collation of the results.
+/// The handshake's collation sets four variables, and the collations that go with two of them.
 fn set_charset_state(backend: &mut Backend, collation: u8) {
     let info = &backend.core.info;
     let collation = known_collation(info, collation);
@@ -352,7 +352,9 @@ fn set_charset_state(backend: &mut Backend, collation: u8) {
             variables.set(name, Some(c.charset.as_bytes()));
         }
         variables.set("collation_connection", Some(c.name.as_bytes()));
-        variables.set(crate::state::RESULTS_COLLATION, Some(c.name.as_bytes()));
+        for name in [crate::state::CLIENT_COLLATION, crate::state::RESULTS_COLLATION] {
+            variables.set(name, Some(c.name.as_bytes()));
+        }
     }
 }
 

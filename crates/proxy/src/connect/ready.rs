@@ -3,10 +3,10 @@
 use super::{ConnectError, set_charset_state};
 use crate::backend::{Backend, Tracking};
 use crate::defaults;
-use crate::shared::{ServerInfo, ServerTracking, TrackDefaults};
+use crate::shared::{Family, ServerInfo, ServerTracking, TrackDefaults};
 use crate::worker::Worker;
 use std::sync::Arc;
-use wire::charset::Flavor;
+use wire::charset::{self, Collation, Flavor};
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::reply::ReplyKind;
@@ -104,7 +104,8 @@ pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Re
         Flavor::MySql => changeable_variables(worker, backend).await?,
     };
     let ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
-    let tracking = ServerTracking { defaults, ours: ours.into(), collations };
+    let known = read_collations(worker, backend).await?;
+    let tracking = ServerTracking { defaults, ours: ours.into(), collations, known };
     let ours = Arc::clone(&tracking.ours);
     let _ = backend.core.info.tracking.set(tracking);
     Ok(ours)
@@ -141,6 +142,23 @@ async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io
     }
     names.retain(|n| !is_of_no_session(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.'));
     Ok(names.join(","))
+}
+
+/// The collations that the server knows, by id. MariaDB has names for several character sets in its usual list.
+async fn read_collations(worker: &Worker, backend: &mut Backend) -> std::io::Result<Box<[&'static Collation]>> {
+    let question = match backend.core.info.family {
+        Family::MariaDbUca1400 => "SELECT ID,FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
+        Family::MariaDb | Family::MySql | Family::MySql5 => "SELECT ID,COLLATION_NAME FROM information_schema.COLLATIONS",
+    };
+    let reply = backend.query(question, &worker.buffers).await?;
+    let known = reply.rows.iter().filter_map(|row| {
+        let mut columns = wire::codec::Reader::new(row);
+        let mut column = || std::str::from_utf8(columns.lenenc_bytes().ok()?).ok();
+        charset::of_id_and_name(column()?.parse().ok()?, column()?)
+    });
+    let mut known: Vec<_> = known.collect();
+    known.sort_by_key(|collation| collation.id);
+    Ok(known.into())
 }
 
 /// Also `character_set_collations`.

@@ -1,8 +1,8 @@
 //! Character sets of a session: what a statement changed of them, and text that keeps its own.
 //!
-//! Servers tell of them only in part: a SET of one variable changes others, and results have a collation that no
-//! variable shows. So a server is asked after each change ([`Session::ask_for_charsets`]); the collation of the results
-//! is in the answer's column definitions. Values of user variables are kept in a form that means the same under every
+//! Servers tell of them only in part: a SET of one variable changes others, so a server is asked after each change
+//! ([`Session::ask_for_charsets`]). `character_set_client` and `character_set_results` hold a collation each that no variable
+//! shows: what made it is kept ([`hidden_after`]). Values of user variables are kept in a form that means the same under every
 //! character set and sql_mode ([`portable`]).
 
 use super::Session;
@@ -10,17 +10,101 @@ use super::definition;
 use super::guard::guarded;
 use crate::memory::Change;
 use crate::reframe::ReplyFacts;
-use crate::state::{RESULTS_COLLATION, State, is_charset_name, is_wide};
-use sql::{LexMode, MultiByte, Target};
+use crate::shared::Family;
+use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, State, is_charset_name, is_wide};
+use sql::{Assignment, LexMode, MultiByte, Target, Value};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
 
 /// One question for all that a change of one may have changed: a text as results have it, then the names in plain bytes.
 const QUESTION: &str = "SELECT @@character_set_client,CAST(@@character_set_client AS BINARY),CAST(@@character_set_connection AS BINARY),\
     CAST(@@character_set_results AS BINARY),CAST(@@collation_connection AS BINARY)";
-/// In the question's order, and what the answer's definitions say.
-const ALL: [&str; 5] =
-    ["character_set_client", "character_set_connection", "character_set_results", "collation_connection", RESULTS_COLLATION];
+/// In the question's order, and what goes with them.
+pub const ALL: [&str; 6] = [
+    "character_set_client",
+    "character_set_connection",
+    "character_set_results",
+    "collation_connection",
+    CLIENT_COLLATION,
+    RESULTS_COLLATION,
+];
+
+/// Variables that hold a collation which no variable shows, and under which name that is kept.
+const HIDING: [(&str, &str); 2] = [("character_set_client", CLIENT_COLLATION), ("character_set_results", RESULTS_COLLATION)];
+
+/// What a statement did to one of the two collations that no variable shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// Nothing.
+    Kept,
+    /// SET NAMES gave it: it is the connection's.
+    Names,
+    /// SET NAMES gave this one, and the connection has another.
+    Of(&'static str),
+    /// The variable was assigned alone, by a name: that gives the same on each connection.
+    Alone,
+    /// More than the text decides.
+    Unknown,
+}
+
+/// The name under which the hidden collation of a variable is kept, if it has one.
+pub fn kept_with(variable: &str) -> Option<&'static str> {
+    HIDING.iter().find(|(name, _)| *name == variable).map(|(_, kept)| *kept)
+}
+
+/// What these assignments did to the hidden collations of client and results. With `versioned` they may not have run; what the
+/// server told of without one of them was done by something else. `usual` is the collation that SET NAMES gives a character set.
+pub fn hidden_after(
+    assignments: &[Assignment],
+    versioned: bool,
+    reply: &ReplyFacts,
+    usual: impl Fn(&str) -> Option<&'static str>,
+) -> [Hidden; 2] {
+    let mut hidden = [Hidden::Kept; 2];
+    let mut given = None;
+    for assignment in assignments {
+        let is_number = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+        let by_name = match &assignment.value {
+            Value::Default => Hidden::Unknown,
+            // The number of a collation.
+            Value::Literal(text) if is_number(text) => Hidden::Unknown,
+            _ => Hidden::Alone,
+        };
+        match &assignment.target {
+            Target::Names { charset, collation } => {
+                hidden = [Hidden::Names; 2];
+                given = match collation {
+                    Some(name) => charset::by_name(name).map(|known| known.name),
+                    None => charset.as_deref().and_then(&usual),
+                };
+            }
+            Target::CharacterSet(charset) => hidden = [if charset.is_some() { Hidden::Alone } else { Hidden::Unknown }; 2],
+            Target::Session(name) if matches!(name.as_str(), "character_set_connection" | "collation_connection") => {
+                let other = given.map_or(Hidden::Unknown, Hidden::Of);
+                hidden.iter_mut().filter(|one| **one == Hidden::Names).for_each(|one| *one = other);
+            }
+            Target::Session(name) => {
+                HIDING.iter().zip(&mut hidden).filter(|((of, _), _)| of == name).for_each(|(_, one)| *one = by_name);
+            }
+            _ => {}
+        }
+    }
+    for ((name, _), one) in HIDING.iter().zip(&mut hidden) {
+        let is_told = reply.variables.iter().any(|(told, _)| **told == **name);
+        if is_told && *one == Hidden::Kept || !is_told && versioned && *one != Hidden::Kept {
+            *one = Hidden::Unknown;
+        }
+    }
+    hidden
+}
+
+/// The collation that a column definition names. MariaDB gives uca1400 the number of an older one.
+fn told_collation(family: Family, id: u16) -> Option<&'static str> {
+    let collation = charset::collation_in(family.flavor(), id)?;
+    let is_sure = |name: &str| name.ends_with("_bin") || name.ends_with("_general_ci");
+    let is_unicode = charset::is_utf8(collation.charset.as_bytes()) || is_wide(collation.charset.as_bytes());
+    (family != Family::MariaDbUca1400 || !is_unicode || is_sure(collation.name)).then_some(collation.name)
+}
 
 /// Is it one of the variables that decide how text travels?
 pub fn is_one(name: &str) -> bool {
@@ -40,7 +124,7 @@ pub fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
         // The connection's character set becomes that of the schema.
         Target::CharacterSet(_) => None,
         Target::Session(name) => Some(match name.as_str() {
-            "character_set_client" => &["character_set_client"],
+            "character_set_client" => &["character_set_client", CLIENT_COLLATION],
             "character_set_results" => &["character_set_results", RESULTS_COLLATION],
             "character_set_connection" | "collation_connection" => &["character_set_connection", "collation_connection"],
             _ => &[],
@@ -50,15 +134,15 @@ pub fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
 }
 
 impl Session {
-    /// Asks the held backend for the character sets in force, and notes them. False when there is no answer.
-    pub(super) async fn ask_for_charsets(&mut self) -> bool {
+    /// Asks the held backend for the character sets in force, and notes them with what the statement did to the `hidden`
+    /// collations. False when not all is known.
+    pub(super) async fn ask_for_charsets(&mut self, hidden: &[Hidden; 2]) -> bool {
         let Some(backend) = self.backend.as_mut() else { return false };
         let exchange = async {
             backend.send_query(QUESTION).await?;
             backend.collect(wire::reply::ReplyKind::Results, true, &self.worker.buffers).await
         };
         let Ok(reply) = guarded(&self.worker, &self.entry, exchange).await else { return false };
-        let flavor = self.backend.as_ref().map_or(Flavor::MySql, |b| b.core.info.flavor);
         let Some(row) = reply.rows.first() else { return false };
         let mut values = Reader::new(row);
         let _as_results_have_it = values.lenenc_bytes();
@@ -67,11 +151,34 @@ impl Session {
             let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
             self.set_variable(name, Some(&value));
         }
-        let results = self.state.variables.get("character_set_results").is_some_and(|value| !value.is_empty());
-        let collation =
-            definition::all(&reply.raw).next().and_then(|first| charset::collation_in(flavor, first.collation)).filter(|_| results);
-        self.set_variable(RESULTS_COLLATION, collation.map(|collation| collation.name.as_bytes()));
-        true
+        let connection = self.state.variables.get("collation_connection").cloned();
+        let mut is_known = true;
+        for ((variable, kept), hidden) in HIDING.into_iter().zip(hidden) {
+            let is_none = self.state.variables.get(variable).is_none_or(|value| value.is_empty());
+            match hidden {
+                Hidden::Kept => {}
+                _ if is_none => self.set_variable(kept, None),
+                Hidden::Names => self.set_variable(kept, connection.as_deref()),
+                Hidden::Of(collation) => self.set_variable(kept, Some(collation.as_bytes())),
+                Hidden::Alone => self.set_variable(kept, None),
+                Hidden::Unknown => {
+                    let told = || told_collation(self.family, definition::all(&reply.raw).next()?.collation);
+                    let told = if kept == RESULTS_COLLATION { told() } else { None };
+                    // MySQL has none for the client.
+                    is_known &= told.is_some() || kept == CLIENT_COLLATION && self.is_on(Flavor::MySql);
+                    self.set_variable(kept, told.map(str::as_bytes));
+                }
+            }
+        }
+        is_known
+    }
+
+    /// The collation that SET NAMES gives a character set, where neither names another and the session has not chosen its own.
+    pub(super) fn usual_collation(&self, charset: &str) -> Option<&'static str> {
+        let info = &self.backend.as_ref()?.core.info;
+        let default = charset::default_of(info.flavor, charset)?;
+        let is_chosen = self.state.variables.get("character_set_collations").is_some();
+        info.login_collation(default.id).filter(|_| !is_chosen).map(|collation| collation.name)
     }
 
     /// Text is read from here on as the session's `character_set_client` has it.
@@ -181,6 +288,53 @@ mod tests {
             state.variables.set(name, Some(value.as_bytes()));
         }
         state
+    }
+
+    #[test]
+    fn a_hidden_collation_is_what_made_it() {
+        use Hidden::{Alone, Kept, Names, Of, Unknown};
+        let usual = |charset: &str| (charset == "latin1").then_some("latin1_swedish_ci");
+        let told = |names: &[&str]| {
+            let variables = names.iter().map(|name| ((*name).into(), b"utf8mb4"[..].into())).collect();
+            ReplyFacts { variables, ..ReplyFacts::default() }
+        };
+        let all = told(&["character_set_client", "character_set_connection", "character_set_results"]);
+        let after = |sql: &str, versioned, reply: &ReplyFacts| {
+            hidden_after(&sql::parse_set(sql.as_bytes(), LexMode::default()).unwrap_or_default(), versioned, reply, usual)
+        };
+        for (sql, hidden) in [
+            ("SET NAMES utf8mb4", [Names, Names]),
+            ("SET NAMES utf8mb4 COLLATE utf8mb4_bin, sql_mode=''", [Names, Names]),
+            ("SET NAMES utf8mb4, character_set_results=NULL", [Names, Alone]),
+            ("SET character_set_client=latin1, NAMES utf8mb4", [Names, Names]),
+            ("SET NAMES utf8mb4, collation_connection=utf8mb4_bin", [Unknown, Unknown]),
+            ("SET NAMES utf8mb4 COLLATE utf8mb4_bin, collation_connection=utf8mb4_general_ci", [Of("utf8mb4_bin"); 2]),
+            ("SET NAMES latin1, collation_connection=latin1_bin", [Of("latin1_swedish_ci"); 2]),
+            ("SET CHARACTER SET latin1", [Alone, Alone]),
+            ("SET @@character_set_client=latin1, character_set_results=DEFAULT", [Alone, Unknown]),
+            ("SET character_set_client=46", [Unknown, Unknown]),
+            ("CALL p()", [Unknown, Unknown]),
+        ] {
+            assert_eq!(after(sql, false, &all), hidden, "{sql}");
+        }
+        let nothing = told(&[]);
+        assert_eq!(after("SET collation_connection=utf8mb4_bin", false, &told(&["collation_connection"])), [Kept, Kept]);
+        assert_eq!(after("SET @@character_set_client=latin1", false, &nothing), [Alone, Kept], "MariaDB does not tell of it");
+        assert_eq!(after("SET NAMES utf8mb4", true, &nothing), [Unknown, Unknown]);
+        assert_eq!(after("SET NAMES utf8mb4", true, &all), [Names, Names]);
+    }
+
+    #[test]
+    fn numbers_of_unicode_collations_tell_little_where_uca1400_is() {
+        for (family, id, name) in [
+            (Family::MariaDb, 224, Some("utf8mb4_unicode_ci")),
+            (Family::MySql, 224, Some("utf8mb4_unicode_ci")),
+            (Family::MariaDbUca1400, 224, None),
+            (Family::MariaDbUca1400, 46, Some("utf8mb4_bin")),
+            (Family::MariaDbUca1400, 8, Some("latin1_swedish_ci")),
+        ] {
+            assert_eq!(told_collation(family, id), name, "{id} of {family:?}");
+        }
     }
 
     #[test]

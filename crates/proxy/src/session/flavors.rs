@@ -6,7 +6,7 @@
 use super::Session;
 use super::variables::type_of_null;
 use crate::shared::ServerInfo;
-use crate::state::{RESULTS_COLLATION, State, Text};
+use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, State, Text};
 use sql::Builtins;
 use std::sync::Arc;
 use wire::charset::{self, Collation};
@@ -26,8 +26,7 @@ struct StandIn {
 }
 
 fn known(info: &ServerInfo, name: &[u8]) -> Option<&'static Collation> {
-    let name = std::str::from_utf8(name).ok()?;
-    charset::by_name_in(info.flavor, name).filter(|collation| info.collation_of(collation.id).is_some())
+    info.collation_named(std::str::from_utf8(name).ok()?)
 }
 
 /// What a server takes a collation for that it does not know; None for one that it knows, or whose character set it has not.
@@ -43,7 +42,7 @@ fn instead(name: &[u8], info: &ServerInfo) -> Option<&'static Collation> {
 /// Puts in `state` what a server like this takes for collations that it does not know.
 pub fn adapt(state: &mut State, info: &ServerInfo) -> StandIns {
     let mut put = StandIns::default();
-    let is_collation = |name: &str| name.starts_with("collation_") || name == RESULTS_COLLATION;
+    let is_collation = |name: &str| name.starts_with("collation_") || [CLIENT_COLLATION, RESULTS_COLLATION].contains(&name);
     for (name, value) in state.variables.entries().iter().filter(|(name, _)| is_collation(name)) {
         if let Some(collation) = instead(value, info) {
             put.variables.push(StandIn { variable: Arc::clone(name), own: Arc::clone(value), instead: collation.name });

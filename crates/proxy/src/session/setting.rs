@@ -1,7 +1,7 @@
 //! SET: what it gave the session, as far as the server's tracker does not tell, and whether that can be repeated without a server.
 
 use super::Session;
-use super::charsets;
+use super::charsets::{self, Hidden};
 use super::command::Incoming;
 use super::effects::{contains, may_name_others};
 use super::guard::guarded;
@@ -13,7 +13,7 @@ use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
-use crate::state::{RESULTS_COLLATION, assignment_rank, canonical};
+use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, assignment_rank, canonical, displaced_by};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
@@ -78,6 +78,9 @@ impl Session {
                 (Target::Session(name), Value::Literal(v) | Value::Word(v)) => {
                     let value = v.trim_matches(|c| c == '\'' || c == '"').to_owned();
                     self.set_variable(&name, Some(value.as_bytes()));
+                    if let Some(collation) = charsets::kept_with(&name) {
+                        self.set_variable(collation, None);
+                    }
                 }
                 (Target::Session(name), Value::Default) => self.set_variable(&name, None),
                 (Target::Names { charset: Some(charset), collation }, _) => self.set_names(&charset, collation.as_deref()),
@@ -139,11 +142,17 @@ impl Session {
             }
         }
         let is_learnt = (!charsets_changed && names.is_empty() || self.keep_warnings().await && self.keep_counts(reply).await)
-            && (!charsets_changed || self.ask_for_charsets().await)
+            && (!charsets_changed || self.has_kept_charsets().await)
             && (names.is_empty() || self.learn_changed(&names, sql, analysis).await);
         if !is_learnt {
             self.pin(PinReason::SessionState, analysis);
         }
+    }
+
+    /// Asks for the character sets in force. False when they are others than before: which collations go with them is not known.
+    async fn has_kept_charsets(&mut self) -> bool {
+        let before = self.charset_changes(&charsets::ALL);
+        self.ask_for_charsets(&[Hidden::Kept; 2]).await && self.charset_changes(&charsets::ALL) == before
     }
 
     /// Asks for session variables that may have changed, and notes those. False when there is no answer.
@@ -175,8 +184,9 @@ impl Session {
         }
         let default = flavor.and_then(|f| wire::charset::default_of(f, charset)).map(|c| c.name);
         if let Some(collation) = collation.or(default) {
-            self.set_variable("collation_connection", Some(collation.as_bytes()));
-            self.set_variable(RESULTS_COLLATION, Some(collation.as_bytes()));
+            for name in ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION] {
+                self.set_variable(name, Some(collation.as_bytes()));
+            }
         }
     }
 
@@ -190,8 +200,9 @@ impl Session {
                 Target::Session(name) => self.state.variables.set(canonical(&name, self.family), None),
                 Target::User(name) => self.state.user_variables.set(&name, None),
                 Target::Names { .. } | Target::CharacterSet(_) => {
-                    self.state.variables.set("collation_connection", None);
-                    self.state.variables.set(RESULTS_COLLATION, None);
+                    for name in ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION] {
+                        self.state.variables.set(name, None);
+                    }
                 }
                 _ => {}
             }
@@ -237,7 +248,9 @@ impl Session {
         for (name, value) in in_order {
             self.note_variable(name, value, sql, analysis);
         }
-        if charsets_changed && !self.learn_charsets(reply).await {
+        let (assignments, is_versioned) = (assignments(sql, analysis, self.lex), analysis.facts.contains(Facts::VERSIONED));
+        let hidden = charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.usual_collation(charset));
+        if charsets_changed && !self.learn_charsets(reply, &hidden).await {
             self.pin(PinReason::SessionState, analysis);
             return None;
         }
@@ -270,7 +283,10 @@ impl Session {
             Target::Session(name) => Some(name),
             _ => None,
         });
-        let told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
+        let is_told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
+        // A collation tells its character set; late MariaDB tells nothing else.
+        let told =
+            |name: &str| is_told(name) || displaced_by(name).is_some_and(|other| is_told(other) && assignment_rank(other, false) > 1);
         names.filter(|name| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes())).collect()
     }
 
@@ -303,8 +319,8 @@ impl Session {
     }
 
     /// After a change of character sets: asks for them. False when there is no answer.
-    pub(super) async fn learn_charsets(&mut self, reply: &ReplyFacts) -> bool {
-        (reply.warnings == 0 || self.keep_warnings().await) && self.ask_for_charsets().await
+    async fn learn_charsets(&mut self, reply: &ReplyFacts, hidden: &[Hidden; 2]) -> bool {
+        (reply.warnings == 0 || self.keep_warnings().await) && self.ask_for_charsets(hidden).await
     }
 
     /// Reads the statement's warnings before something else is asked, which makes the server forget them. False when they

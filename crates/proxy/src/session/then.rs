@@ -8,7 +8,7 @@ use super::acquire::Fault;
 use super::guard::guarded;
 use super::variables::{is_bare_null, type_of_null};
 use crate::backend::{Backend, Collected};
-use crate::state::{CHARSETS, RESULTS_COLLATION, Text, Variables};
+use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, Text, Variables};
 use crate::stmt_cache::{StatementKey, UserVariables};
 use sql::{Analysis, Facts};
 use std::io;
@@ -17,7 +17,8 @@ use wire::codec::{Reader, put_lenenc_bytes};
 use wire::flags::Capabilities;
 
 /// Settings that decide how a statement's text is read, and what its columns look like.
-const MODE: [&str; 5] = ["sql_mode", "character_set_client", "collation_connection", "character_set_results", RESULTS_COLLATION];
+const MODE: [&str; 6] =
+    ["sql_mode", "character_set_client", "collation_connection", "character_set_results", CLIENT_COLLATION, RESULTS_COLLATION];
 
 /// Of other settings, those that act at the execution, or that no transaction lets be changed and changed back.
 const LATER: &[&str] = &[
@@ -237,10 +238,10 @@ mod tests {
     #[test]
     fn a_session_that_set_nothing_has_a_short_mode() {
         let plain = variables(&[("autocommit", "OFF"), ("character_set_connection", "utf8mb4"), ("innodb_lock_wait_timeout", "1")]);
-        assert_eq!(join(&plain, true, true), [0, 0, 0, 0, 0, 1]);
-        assert_eq!(join(&variables(&[("lc_time_names", "de_DE")]), false, false), [0; 6]);
-        assert_eq!(split(&[0; 6], &plain, true), plain);
+        assert_eq!(join(&plain, true, true), [0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(join(&variables(&[("lc_time_names", "de_DE")]), false, false), [0; 7]);
+        assert_eq!(split(&[0; 7], &plain, true), plain);
         let others = variables(&[("lc_time_names", "de_DE")]);
-        assert_eq!(split(&[0; 6], &others, false), others);
+        assert_eq!(split(&[0; 7], &others, false), others);
     }
 }

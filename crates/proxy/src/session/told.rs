@@ -10,7 +10,7 @@ use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
 use crate::pins::PinReason;
 use crate::reframe::{ReplyFacts, TrackFilter};
-use crate::state::{RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
+use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
 use sql::{Analysis, Facts, Kind, Target, Value};
 use std::sync::Arc;
 use wire::flags::StatusFlags;
@@ -157,7 +157,7 @@ impl Session {
                 self.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
                 self.set_variable(name, Some(value));
             }
-            RESULTS_COLLATION => self.set_variable(name, Some(value).filter(|value| !value.is_empty())),
+            CLIENT_COLLATION | RESULTS_COLLATION => self.set_variable(name, Some(value).filter(|value| !value.is_empty())),
             _ => self.set_variable(name, Some(value)),
         }
     }

@@ -66,6 +66,12 @@ pub fn collation_in(flavor: Flavor, id: u16) -> Option<&'static Collation> {
     rows(id).iter().find(|row| row.known_to.contains(flavor))
 }
 
+/// The collation of this id and name, in any case, whoever has it: a server may have taken over another one's.
+#[must_use]
+pub fn of_id_and_name(id: u16, name: &str) -> Option<&'static Collation> {
+    rows(id).iter().find(|row| same_name(row.name, name))
+}
+
 /// The collation of this name, in any case; `utf8_` is read as `utf8mb3_`. MySQL's where the two differ.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Collation> {
