@@ -295,6 +295,15 @@ fn the_error_names_the_pause_and_the_reason() {
     bed.arrange(&[writer_is(0, ServerStatus::Shunned)]);
     let (code, text) = error(&mut client, WHO);
     assert!(code == 9001 && text.contains("SHUNNED (the test says so)"), "{text}");
+    // A writer that is frozen, or switched off, is in another hostgroup of its cluster.
+    let place = |server, status| Place { hostgroup: HostgroupId(1), server, status, under_way: UnderWay::MayFinish };
+    bed.arrange(&[place(1, ServerStatus::Online), place(0, ServerStatus::OfflineSoft)]);
+    let (code, text) = error(&mut client, WHO);
+    let [old, other] = [0, 1].map(|server| bed.addr(server));
+    let wanted = format!(
+        "the hostgroup has no server: {old} OFFLINE_SOFT in hostgroup 1 (the test says so), {other} ONLINE in hostgroup 1 (the test says so)"
+    );
+    assert!(code == 9001 && text.contains(&wanted), "{text}");
 }
 
 #[test]

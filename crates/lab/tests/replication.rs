@@ -205,3 +205,35 @@ fn mariadb_fails_over_on_sockets() {
 fn mysql_fails_over_on_sockets() {
     fails_over_on_sockets(Flavor::Mysql);
 }
+
+/// Who waits for a writer is told what became of it: MySQL's offline_mode in the server's words, and a frozen one by its address.
+#[test]
+fn errors_name_the_writer_that_is_missed() {
+    let cluster = Replication::start(Flavor::Mysql, 1, &Options::new()).unwrap();
+    let (old, new) = (&cluster.primary, &cluster.replicas[0]);
+    let builder = Tidegate::builder().app_user().variable("connect_timeout_server_max", 500);
+    let builder = builder.variable("monitor_read_only_timeout", 200).variable("monitor_ping_timeout", 200);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.backend(0, old).backend(1, new).start().unwrap();
+    let told = |what: &str, wanted: &str| {
+        let mut client = proxy.connect_app().unwrap();
+        let is_told = || {
+            let error = client.query("SELECT @@port").ok()?.err().cloned()?;
+            (error.code == 9001 && error.message.contains(wanted)).then_some(error.message)
+        };
+        wait::until(what, Duration::from_secs(30), is_told).unwrap()
+    };
+    let address = format!("127.0.0.1:{}", old.port());
+    old.sql("SET GLOBAL offline_mode=1").unwrap();
+    let text = told("the server's words", "it takes no connections: The server is currently in offline mode (error 3032)");
+    assert!(text.contains(&address) && !text.contains("cannot be reached"), "{text}");
+    old.sql("SET GLOBAL offline_mode=0").unwrap();
+    wait::until("it writes again", Duration::from_secs(30), || {
+        (proxy.connect_app().ok()?.scalar("SELECT @@port").ok()??.parse() == Ok(old.port())).then_some(())
+    })
+    .unwrap();
+    old.sigstop();
+    let text = told("the frozen writer", &format!("the hostgroup has no server: {address} "));
+    assert!(text.contains(&format!("127.0.0.1:{} ONLINE in hostgroup 1 (read_only is on)", new.port())), "{text}");
+    old.sigcont();
+}

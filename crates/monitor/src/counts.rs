@@ -127,7 +127,7 @@ fn result(checked: &Checked) -> &'static str {
     match &checked.outcome {
         Ok(_) => "ok",
         Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => "timeout",
-        Err(ProbeError::Unreachable(_)) => "unreachable",
+        Err(ProbeError::Unreachable(_) | ProbeError::Closed(_)) => "unreachable",
         Err(ProbeError::Denied(_)) => "denied",
         Err(ProbeError::Failed(_)) => "failed",
     }

@@ -1,5 +1,6 @@
 //! `EXPLAIN ROUTE`: how a statement would go, for people. The same code as on the hot path, with a recorder.
 
+use crate::absent::no_server;
 use crate::in_force::InForce;
 use crate::pins::PinReason;
 use crate::ramp;
@@ -195,8 +196,9 @@ fn would_pin(analysis: &Analysis) -> Vec<(PinReason, &'static str)> {
 fn candidates(shared: &Shared, hostgroup: &HostgroupShared, steps: &mut Steps) {
     let now_ms = shared.clock.now_ms();
     let servers = hostgroup.servers();
-    if servers.is_empty() {
-        steps.add("servers", "none", format!("hostgroup {} has no servers: statements wait, then get error 9001", hostgroup.id));
+    if servers.iter().all(|server| server.is_removed()) {
+        let why = no_server(shared, hostgroup.id);
+        steps.add("servers", "none", format!("statements for hostgroup {} wait, then get error 9001: {why}", hostgroup.id));
     }
     if let Some(why) = hostgroup.crowd() {
         steps.add("servers", "too many", format!("hostgroup {}: {why}", hostgroup.id));

@@ -3,6 +3,7 @@
 //! [`Proxy::start`] spawns one thread for each worker and one that accepts clients. Everything that a session touches
 //! lives on its worker; between workers there are only messages and `Arc`s.
 
+mod absent;
 mod ask;
 mod backend;
 #[cfg(test)]

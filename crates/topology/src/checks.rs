@@ -58,7 +58,9 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
         for server in cluster.members.values().filter_map(|member| member.any_row()).filter(|server| is_checked(server)) {
             add(server, kind, (hasten(interval_ms, urgency, vars), timeout_ms));
             if counts_transactions(snapshot, cluster) {
-                add(server, CheckKind::Gtids, (vars.monitor_replication_lag_interval, vars.monitor_replication_lag_timeout));
+                let urgency = if cluster.awaits(&server.key.addr()) { Urgency::Urgent } else { Urgency::Calm };
+                let interval_ms = hasten(vars.monitor_replication_lag_interval, urgency, vars);
+                add(server, CheckKind::Gtids, (interval_ms, vars.monitor_replication_lag_timeout));
             }
             add(server, CheckKind::Ping, (hasten(vars.monitor_ping_interval, urgency, vars), vars.monitor_ping_timeout));
             if let (RoleKind::Replication(_), Some(interval_ms), true) =

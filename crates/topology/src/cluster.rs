@@ -6,6 +6,7 @@
 mod choice;
 mod enrolment;
 mod seating;
+mod succession;
 mod writers;
 
 pub(crate) use choice::Choice;
@@ -19,6 +20,7 @@ use model::settings::Failback;
 use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
 
+use self::succession::Takeover;
 use crate::facts::Facts;
 use crate::health::{HostgroupPolicy, Lags, Vital, lags, missed_pings, place, vital};
 use crate::identity::{self, Identity, MemberIdentity, STRANGER, Strangers, Turn, Voices};
@@ -70,6 +72,10 @@ struct Memory {
     identity: identity::Memory,
     replication: replication::Memory,
     aurora: aurora::Memory,
+    /// Who wrote when anybody did.
+    last_writers: BTreeSet<ServerAddr>,
+    /// Takeovers of which what the new writer lacks is not known yet.
+    takeovers: Vec<Takeover>,
 }
 
 /// When the preferred writer comes back.
@@ -268,6 +274,7 @@ impl Cluster {
         let writers = self.choose(world, &judgements, &mut memory, order);
         let mut checked = self.members.iter().filter(|(_, member)| member.is_checked());
         memory.is_settled |= checked.all(|(addr, _)| world.facts.get(addr).is_some_and(|facts| self.is_asked(facts)));
+        self.note_takeovers(world, &writers, &mut memory);
         let seats = self.seats(world, &judgements, &writers, &mut memory);
         self.lags = lags(seats.values().flatten());
         let layout: BTreeMap<_, _> = seats.into_iter().map(|(id, seats)| (id, place(seats, world.policy(id)))).collect();

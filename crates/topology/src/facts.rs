@@ -45,8 +45,8 @@ pub(crate) struct Track<T> {
     pub failed: u32,
     /// The monitor's user was refused last time.
     pub is_denied: bool,
-    /// What the last failure said, if it said anything.
-    pub failure: Option<String>,
+    /// Why the last check failed, if it did.
+    pub failure: Option<ProbeError>,
 }
 
 impl<T> Default for Track<T> {
@@ -70,7 +70,7 @@ impl<T> Default for Track<T> {
 impl<T> Track<T> {
     /// Takes an answer; `is_same` says whether two answers say the same, `loss` how it was lost since any check was answered.
     fn take(&mut self, now_ms: u64, loss: Loss, result: Result<T, ProbeError>, is_same: impl Fn(&T, &T) -> bool) {
-        self.failure = result.as_ref().err().and_then(ProbeError::text).map(str::to_owned);
+        self.failure = result.as_ref().err().cloned();
         match result {
             Ok(answer) => {
                 let repeats = self.last.as_ref().is_some_and(|last| is_same(last, &answer));
@@ -82,7 +82,7 @@ impl<T> Track<T> {
                 *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, resumed_ms, missed, ..Self::default() };
             }
             Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => self.timeouts = self.timeouts.saturating_add(1),
-            Err(ProbeError::Unreachable(_)) => self.unreachable = self.unreachable.saturating_add(1),
+            Err(ProbeError::Unreachable(_) | ProbeError::Closed(_)) => self.unreachable = self.unreachable.saturating_add(1),
             Err(ProbeError::Failed(_)) => self.failed = self.failed.saturating_add(1),
             // It answers, so it is neither unreachable nor slow; more is not known. After it was lost it may be something else than
             // it said before, so it stays as it was then.
@@ -162,7 +162,7 @@ impl<T> Samples<T> {
                     self.latest.clear();
                 }
             }
-            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_)) => {}
+            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_) | ProbeError::Closed(_)) => {}
         }
     }
 
@@ -243,7 +243,7 @@ impl Facts {
             return self.rds.take(now_ms, Loss::default(), result, |a, b| a == b);
         }
         let is_good = seen.error().is_none();
-        if matches!(seen.error(), Some(ProbeError::Unreachable(_))) {
+        if matches!(seen.error(), Some(ProbeError::Unreachable(_) | ProbeError::Closed(_))) {
             self.unreachable_ms = Some(now_ms);
         }
         let loss = Loss { unreachable_ms: self.unreachable_ms, is_lost: self.is_lost };
@@ -306,10 +306,16 @@ impl Facts {
         self.ping.is_denied || self.read_only.is_denied || self.galera.is_denied || self.group.is_denied || self.aurora.is_denied
     }
 
+    /// That it takes no connections, in its own words, if this is how the last check of its role failed.
+    pub fn closed(&self) -> Option<String> {
+        let roles = [&self.read_only.failure, &self.galera.failure, &self.group.failure, &self.aurora.failure];
+        roles.into_iter().flatten().find_map(ProbeError::closed)
+    }
+
     /// A failure says nothing of it, but that one whose port is closed may be restarted.
     fn giving_since(&self, now_ms: u64, answer: &Result<GaleraView, ProbeError>) -> Option<u64> {
         match answer {
-            Err(ProbeError::Unreachable(_)) => None,
+            Err(ProbeError::Unreachable(_) | ProbeError::Closed(_)) => None,
             Err(_) => self.giving_since_ms,
             Ok(view) if !view.gives_state() => None,
             Ok(_) => {
@@ -339,7 +345,7 @@ impl Facts {
         let is_over = match result {
             Ok((is_loaded, uptime_s)) => is_loaded || uptime_s > YOUNG_UPTIME_S,
             Err(ProbeError::Denied(_) | ProbeError::Failed(_)) => true,
-            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_)) => false,
+            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_) | ProbeError::Closed(_)) => false,
         };
         if is_over {
             self.warming_since_ms = None;

@@ -16,7 +16,7 @@ use model::snapshot::{Server, ServerStatus, Snapshot};
 use crate::facts::Facts;
 use crate::gtids::GtidSet;
 use crate::judgement::small;
-use crate::seen::Lag;
+use crate::seen::{Lag, ProbeError};
 
 /// Longest that a server that came back waits for its buffer pool, ms.
 pub(crate) const WARMING_LIMIT_MS: u64 = 600_000;
@@ -47,8 +47,9 @@ pub(crate) fn vital(facts: &Facts, vars: &MysqlVariables) -> Vital {
 
 /// Why a server whose pings fail is out, with what the last one met.
 pub(crate) fn missed_pings(facts: &Facts) -> String {
-    match &facts.ping.failure {
-        Some(failure) => format!("it misses pings: {failure}"),
+    let failure = facts.ping.failure.as_ref();
+    match failure.and_then(ProbeError::text) {
+        Some(text) => failure.and_then(ProbeError::closed).unwrap_or_else(|| format!("it misses pings: {text}")),
         None => "it misses pings".to_owned(),
     }
 }

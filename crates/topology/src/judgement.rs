@@ -173,16 +173,16 @@ impl Outage {
 
 /// Whether checks that tell the state of a cluster's node have failed so often that it is out. `may_write` is what it said
 /// before.
-pub(crate) fn outage(facts: &Facts, troubles: Troubles, max_timeouts: u32, may_write: bool) -> Option<(Outage, &'static str)> {
+pub(crate) fn outage(facts: &Facts, troubles: Troubles, max_timeouts: u32, may_write: bool) -> Option<(Outage, String)> {
     const FAILED_AFTER: u32 = 2;
     if facts.is_down(troubles) || troubles.unreachable + troubles.failed >= FAILED_AFTER {
         return Some(match troubles.unreachable > 0 {
-            true if facts.is_denied() => (Outage::Down, NOT_KNOWN),
-            true => (Outage::Down, "it cannot be reached"),
-            false => (Outage::Stated, "its check fails"),
+            true if facts.is_denied() => (Outage::Down, NOT_KNOWN.to_owned()),
+            true => (Outage::Down, facts.closed().unwrap_or_else(|| "it cannot be reached".to_owned())),
+            false => (Outage::Stated, "its check fails".to_owned()),
         });
     }
-    (troubles.timeouts >= max_timeouts).then_some((Outage::Silent { may_write }, "its check times out"))
+    (troubles.timeouts >= max_timeouts).then(|| (Outage::Silent { may_write }, "its check times out".to_owned()))
 }
 
 /// Failures in words, for events.

@@ -15,8 +15,10 @@ pub enum ProbeError {
     Timeout,
     /// The server's name was not resolved in time, so nobody was asked.
     Unresolved(String),
-    /// The connection was refused or broke, or the server said that it is shutting down.
+    /// The connection was refused or broke.
     Unreachable(String),
+    /// The server said that it takes nobody: it is shutting down, or in `offline_mode`. It is as good as unreachable.
+    Closed(String),
     /// The server answers, but the monitor's user may not log in or ask: nothing is known of the server's health.
     Denied(String),
     /// The server answered with another error, or with something that cannot be understood.
@@ -24,11 +26,17 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
+    /// What is told of a server that takes nobody.
+    pub(crate) fn closed(&self) -> Option<String> {
+        let Self::Closed(text) = self else { return None };
+        Some(format!("it takes no connections: {text}"))
+    }
+
     /// What was said; None where nobody said anything.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Timeout => None,
-            Self::Unresolved(text) | Self::Unreachable(text) | Self::Denied(text) | Self::Failed(text) => Some(text),
+            Self::Unresolved(text) | Self::Unreachable(text) | Self::Closed(text) | Self::Denied(text) | Self::Failed(text) => Some(text),
         }
     }
 }

@@ -109,7 +109,7 @@ impl Teller<'_> {
         let reads = self.group.map(|group| group.writer_reads);
         let chosen = match (holds(old, writer), holds(new, writer)) {
             (true, false) if self.group.is_some_and(|group| group.max_writers == 0) => Some("max_writers is 0".to_owned()),
-            (false, true) => self.choice.and_then(|choice| choice.of_chosen(addr, self.judgements)),
+            (false, true) => self.why_chosen(addr, old),
             (true, false) => self.choice.and_then(|choice| choice.of_dismissed(addr, self.judgements)),
             (true, true) if reads == Some(WriterReads::Backups) && holds(new, reader) => {
                 Some("no backup writer is left to read".to_owned())
@@ -124,6 +124,16 @@ impl Teller<'_> {
             _ => "nothing was seen of it yet".to_owned(),
         };
         chosen.unwrap_or_else(|| judged().map_or_else(otherwise, |judgement| judgement.why.clone()))
+    }
+
+    /// Why a server writes, and that it was known to be behind; None where its judgement says it all.
+    fn why_chosen(&self, addr: &ServerAddr, old: &Places<'_>) -> Option<String> {
+        let chosen = self.choice.and_then(|choice| choice.of_chosen(addr, self.judgements));
+        if !old.values().any(|place| place.status == ServerStatus::ShunnedReplicationLag) {
+            return chosen;
+        }
+        let why = chosen.or_else(|| self.judgements.get(addr).map(|judgement| judgement.why.clone())).unwrap_or_default();
+        Some(format!("{why}; until now it was kept out because it was too far behind, so it may lack transactions"))
     }
 
     /// Why a server's status in a hostgroup changed.

@@ -12,6 +12,7 @@ use crate::checks::{HASTE_MS, checks};
 use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
 use crate::facts::{Facts, Troubles};
+use crate::gtids::GtidSet;
 use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital};
 use crate::identity::{Identity, MemberIdentity, Turn};
 use crate::judgement::{Judgements, describe, small};
@@ -156,6 +157,10 @@ impl Topology {
             _ => None,
         };
         let error = seen.error().and_then(ProbeError::text).map(str::to_owned).filter(|_| is_distance);
+        let executed = match &seen {
+            Seen::Gtids(result) => Some(result.as_ref().ok().cloned()),
+            _ => None,
+        };
         let was_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
         let tells_members = match seen {
             Seen::Group(Ok(_)) => Some(CheckKind::Group),
@@ -168,6 +173,9 @@ impl Topology {
         if let Some(facts) = self.known.facts.get_mut(server) {
             facts.observe(now_ms, seen, limit);
             is_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
+        }
+        if let Some(has) = executed {
+            self.tell_of_lack(server, has.as_ref());
         }
         if let Some(error) = error.filter(|_| is_forgotten > was_forgotten) {
             let why = "the check of how far it is behind fails, so what it said before counts no more";
@@ -592,6 +600,17 @@ impl Topology {
         let addr = event.server.as_ref()?;
         let rows = part.values().flatten().map(|placement| &placement.server).filter(|server| server.key.addr() == *addr);
         present_lag(self.known.facts.get(addr)?, rows.map(|server| server.max_replication_lag).max()?)
+    }
+
+    /// A server that may have taken over was asked what it has.
+    fn tell_of_lack(&mut self, heir: &ServerAddr, has: Option<&GtidSet>) {
+        let now_ms = self.known.now_ms;
+        let lacks: Vec<String> = self.clusters.iter_mut().filter_map(|cluster| cluster.lacks_of_predecessors(heir, has, now_ms)).collect();
+        for lack in lacks {
+            let why = "it took over, and lacks transactions that were seen on who wrote before: they are on that one only, and are lost \
+                       unless somebody brings them over";
+            self.tell(heir, EventKind::Suspicion, ("", "lacks transactions"), &lack, Cause::Probe, why);
+        }
     }
 
     fn tell(&mut self, server: &ServerAddr, kind: EventKind, (from, to): (&str, &str), seen: &str, by: Cause, why: &str) {

@@ -395,6 +395,14 @@ fn operators_keep_servers_out() {
 }
 
 #[test]
+fn a_node_that_takes_nobody_is_told_of_as_it_says() {
+    let closed = || Seen::Galera(Err(ProbeError::Closed("Server shutdown in progress (error 1053)".to_owned())));
+    let mut fleet = settled(0);
+    fleet.pass(5_000).see("22", closed()).pass(20).see("22", closed());
+    assert_eq!(fleet.whys()[0], "22 writer>offline: it takes no connections: Server shutdown in progress (error 1053)");
+}
+
+#[test]
 fn events_say_what_was_seen_and_why() {
     let mut fleet = settled(0);
     fleet.pass(5_000).see("22", galera(|view| view.primary_partition = false));

@@ -342,6 +342,57 @@ fn after_a_failover_the_new_writer_is_what_counts() {
     assert_eq!(fleet.layout(), "1: b; 2: a b c", "b has no more than c");
 }
 
+/// What the old writer was seen to have, and the new one has not when it is asked after it took over, is told once.
+#[test]
+fn a_new_writer_that_lacks_transactions_is_told_of() {
+    let lacks = |fleet: &mut Fleet| -> Vec<String> {
+        let events = fleet.topology.take_events();
+        events.into_iter().filter(|event| event.to == "lacks transactions").map(|event| event.seen).collect()
+    };
+    for (old, new, wanted) in [("0-1-100", "0-1-95", &["5 transactions of a:3306"][..]), ("aa:1-100", "aa:1-100", &[])] {
+        let mut fleet = counted("");
+        fleet.see("a", gtids(old)).see("b", gtids(new));
+        for _ in 0..3 {
+            fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+        }
+        fleet.pass(20).see("b", read_only(false));
+        assert_eq!(fleet.hostgroup(1), "b");
+        assert_eq!(fleet.interval_ms("b", "Gtids"), 20, "it is asked at once");
+        assert_eq!(lacks(&mut fleet), Vec::<String>::new(), "it may have caught up since it was asked");
+        fleet.see("b", gtids(new));
+        assert_eq!(lacks(&mut fleet), Vec::<String>::new(), "nor is this a look that came later");
+        fleet.pass(20).see("b", gtids(new));
+        assert_eq!(lacks(&mut fleet), wanted);
+        fleet.pass(20).see("b", gtids(new));
+        assert_eq!(lacks(&mut fleet), Vec::<String>::new(), "once");
+        assert!(fleet.interval_ms("b", "Gtids") > 1_000);
+    }
+    // One that does not say what it has is not asked hastily for ever, and is told of when it does.
+    let mut fleet = counted("");
+    fleet.see("a", gtids("0-1-100")).see("b", gtids("0-1-99"));
+    fleet.pass(20).see("a", read_only(true)).see("b", read_only(false)).pass(20).see("b", read_only(false));
+    fleet.pass(20).see("b", Seen::Gtids(Err(ProbeError::Timeout)));
+    assert!(fleet.interval_ms("b", "Gtids") > 1_000);
+    fleet.pass(20).see("b", gtids("0-1-99"));
+    assert_eq!(lacks(&mut fleet), ["1 transactions of a:3306"]);
+}
+
+/// A server that was too far behind to be read from becomes the writer.
+#[test]
+fn a_new_writer_that_was_behind_is_told_of() {
+    let mut fleet = counted("");
+    fleet.see("a", gtids("0-1-100")).see("b", gtids("0-1-50"));
+    fleet.events();
+    for _ in 0..3 {
+        fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+    }
+    fleet.see("b", read_only(false));
+    let told = fleet.whys();
+    let why =
+        "b reader>writer,reader: read_only is off; until now it was kept out because it was too far behind, so it may lack transactions";
+    assert!(told.contains(&why.to_owned()), "{told:#?}");
+}
+
 #[test]
 fn gtids_are_asked_for_where_a_limit_is() {
     let asked = |fleet: &Fleet| fleet.checks().values().flatten().filter(|kind| *kind == "Gtids").count();

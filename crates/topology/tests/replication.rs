@@ -95,6 +95,21 @@ fn a_dead_writer_is_shunned_and_comes_back() {
     assert_eq!(fleet.layout(), "1: a; 2: a b c");
 }
 
+/// MySQL's offline_mode, and a shutdown, are told in the server's own words.
+#[test]
+fn a_writer_that_takes_nobody_is_told_of_as_it_says() {
+    let offline = || ProbeError::Closed("The server is currently in offline mode (error 3032)".to_owned());
+    let mut fleet = settled();
+    fleet.pass(500).see("a", Seen::ReadOnly(Err(unreachable()))).pass(20).see("a", Seen::ReadOnly(Err(offline())));
+    let why = "it takes no connections: The server is currently in offline mode (error 3032)";
+    assert_eq!(fleet.whys(), [format!("a ONLINE>SHUNNED: {why}")]);
+    for _ in 0..4 {
+        fleet.pass(1_000).see("a", Seen::ReadOnly(Err(offline()))).see("a", Seen::Ping(Err(offline())));
+    }
+    assert_eq!(fleet.layout(), "1: a(SHUNNED,sever); 2: a(SHUNNED,sever) b c");
+    assert!(fleet.topology.layout().hostgroups[&HostgroupId(1)].iter().all(|placement| &*placement.why == why));
+}
+
 #[test]
 fn traffic_makes_one_refusal_enough() {
     let mut fleet = settled();

@@ -79,7 +79,7 @@ impl Fault {
             Self::Io(_) => ProbeError::Unreachable,
             Self::Login(_) => ProbeError::Denied,
             Self::Protocol(_) | Self::Unfit(_) => ProbeError::Failed,
-            Self::Server { code, .. } if GOING.contains(code) => ProbeError::Unreachable,
+            Self::Server { code, .. } if GOING.contains(code) => ProbeError::Closed,
             Self::Server { code, .. } if DENIED.contains(code) => ProbeError::Denied,
             Self::Server { .. } => ProbeError::Failed,
         };
@@ -130,7 +130,7 @@ mod tests {
         let server = |code| Fault::Server { code, text: "x".into() }.into_probe_error();
         assert!(matches!(server(1045), ProbeError::Denied(_)));
         assert!(matches!(server(1227), ProbeError::Denied(_)));
-        assert!(matches!(server(1053), ProbeError::Unreachable(_)));
+        assert!(matches!((server(1053), server(3032)), (ProbeError::Closed(_), ProbeError::Closed(_))));
         // Who says that it is full is alive: its transactions must not be ended because the monitor has no place there.
         assert!(matches!(server(1040), ProbeError::Denied(_)));
         let refused = Fault::Io(io::ErrorKind::ConnectionRefused.into());

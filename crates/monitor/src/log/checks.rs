@@ -178,7 +178,7 @@ impl CheckLog {
 fn class(error: &ProbeError) -> u8 {
     match error {
         ProbeError::Timeout | ProbeError::Unresolved(_) => 0,
-        ProbeError::Unreachable(_) => 1,
+        ProbeError::Unreachable(_) | ProbeError::Closed(_) => 1,
         ProbeError::Denied(_) => DENIED,
         ProbeError::Failed(_) => 3,
     }

@@ -1,15 +1,11 @@
 //! What a pool does by the clock: deadlines of those who wait, and the care for idle backends.
 
 use super::{AcquireError, HostgroupPool, Outcome, Waiter, is_alive};
+use crate::absent::{no_server, out_of_use};
 use crate::backend::Backend;
 use crate::lane::Lane;
-use crate::shared::ServerShared;
 use crate::worker::Worker;
 use std::rc::Rc;
-use std::sync::Arc;
-
-/// Servers that an error names.
-const MAX_NAMED: usize = 5;
 
 impl HostgroupPool {
     /// Called every millisecond or so while someone waits: deadlines and growth.
@@ -24,7 +20,7 @@ impl HostgroupPool {
             waiter.finish(Outcome::Failed(AcquireError::Timeout {
                 hostgroup: self.shared.id,
                 waited_ms,
-                reason: self.why(&waiter, now_us / 1000),
+                reason: self.why(worker, &waiter, now_us / 1000),
             }));
         }
         self.look_at_refusals(worker, now_us / 1000);
@@ -68,7 +64,7 @@ impl HostgroupPool {
     }
 
     /// Why nobody gets a backend here.
-    fn why(&self, waiter: &Waiter, now_ms: u64) -> String {
+    fn why(&self, worker: &Worker, waiter: &Waiter, now_ms: u64) -> String {
         if let Some(why) = self.shared.crowd() {
             return why;
         }
@@ -78,7 +74,7 @@ impl HostgroupPool {
         let servers = self.servers();
         let usable: Vec<_> = servers.iter().filter(|s| s.is_online() && s.configured_weight() > 0).collect();
         if servers.iter().all(|s| s.is_removed()) {
-            return "the hostgroup has no server".into();
+            return no_server(&worker.shared, self.shared.id);
         }
         if usable.is_empty() {
             return out_of_use(&servers);
@@ -143,21 +139,4 @@ impl HostgroupPool {
             }
         }
     }
-}
-
-/// Why none of these servers is used.
-fn out_of_use(servers: &[Arc<ServerShared>]) -> String {
-    let mut text = "no server of the hostgroup is ONLINE with a weight above 0".to_owned();
-    let mut mark = ": ";
-    for server in servers.iter().filter(|s| !s.is_removed()).take(MAX_NAMED) {
-        let placement = server.placement();
-        let mut why = if placement.why.is_empty() { String::new() } else { format!(" ({})", placement.why) };
-        if let Some(error) = server.last_error().filter(|error| !placement.why.contains(&**error)) {
-            why += &format!(", connects to it failed: {error}");
-        }
-        let weight = if server.configured_weight() == 0 { ", weight 0" } else { "" };
-        text += &format!("{mark}{}:{} {}{weight}{why}", server.key.host, server.key.port, server.status().as_str());
-        mark = ", ";
-    }
-    text
 }

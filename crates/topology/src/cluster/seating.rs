@@ -153,10 +153,13 @@ impl Cluster {
         }
         if judgement.is_down {
             seat.status = ServerStatus::Shunned;
-            seat.why = match judgement.under_way {
-                _ if facts.is_some_and(Facts::is_denied) => NOT_KNOWN.to_owned(),
-                UnderWay::Severed => "it does not answer".to_owned(),
-                UnderWay::MayFinish | UnderWay::EndsAfterGrace => "it cannot be reached".to_owned(),
+            let found = || match judgement.under_way {
+                UnderWay::Severed => "it does not answer",
+                UnderWay::MayFinish | UnderWay::EndsAfterGrace => "it cannot be reached",
+            };
+            seat.why = match facts.is_some_and(Facts::is_denied) {
+                true => NOT_KNOWN.to_owned(),
+                false => facts.and_then(Facts::closed).unwrap_or_else(|| found().to_owned()),
             };
         }
         if seat.status == ServerStatus::Shunned {
