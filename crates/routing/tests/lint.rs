@@ -169,15 +169,10 @@ fn the_split_everybody_begins_with() {
         "f(1)",
         "parenthesis",
         "a comment before",
-        "autocommit=0",
     ] {
         assert!(told.iter().any(|line| line.contains(part)), "{part}: {told:#?}");
     }
     assert!(!told.iter().any(|line| line.contains("b = 1 FOR UPDATE'")), "{told:#?}");
-    assert!(!told.iter().any(|line| line.contains("transaction_persistent")), "{told:#?}");
-    let impersistent = USER.replace("default_hostgroup=1", "default_hostgroup=1 transaction_persistent=0");
-    let told = remarks(&format!("{impersistent}{}", rules(rows)));
-    assert!(told.iter().any(|line| line.starts_with("2 destination_hostgroup: user 'app' has transaction_persistent=0")), "{told:#?}");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use super::bed::{Bed, own_port};
 use super::common::{LIMIT, Peer};
 use super::{hostgroup, proxy, servers, sessions};
 use lab::client::Encoding;
-use lab::{Client, ConnectOptions, wait};
+use lab::tidegate::Setting;
+use lab::{Client, ConnectOptions, Tidegate, wait};
 use std::time::{Duration, Instant};
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
@@ -368,14 +369,90 @@ fn reads_of_a_session_without_autocommit_are_no_transaction() {
             peer.exec("COMMIT");
         }
     }
-    let mut admin = proxy.admin().unwrap();
-    for sql in ["SET mysql-enforce_autocommit_on_reads=true", "LOAD MYSQL VARIABLES TO RUNTIME"] {
-        admin.run(sql).unwrap();
+}
+
+/// Where autocommit=0 counts as a transaction, or begins one with a read, that is where a BEGIN would be: what follows may write.
+#[test]
+fn a_transaction_of_autocommit_off_is_where_begin_would_be() {
+    let [one, two] = servers();
+    for server in servers() {
+        server.sql("CREATE OR REPLACE TABLE test.off_at_home (n INT)").unwrap();
+        server.sql("CREATE OR REPLACE TABLE test.whose AS SELECT @@port AS port").unwrap();
+        server.sql("CREATE DATABASE IF NOT EXISTS test_shard").unwrap();
+        server.sql("CREATE OR REPLACE TABLE test_shard.whose AS SELECT @@port AS port").unwrap();
     }
+    let count = |server: usize| servers()[server].scalar("SELECT COUNT(*) FROM test.off_at_home").unwrap().unwrap();
+    let shard: &[(&str, Setting)] = &[
+        ("rule_id", 1.into()),
+        ("active", 1.into()),
+        ("schemaname", "test_shard".into()),
+        ("destination_hostgroup", 2.into()),
+        ("apply", 1.into()),
+    ];
+    let reads: &[(&str, Setting)] = &[
+        ("rule_id", 2.into()),
+        ("active", 1.into()),
+        ("match_digest", "^SELECT".into()),
+        ("destination_hostgroup", 2.into()),
+        ("apply", 1.into()),
+    ];
+    let mut written = 0;
+    for setting in ["autocommit_false_is_transaction", "enforce_autocommit_on_reads"] {
+        for persistent in [1, 0] {
+            let proxy = Tidegate::builder()
+                .backend(1, one)
+                .backend(2, two)
+                .user_with("app", "app-pass", 1, &[("transaction_persistent", persistent.into())])
+                .variable("threads", 1)
+                .variable(setting, true)
+                .row("mysql_query_rules", shard)
+                .row("mysql_query_rules", reads)
+                .start()
+                .unwrap();
+            for mut peer in sessions(&proxy) {
+                let read = "SELECT port FROM whose";
+                assert_eq!(hostgroup(&mut peer, read), 2, "autocommit is on");
+                for _ in 0..2 {
+                    peer.exec("SET autocommit=0");
+                    assert_eq!(hostgroup(&mut peer, read), 1, "{setting}");
+                    peer.exec("INSERT INTO off_at_home VALUES (1)");
+                    assert_eq!(hostgroup(&mut peer, read), 1, "{setting}");
+                    peer.exec("COMMIT");
+                    written += 1;
+                    assert_eq!([count(0), count(1)], [written.to_string(), "0".into()], "{setting}, {persistent}");
+                    assert_eq!(hostgroup(&mut peer, read), 1, "{setting}: the next one");
+                    peer.exec("SET autocommit=1");
+                    assert_eq!(hostgroup(&mut peer, read), 2, "{setting}: autocommit is on again");
+                }
+                // A rule that sends all of a schema elsewhere would send a BEGIN there, too.
+                peer.exec("USE test_shard");
+                peer.exec("SET autocommit=0");
+                assert_eq!(hostgroup(&mut peer, read), 2, "{setting}");
+                assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2, "{setting}");
+                peer.exec("COMMIT");
+                peer.exec("SET autocommit=1");
+            }
+        }
+    }
+}
+
+/// With autocommit off, what is not certain to be a read begins a transaction at a cluster's writer, not among its readers.
+#[test]
+fn no_transaction_of_autocommit_off_begins_among_a_clusters_readers() {
+    for server in servers() {
+        server.sql("CREATE OR REPLACE TABLE test.locked AS SELECT @@port AS port").unwrap();
+    }
+    let reads: &[(&str, Setting)] = &[("match_digest", "^SELECT".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let roles = [("writer_hostgroup", 1.into()), ("reader_hostgroup", 2.into())];
+    let builder = proxy(&[reads]).variable("monitor_enabled", false).row("mysql_replication_hostgroups", &roles);
+    let proxy = builder.start().unwrap();
     for mut peer in sessions(&proxy) {
+        let locks = "SELECT port FROM locked FOR UPDATE";
+        assert_eq!(hostgroup(&mut peer, locks), 2, "the rule says so");
         peer.exec("SET autocommit=0");
-        assert_eq!(hostgroup(&mut peer, READ), 2);
-        assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 2, "it is part of the transaction");
+        assert_eq!(hostgroup(&mut peer, "SELECT port FROM locked"), 2, "it runs alone");
+        assert_eq!(hostgroup(&mut peer, locks), 1);
+        assert_eq!(hostgroup(&mut peer, "SELECT port FROM locked"), 1, "it is part of the transaction");
         peer.exec("COMMIT");
     }
 }

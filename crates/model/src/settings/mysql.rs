@@ -159,9 +159,9 @@ settings! {
     max_transaction_time: u64 = 14_400_000, ms(1_000, 1_728_000_000), Live, "A client whose transaction lasts longer is closed.";
     set_query_lock_on_hostgroup: u64 = 1, count(0, 1), NoEffect("a SET that cannot be followed pins the session and never fails it"), "1: a SET that cannot be parsed ties the session to its hostgroup.";
     set_parser_algorithm: u64 = 2, count(1, 2), ONE_ALGORITHM, "How SET is parsed.";
-    enforce_autocommit_on_reads: bool = false, BOOL, Live, "With autocommit=0, a plain read that a rule sends to another hostgroup than the user's own begins a transaction there; false runs it with autocommit=1.";
+    enforce_autocommit_on_reads: bool = false, BOOL, Live, "With autocommit=0, a plain read that a rule sends to another hostgroup begins a transaction all the same, where the rules would send a BEGIN; false runs it with autocommit=1 where the rule says.";
     autocommit_false_not_reusable: bool = false, BOOL, ANY_STATE, "Do not share connections that have autocommit=0.";
-    autocommit_false_is_transaction: bool = false, BOOL, Live, "A session with autocommit=0 counts as in a transaction even before it begins one: it keeps its backend until autocommit=1.";
+    autocommit_false_is_transaction: bool = false, BOOL, Live, "A session with autocommit=0 counts as in a transaction even before it begins one: until autocommit=1 it keeps its backend, where the rules would send a BEGIN.";
     handle_warnings: u64 = 1, count(0, 1), Live, "1: warnings are read before the connection is lent on, so that SHOW WARNINGS has them later; 0: a session that gives its connection back forgets them, which saves a round trip.";
     session_idle_ms: u64 = 1, ms(1, 3_600_000), NO_IDLE_THREADS, "Idle time before a session moves to an idle thread.";
     session_idle_show_processlist: bool = true, BOOL, NO_IDLE_THREADS, "List sessions of idle threads.";

@@ -245,20 +245,61 @@ impl Session {
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten();
         let side = split.map(|split| self.side_of(split, in_force, text, analysis, route, phase));
         let meant = side.or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup);
-        let hostgroup = self.drawn_to(in_force, text, analysis, meant);
+        let drawn_to = self.drawn_to(in_force, text, analysis, meant);
+        let hostgroup = self.begins_at(in_force, text, analysis, drawn_to, phase).unwrap_or(drawn_to);
         (hostgroup, split.filter(|split| split.reader == hostgroup).map(|split| split.writer))
     }
 
     /// With autocommit off a statement begins a transaction, and what follows stays where that is. A plain read that a rule sends
     /// elsewhere than home is to be no such beginning (`enforce_autocommit_on_reads`): what comes next may write.
     fn reads_alone(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: Phase) -> bool {
-        let is_read = analysis.kind == Kind::Select;
-        let is_off = !self.current_status().contains(StatusFlags::AUTOCOMMIT) && self.initial_status().contains(StatusFlags::AUTOCOMMIT);
-        if !is_read || !is_off || hostgroup == self.user.default_hostgroup || !matches!(phase, Phase::Query | Phase::Execution) {
-            return false;
+        self.is_autocommit_off()
+            && self.initial_status().contains(StatusFlags::AUTOCOMMIT)
+            && hostgroup != self.user.default_hostgroup
+            && matches!(phase, Phase::Query | Phase::Execution)
+            && !in_force.snapshot.vars.enforce_autocommit_on_reads
+            && self.is_plain_read(text, analysis)
+    }
+
+    /// Where else than in `hostgroup` the transaction begins that a statement is part of because autocommit is off. Where that counts
+    /// as an open transaction, or a plain read is to begin one, this is where the rules send a BEGIN. And what cannot run alone
+    /// begins none among the readers of a cluster.
+    fn begins_at(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: Phase) -> Option<HostgroupId> {
+        if !self.is_autocommit_off() {
+            return None;
         }
+        let enforced = || in_force.snapshot.vars.enforce_autocommit_on_reads && self.is_plain_read(text, analysis);
+        if self.lane.settings().autocommit_false_is_transaction || enforced() {
+            return Some(self.where_begin_goes(in_force));
+        }
+        let is_home = hostgroup == self.user.default_hostgroup;
+        if is_home || analysis.kind != Kind::Select || self.reads_alone(in_force, text, analysis, hostgroup, phase) {
+            return None;
+        }
+        in_force.snapshot.roles.iter().find(|group| group.is_beside_writer(hostgroup)).map(|group| group.writer)
+    }
+
+    /// Where the rules send a BEGIN.
+    fn where_begin_goes(&self, in_force: &InForce) -> HostgroupId {
+        const BEGIN: &[u8] = b"BEGIN";
+        let analysis = self.worker.analyze(BEGIN, self.lex);
+        let digest = self.worker.digest(BEGIN, self.lex, &analysis);
+        let known = KnownDigest { hash: digest.hash, text: &digest.text };
+        let asked = Asked { flag_in: 0, comment: None, schema: self.state.schema.as_deref().unwrap_or_default() };
+        let request = self.request(BEGIN, &analysis, &known, asked);
+        let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
+        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, &route)).flatten();
+        split.map(|split| split.writer).or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup)
+    }
+
+    fn is_autocommit_off(&self) -> bool {
+        !self.current_status().contains(StatusFlags::AUTOCOMMIT)
+    }
+
+    /// Whether it is certain to only read.
+    fn is_plain_read(&self, text: &[u8], analysis: &Analysis) -> bool {
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
-        !in_force.snapshot.vars.enforce_autocommit_on_reads
+        analysis.kind == Kind::Select
             && routing::side(&statement, &SessionFacts::default(), &self.user.attributes.safe_functions) == Side::Reader
     }
 
@@ -317,7 +358,7 @@ impl Session {
         }
         let session = SessionFacts {
             transaction: Transaction::None,
-            autocommit_off: !self.current_status().contains(StatusFlags::AUTOCOMMIT),
+            autocommit_off: self.is_autocommit_off(),
             pinned: !self.pins_in(split.writer).without(WISHES).is_empty(),
         };
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };

@@ -68,7 +68,7 @@ impl Trial<'_> {
         if reader == destination(&self.route(user, WRITE)) {
             return Vec::new();
         }
-        let mut remarks = transactions(user, read_rule);
+        let mut remarks = Vec::new();
         for (text, why) in NOT_READS {
             let route = self.route(user, text);
             if let (true, Decider::Rule(rule_id)) = (destination(&route) == reader, route.decider) {
@@ -116,18 +116,4 @@ impl Trial<'_> {
         };
         self.rules.route(&request, &mut self.memo, 0)
     }
-}
-
-/// What regular expressions cannot see.
-fn transactions(user: &User, rule_id: u32) -> Vec<Remark> {
-    let column = "destination_hostgroup";
-    let advice = "the attribute read_write_split knows transactions";
-    let autocommit =
-        format!("with autocommit=0 a transaction begins with its first SELECT, on the reader, and writes follow it there; {advice}");
-    let mut remarks = vec![remark(rule_id, column, About::Advice, autocommit)];
-    if !user.transaction_persistent {
-        let text = format!("user '{}' has transaction_persistent=0: reads in his transactions go to the reader too; {advice}", user.name);
-        remarks.push(remark(rule_id, column, About::Advice, text));
-    }
-    remarks
 }
