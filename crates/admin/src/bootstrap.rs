@@ -3,6 +3,7 @@
 //! A database that is there wins over the file, as in ProxySQL, but not silently: a file that was edited since is named in
 //! a notice. What is found must compile, or the start fails and names every fault; the files are then as they were.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use model::control::DataPlane;
 use model::fleet::Operator;
 use model::stats::StatsSource;
 use model::{Config, ConfigError, Scope, Snapshot};
+use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params};
 
 use crate::commands::history;
@@ -103,10 +105,13 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     }
     let from_file = is_first || options.precedence == Precedence::Declarative;
     let is_import = !from_file && import::is_due(&store.admin)?;
-    if is_import && options.precedence == Precedence::Database {
+    let tolerated = if from_file { Vec::new() } else { import::tolerated(&store.admin)? };
+    let is_refused = options.file.globals.strict && !tolerated.is_empty();
+    if is_import && options.precedence == Precedence::Database || is_refused {
         // Before anything in it changes.
         refuse_faulty(&store, &options, &disk)?;
     }
+    notices.extend(tolerated.iter().filter_map(ConfigError::tolerated).map(|told| format!("{DISK_FILE}: {told}")));
     let taken = take(&store, &options, &disk, from_file, &mut notices);
     let (config, snapshot) = match taken {
         Err(error) if !from_file => {
@@ -165,7 +170,7 @@ pub fn foresee(options: &EngineOptions) -> Result<(Config, Snapshot), AdminError
 fn stored(options: &EngineOptions, disk: &Path) -> Result<Config, AdminError> {
     let named = |error: AdminError| AdminError::file(disk, error);
     let db = store::look_at(disk).map_err(named)?;
-    let (mut config, errors) = import::look_through(&db).map_err(named)?;
+    let (mut config, errors) = import::look_through(&db, options.file.globals.strict).map_err(named)?;
     if !errors.is_empty() {
         return Err(AdminError::Database(disk.display().to_string(), errors.iter().map(ToString::to_string).collect()));
     }
@@ -215,7 +220,8 @@ fn take(
 
 /// Refuses a database with faults, and names all of them. What they hide, patterns and references, is looked for in the rest.
 fn refuse_faulty(store: &Store, options: &EngineOptions, disk: &Path) -> Result<(), AdminError> {
-    let (config, mut errors) = import::look_through(&store.admin).map_err(|error| AdminError::file(disk, error))?;
+    let (config, mut errors) =
+        import::look_through(&store.admin, options.file.globals.strict).map_err(|error| AdminError::file(disk, error))?;
     errors.extend(Snapshot::compile(&config).err().unwrap_or_default());
     let patterns = options.faults.zip(innocent_rules(&config, &errors)).map(|(find, snapshot)| find(&snapshot));
     errors.extend(patterns.unwrap_or_default());
@@ -289,20 +295,28 @@ fn of_database(store: &Store, options: &EngineOptions, notices: &mut Vec<String>
 fn take_variables(store: &Store, notices: &mut Vec<String>) -> Result<(), AdminError> {
     let db = &store.admin;
     let mut found = db.prepare("SELECT variable_name, variable_value FROM disk.global_variables ORDER BY 1")?;
-    let stored = found.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, rusqlite::types::Value>(1)?)))?;
-    for (name, value) in stored.collect::<Result<Vec<_>, _>>()? {
+    let stored = found.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Value>(1)?)))?;
+    let mut foreign: BTreeMap<&str, usize> = BTreeMap::new();
+    for (name, mut value) in stored.collect::<Result<Vec<_>, _>>()? {
         match model::Setting::by_full_name(&name) {
             Some(setting) if !model::config::text::is_read_only(setting) => {
+                if matches!(&value, Value::Text(text) if setting.is_false_for_number(text)) {
+                    value = Value::Text("0".to_owned());
+                }
                 db.execute("INSERT OR REPLACE INTO main.global_variables VALUES (?1, ?2)", params![setting.full_name(), value])?;
             }
             Some(_) => {}
             None => {
-                let why =
-                    model::settings::retired_by_full_name(&name).map_or("not known here, left on disk".to_owned(), ToString::to_string);
-                notices.push(format!("proxysql.db: global_variables, variable_name={name}: {why}"));
+                if let Some(module) = model::config::foreign_module(&name) {
+                    *foreign.entry(module).or_default() += 1;
+                }
+                let retired = model::settings::retired_by_full_name(&name);
+                notices.extend(retired.map(|why| format!("{DISK_FILE}: global_variables, variable_name={name}: {why}")));
             }
         }
     }
+    let skipped = |(module, count)| format!("{DISK_FILE}: global_variables: {count} of {module}: not part of this proxy, left on disk");
+    notices.extend(foreign.into_iter().map(skipped));
     Ok(())
 }
 

@@ -111,6 +111,18 @@ pub fn told(notes: Vec<String>, frozen: Option<String>, remarks: &[Remark]) -> R
     Reply::Ok { affected: 0, insert_id: 0, info: lines.join("; "), warnings }
 }
 
+/// An OK that tells first what was passed over in a file; each is a warning too.
+pub fn passed_over(reply: Reply, faults: &[String]) -> Reply {
+    let Reply::Ok { affected, insert_id, info, warnings } = reply else { return reply };
+    let mut lines: Vec<String> = faults.iter().take(NAMED).cloned().collect();
+    if faults.len() > NAMED {
+        lines.push(format!("{} more: SHOW WARNINGS", faults.len() - NAMED));
+    }
+    lines.extend(Some(info).filter(|info| !info.is_empty()));
+    let warnings = faults.iter().take(KEPT).cloned().chain(warnings).collect();
+    Reply::Ok { affected, insert_id, info: lines.join("; "), warnings }
+}
+
 /// Scripts of the scheduler and of routes that cannot be run, and routes that nobody reaches.
 pub fn scripts(config: &Config) -> Vec<Remark> {
     let is_active = |row: &&Row| row.flag("active");

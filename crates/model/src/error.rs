@@ -69,24 +69,50 @@ impl ConfigError {
 
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.at, self.subject.split_once('.')) {
+        write!(f, "{}{}", self.place(), self.kind)
+    }
+}
+
+impl ConfigError {
+    /// Where it is, with a colon behind it.
+    fn place(&self) -> String {
+        let at = match (&self.at, self.subject.split_once('.')) {
             (Some(Origin::Row(label)), Some((_, column))) => {
                 // The label names the rule.
                 let column = column.split_once(" of rule ").map_or(column, |(column, _)| column);
-                write!(f, "{label}, column {column}: ")?;
+                return format!("{label}, column {column}: ");
             }
-            (Some(Origin::Row(label)), None) => write!(f, "{label}: ")?,
-            (Some(at), _) => write!(f, "{at}: ")?,
-            (None, _) => {}
+            (Some(Origin::Row(label)), None) => return format!("{label}: "),
+            (Some(at), _) => format!("{at}: "),
+            (None, _) => String::new(),
+        };
+        match self.subject.as_str() {
+            "" => at,
+            subject => format!("{at}{subject}: "),
         }
-        if !self.subject.is_empty() && !matches!(self.at, Some(Origin::Row(_))) {
-            write!(f, "{}: ", self.subject)?;
-        }
-        self.kind.fmt(f)
+    }
+
+    /// What is done about it where ProxySQL would start: place and words. None for what is refused.
+    pub fn tolerated(&self) -> Option<String> {
+        Some(format!("{}{}", self.place(), self.kind.tolerated()?))
     }
 }
 
 impl std::error::Error for ConfigError {}
+
+impl ErrorKind {
+    /// What is done about a fault with which ProxySQL starts; None for all others. The setting `strict` refuses both.
+    pub fn tolerated(&self) -> Option<String> {
+        match self {
+            Self::Unknown { what, suggestion } => Some(format!("unknown {what}, passed over{}", hint(suggestion))),
+            Self::Setting(SettingError::Unknown { suggestion }) => Some(format!("unknown variable, passed over{}", hint(suggestion))),
+            Self::DuplicateKey { .. } | Self::GivenAgain { .. } => Some(format!("{self}; this one, the later, holds")),
+            Self::FalseForNumber => Some(format!("{self}; read as 0")),
+            Self::GroupForList => Some(format!("{self}; read as one")),
+            _ => None,
+        }
+    }
+}
 
 /// The ways in which a configuration can be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,6 +172,18 @@ pub enum ErrorKind {
         /// Where it was given first.
         first_line: u32,
     },
+    /// A name given twice in one group, in two spellings or under an alias.
+    #[error("given by another name too, at line {first_line}")]
+    GivenAgain {
+        /// Where it was given first.
+        first_line: u32,
+    },
+    /// `false` where a number is needed.
+    #[error("must be a number, not false")]
+    FalseForNumber,
+    /// A group `{ }` where a list of rows is needed.
+    #[error("must be a list ( ) of groups {{ }}, not a group {{ }}")]
+    GroupForList,
     /// Two rows of a table with one key.
     #[error("same {columns} as {first}")]
     DuplicateKey {

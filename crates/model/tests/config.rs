@@ -62,35 +62,24 @@ fn refusals_name_the_file_line_column_and_range() {
             "p.cnf:1:19: admin_variables.stats_credentials: '***': must be user:password, separated by ';'",
         ),
         ("\nmysql_variables={\n    threads=0\n}", "p.cnf:3:5: mysql_variables.threads: 0 is out of range 1..255"),
-        ("mysql_variables={thread=1}", "p.cnf:1:18: mysql_variables.thread: unknown variable; did you mean 'threads'?"),
-        ("mysql_variables={threads=1 mysql-x=2}", "p.cnf:1:28: mysql_variables.mysql-x: unknown variable"),
         ("mysql_variables={threads=(1)}", "p.cnf:1:26: mysql_variables.threads: must be a single value, not a list ( )"),
-        ("mysql_variables={threads=1;THREADS=2}", "p.cnf:1:28: mysql_variables.THREADS: given twice; first at line 1"),
+        ("mysql_variables={threads=1;threads=2}", "p.cnf:1:28: mysql_variables.threads: given twice; first at line 1"),
+        ("mysql_variables={threads=true}", "p.cnf:1:18: mysql_variables.threads: 'true' is not an integer; allowed is 1..255"),
+        ("mysql_variables={threads=false}", "p.cnf:1:18: mysql_variables.threads: 0 is out of range 1..255"),
         ("mysql_variables=1", "p.cnf:1:17: mysql_variables: must be a group { }, not an integer"),
         ("mysql_variables={}\nmysql_variables={}", "p.cnf:2:1: mysql_variables: given twice; first at line 1"),
-        ("mysql_user=()", "p.cnf:1:1: mysql_user: unknown group, table or setting; did you mean 'mysql_users'?"),
-        ("restapi=() restapi_routes=()", "p.cnf:1:12: restapi_routes: given twice; first at line 1"),
-        ("mysql_servers={}", "p.cnf:1:15: mysql_servers: must be a list ( ) of groups { }, not a group { }"),
         ("mysql_servers=(1)", "p.cnf:1:16: mysql_servers: must be a row, which is a group { }, not an integer"),
         ("mysql_servers=({})", "p.cnf:1:16: mysql_servers.hostname: must be given"),
         ("mysql_servers=({address=\"\"})", "p.cnf:1:17: mysql_servers.hostname: must not be empty"),
         ("mysql_servers=({address=\"a\" port=70000})", "p.cnf:1:29: mysql_servers.port: 70000 is out of range 0..65535"),
         ("mysql_servers=({address=\"a\" port=\"x\"})", "p.cnf:1:29: mysql_servers.port: must be an integer, not 'x'"),
-        ("mysql_servers=({address=\"a\" hostname=\"b\"})", "p.cnf:1:29: mysql_servers.hostname: given twice; first at line 1"),
-        ("mysql_servers=({address=\"a\" wieght=1})", "p.cnf:1:29: mysql_servers.wieght: unknown column; did you mean 'weight'?"),
+        ("mysql_servers=({hostname=\"a\" hostname=\"b\"})", "p.cnf:1:30: mysql_servers.hostname: given twice; first at line 1"),
+        ("mysql_servers=({address=\"a\" port=true})", "p.cnf:1:29: mysql_servers.port: must be an integer, not a boolean"),
         (
             "mysql_servers=({address=\"a\" status=\"UP\"})",
             "p.cnf:1:29: mysql_servers.status: 'UP' is not allowed; allowed are ONLINE, SHUNNED, OFFLINE_SOFT, OFFLINE_HARD",
         ),
         ("mysql_servers=({address=\"a\" gtid_port=3306})", "p.cnf:1:29: mysql_servers.gtid_port: must differ from port, or be 0"),
-        (
-            "mysql_servers=({address=\"a\"}\n{address=\"a\" hostgroup=0})",
-            "p.cnf:2:1: mysql_servers: same hostgroup_id, hostname, port as the row at line 1",
-        ),
-        (
-            "mysql_users=({username=\"u\"}{username=\"u\" backend=0})",
-            "p.cnf:1:28: mysql_users: same username, frontend as the row at line 1",
-        ),
         ("mysql_users=({username=\"u\" attributes=\"[1]\"})", "p.cnf:1:28: mysql_users.attributes: bad JSON: must be an object"),
         (
             "mysql_users=({username=\"u\" attributes=\"{\\\"spiffe_id\\\":1}\"})",
@@ -116,6 +105,102 @@ fn refusals_name_the_file_line_column_and_range() {
     for (text, message) in cases {
         assert_eq!(refused(text), [message], "{text}");
     }
+}
+
+/// Files with which ProxySQL starts: what is said of each, and why `strict` refuses it.
+const TOLERATED: &[(&str, &str, &str)] = &[
+    ("mysql_variables={thread=1}", "p.cnf:1:18: mysql_variables.thread: unknown variable", ", passed over; did you mean 'threads'?"),
+    ("mysql_variables={threads=1 mysql-x=2}", "p.cnf:1:28: mysql_variables.mysql-x: unknown variable", ", passed over"),
+    ("admin_variables={refresh=1}", "p.cnf:1:18: admin_variables.refresh: unknown variable", ", passed over"),
+    (
+        "mysql_variables={threads=1;THREADS=2}",
+        "p.cnf:1:28: mysql_variables.THREADS: given by another name too, at line 1",
+        "; this one, the later, holds",
+    ),
+    (
+        "mysql_variables={set_query_lock_on_hostgroup=false}",
+        "p.cnf:1:18: mysql_variables.set_query_lock_on_hostgroup: must be a number, not false",
+        "; read as 0",
+    ),
+    ("restart_on_missing_heartbeats=false", "p.cnf:1:1: restart_on_missing_heartbeats: must be a number, not false", "; read as 0"),
+    (
+        "mysql_users=({username=\"u\"} {username=\"u\"})",
+        "p.cnf:1:29: mysql_users: same username, backend as the row at line 1",
+        "; this one, the later, holds",
+    ),
+    ("mysql_user=()", "p.cnf:1:1: mysql_user: unknown group, table or setting", ", passed over; did you mean 'mysql_users'?"),
+    ("our_name=\"x\"", "p.cnf:1:1: our_name: unknown group, table or setting", ", passed over"),
+    ("restapi=() restapi_routes=()", "p.cnf:1:12: restapi_routes: given by another name too, at line 1", "; this one, the later, holds"),
+    ("mysql_servers={}", "p.cnf:1:15: mysql_servers: must be a list ( ) of groups { }, not a group { }", "; read as one"),
+    ("mysql_servers={address=\"a\"}", "p.cnf:1:15: mysql_servers: must be a list ( ) of groups { }, not a group { }", "; read as one"),
+    (
+        "mysql_servers=({address=\"a\" hostname=\"b\"})",
+        "p.cnf:1:29: mysql_servers.hostname: given by another name too, at line 1",
+        "; this one, the later, holds",
+    ),
+    (
+        "mysql_servers=({address=\"a\" wieght=1})",
+        "p.cnf:1:29: mysql_servers.wieght: unknown column",
+        ", passed over; did you mean 'weight'?",
+    ),
+    (
+        "mysql_servers=({address=\"a\" max_replication_lag=false})",
+        "p.cnf:1:29: mysql_servers.max_replication_lag: must be a number, not false",
+        "; read as 0",
+    ),
+    (
+        "mysql_servers=({address=\"a\"}\n{address=\"a\" hostgroup=0})",
+        "p.cnf:2:1: mysql_servers: same hostgroup_id, hostname, port as the row at line 1",
+        "; this one, the later, holds",
+    ),
+    (
+        "mysql_users=({username=\"u\"}{username=\"u\" backend=0})",
+        "p.cnf:1:28: mysql_users: same username, frontend as the row at line 1",
+        "; this one, the later, holds",
+    ),
+    ("scheduler=({rule_id=1 filename=\"/x\" interval_ms=1000})", "p.cnf:1:13: scheduler.rule_id: unknown column", ", passed over"),
+    (
+        "mysql_replication_hostgroups=({rule_id=1 writer_hostgroup=1 reader_hostgroup=2})",
+        "p.cnf:1:32: mysql_replication_hostgroups.rule_id: unknown column",
+        ", passed over",
+    ),
+];
+
+#[test]
+fn what_proxysql_starts_with_starts_with_a_warning() {
+    for (text, fault, done) in TOLERATED {
+        let (_, notices) = parse(text, "p.cnf").unwrap_or_else(|errors| panic!("{text}: {errors:?}"));
+        let told: Vec<String> = notices.iter().filter(|notice| notice.is_fault).map(ToString::to_string).collect();
+        assert_eq!(told, [format!("{fault}{done}")], "{text}");
+    }
+}
+
+#[test]
+fn strict_refuses_what_proxysql_starts_with() {
+    for (text, fault, done) in TOLERATED {
+        let hint = done.split_once("; did").map_or(String::new(), |(_, hint)| format!("; did{hint}"));
+        assert_eq!(refused(&format!("{text}\nstrict=true")), [format!("{fault}{hint}")], "{text}");
+        loaded(&format!("{text}\nstrict=false"));
+    }
+    loaded("strict=true mysql_variables={ threads=2 }");
+}
+
+#[test]
+fn what_is_passed_over_leaves_the_rest_as_it_was_meant() {
+    let (config, _) = loaded(
+        r#"mysql_users = ( { username="u" password="old" } { username="v" } { username="u" default_hostgroup=3 },
+                           { username="w" backend=0 } { username="w" frontend=0 } )
+           mysql_servers = { one = { address="a" wieght=5 } two = { address="b" hostname="c" max_replication_lag=false } }
+           mysql_variables = { threads=3 THREADS=5 threds=7 set_query_lock_on_hostgroup=false }
+           scheduler = ( { rule_id=1 id=4 filename="/x" interval_ms=1000 } )"#,
+    );
+    let users: Vec<_> =
+        config.rows("mysql_users").iter().map(|row| (row.text("username").unwrap(), row.integer("default_hostgroup"))).collect();
+    assert_eq!(users, [("v", Some(0)), ("u", Some(3)), ("w", Some(0)), ("w", Some(0))]);
+    let names: Vec<_> = config.rows("mysql_servers").iter().map(|row| (row.text("hostname").unwrap(), row.integer("weight"))).collect();
+    assert_eq!(names, [("a", Some(1)), ("c", Some(1))]);
+    assert_eq!((config.mysql.threads, config.mysql.set_query_lock_on_hostgroup), (5, 0));
+    assert_eq!(config.rows("scheduler")[0].integer("id"), Some(4));
 }
 
 #[test]

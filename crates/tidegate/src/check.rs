@@ -7,9 +7,10 @@ use model::{Config, ConfigError, Snapshot};
 use routing::{Options, RuleSet};
 use std::path::Path;
 
-/// Prints every fault and every remark; fails when there is a fault.
-pub fn check(file: &Path) -> Result<()> {
-    let (config, notices) = match model::load(file) {
+/// Prints every fault and every remark; fails when there is a fault. `is_strict` makes faults of what else is passed over.
+pub fn check(file: &Path, is_strict: bool) -> Result<()> {
+    let loaded = if is_strict { model::config::load_strictly(file) } else { model::load(file) };
+    let (config, notices) = match loaded {
         Ok(loaded) => loaded,
         Err(errors) => return refuse(file, &errors),
     };
@@ -21,9 +22,14 @@ pub fn check(file: &Path) -> Result<()> {
     if !errors.is_empty() {
         return refuse(file, &errors);
     }
-    let notices: Vec<String> = notices.iter().map(ToString::to_string).chain(blank_database(&config)).collect();
+    let faults = model::config::faults(&notices);
+    let notices = notices.iter().filter(|notice| !notice.is_fault).map(ToString::to_string);
+    let notices: Vec<String> = notices.chain(blank_database(&config)).collect();
     for notice in &notices {
         println!("note: {notice}");
+    }
+    for fault in &faults {
+        println!("warning: {fault}");
     }
     let mut remarks = model::config::remarks::references(&config, &snapshot);
     remarks.extend(routing::lint(&snapshot));
@@ -38,7 +44,7 @@ pub fn check(file: &Path) -> Result<()> {
     if config.is_blank() {
         println!("warning: {}: it has no group of variables and no table; --declarative refuses it", file.display());
     }
-    let warnings = remarks.len() + usize::from(config.is_blank());
+    let warnings = faults.len() + remarks.len() + usize::from(config.is_blank());
     println!("{}: usable, {} note(s), {warnings} warning(s)", file.display(), notices.len());
     Ok(())
 }

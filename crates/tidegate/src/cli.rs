@@ -82,6 +82,9 @@ pub enum Command {
     Check {
         /// The file.
         file: PathBuf,
+        /// Refuse what ProxySQL would start with and pass over, as the file's setting `strict` does.
+        #[arg(long)]
+        strict: bool,
     },
     /// Show a running proxy, live: traffic, servers, pins, slowest digests.
     Top(TopOptions),

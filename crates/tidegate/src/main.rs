@@ -27,7 +27,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match &cli.command {
-        Some(Command::Check { file }) => check::check(file),
+        Some(Command::Check { file, strict }) => check::check(file, *strict),
         Some(Command::Top(options)) => top::run(options),
         None => run(&cli),
     };
@@ -42,12 +42,12 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<()> {
     let (options, notices) = start_options(cli)?;
-    for notice in &notices {
-        eprintln!("tidegate: {notice}");
-    }
     let (datadir, file) = (options.datadir.clone(), &options.file);
     std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
     log::start(cli, &file.globals.errorlog, &datadir)?;
+    for notice in &notices {
+        tracing::warn!("{notice}");
+    }
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _file_limit = {

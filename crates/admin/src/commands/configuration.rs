@@ -31,7 +31,7 @@ fn apply(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 /// `CONFIG APPLY FILE ['name']`: the file to memory, runtime and disk, whole. What it does not name is gone.
 fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let path = file(engine, ask.statement.word(3))?;
-    let (mut said, _) = model::load_regular(&path).map_err(AdminError::Config)?;
+    let (mut said, notices) = model::load_regular(&path).map_err(AdminError::Config)?;
     if said.is_blank() {
         return Err(AdminError::blank(&path));
     }
@@ -51,7 +51,7 @@ fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     };
     let (db, runtime) = (&engine.store.admin, engine.runtime());
     rows::transaction(db, || rows::write(db, "disk", &everything(), &runtime))?;
-    Ok(reply)
+    Ok(remarks::passed_over(reply, &model::config::faults(&notices)))
 }
 
 /// The file that is named, else the configuration file.

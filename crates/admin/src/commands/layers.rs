@@ -9,6 +9,7 @@ use crate::engine::statement::{Statement, unquoted};
 use crate::engine::{Ask, Engine};
 use crate::error::AdminError;
 use crate::live::Runtime;
+use crate::remarks;
 use crate::store::rows::{self, Part};
 
 /// A part of the configuration that is loaded and saved as one.
@@ -211,10 +212,10 @@ fn load_file(engine: &Engine, module: &Module) -> Answer {
     let Some(path) = &engine.config_file else {
         return refuse("Config file unknown");
     };
-    let (config, _) = model::load_regular(path).map_err(AdminError::Config)?;
+    let (config, notices) = model::load_regular(path).map_err(AdminError::Config)?;
     let db = &engine.store.admin;
     let read = rows::transaction(db, || merge(db, &config, &module.part))?;
-    Ok(done(read, ""))
+    Ok(remarks::passed_over(done(read, ""), &model::config::faults(&notices)))
 }
 
 /// Lays what a file says over memory. Answers how many rows and variables that were.

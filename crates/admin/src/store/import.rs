@@ -6,9 +6,9 @@
 use std::fs;
 use std::path::Path;
 
-use model::ConfigError;
-use model::config::{Column, ColumnDefault, Config, Field, Row, TABLES, Table, check_keys, ddl, operator_tables, text};
-use model::settings::{AdminVariables, MysqlVariables};
+use model::config::{Column, ColumnDefault, Config, Field, Row, TABLES, Table, check_keys, ddl, foreign_module, operator_tables, text};
+use model::settings::{AdminVariables, MysqlVariables, retired_by_full_name};
+use model::{ConfigError, ErrorKind, Origin, Setting};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
@@ -31,9 +31,42 @@ fn others(db: &Connection) -> Result<Vec<&'static Table>, AdminError> {
     Ok(others)
 }
 
-/// What `disk` says, whatever version wrote it, less the rows that cannot be used; and every fault of those. Changes nothing.
-pub fn look_through(db: &Connection) -> Result<(Config, Vec<ConfigError>), AdminError> {
+/// What `disk` has that is passed over, as in a file: columns and variables of unknown names, `false` for 0. Changes nothing.
+pub fn tolerated(db: &Connection) -> Result<Vec<ConfigError>, AdminError> {
+    let mut found = Vec::new();
+    for table in operator_tables() {
+        if stored_ddl(db, "disk", table.name)?.is_some() {
+            let named = db.prepare(&format!("SELECT * FROM disk.{}", table.name))?;
+            let unknown = named.column_names().filter(|name| table.column_index(name).is_none());
+            found.extend(unknown.map(|name| {
+                let at = Origin::Row(table.name.into());
+                ConfigError::new(at, format!("{}.{name}", table.name), table.unknown_column(name))
+            }));
+        }
+    }
+    if stored_ddl(db, "disk", "global_variables")?.is_some() {
+        let mut variables = db.prepare("SELECT variable_name, variable_value FROM disk.global_variables ORDER BY 1")?;
+        let stored = variables.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Value>(1)?)))?;
+        for (name, value) in stored.collect::<Result<Vec<_>, _>>()? {
+            let is_false = |setting: &Setting| matches!(&value, Value::Text(text) if setting.is_false_for_number(text));
+            let kind = match Setting::by_full_name(&name) {
+                Some(setting) if is_false(setting) => ErrorKind::FalseForNumber,
+                None if retired_by_full_name(&name).is_none() && foreign_module(&name).is_none() => Setting::unknown(&name).into(),
+                _ => continue,
+            };
+            found.push(ConfigError::new(Origin::Row(format!("global_variables, variable_name={name}").into()), "", kind));
+        }
+    }
+    Ok(found)
+}
+
+/// What `disk` says, whatever version wrote it, less the rows that cannot be used; and every fault of those. With `is_strict`,
+/// what is [`tolerated`] is a fault. Changes nothing.
+pub fn look_through(db: &Connection, is_strict: bool) -> Result<(Config, Vec<ConfigError>), AdminError> {
     let (mut config, mut errors) = (Config::default(), Vec::new());
+    if is_strict {
+        errors.extend(tolerated(db)?);
+    }
     for table in operator_tables() {
         if stored_ddl(db, "disk", table.name)?.is_some() {
             let rows = rows_of(db, table, &mut errors)?;
@@ -100,22 +133,20 @@ fn rebuild(db: &Connection, table: &'static Table, notices: &mut Vec<String>) ->
     let old = format!("{}_before_tidegate", table.name);
     db.execute_batch(&format!("DROP TABLE IF EXISTS disk.{old}; ALTER TABLE disk.{} RENAME TO {old}", table.name))?;
     db.execute_batch(&ddl::create_table(table, &format!("disk.{}", table.name)))?;
-    let copied = copy(db, table, &old, notices)?;
+    let copied = copy(db, table, &old)?;
     db.execute_batch(&format!("DROP TABLE disk.{old}"))?;
-    notices.push(format!("proxysql.db: {}: {copied} rows taken over from another version's table", table.name));
+    if copied > 0 {
+        notices.push(format!("proxysql.db: {}: {copied} rows taken over from another version's table", table.name));
+    }
     Ok(())
 }
 
 /// Copies the rows of `old` by the columns that both know. Answers how many.
-fn copy(db: &Connection, table: &'static Table, old: &str, notices: &mut Vec<String>) -> Result<usize, AdminError> {
+fn copy(db: &Connection, table: &'static Table, old: &str) -> Result<usize, AdminError> {
     let mut found = db.prepare(&format!("SELECT * FROM disk.{old} ORDER BY rowid"))?;
     let names: Vec<String> = found.column_names().map(str::to_owned).collect();
     let known: Vec<(usize, &str)> =
         names.iter().enumerate().filter_map(|(at, name)| Some((at, table.columns[table.column_index(name)?].name))).collect();
-    let unknown: Vec<&str> = names.iter().map(String::as_str).filter(|name| table.column_index(name).is_none()).collect();
-    if !unknown.is_empty() {
-        notices.push(format!("proxysql.db: {}: columns not known here, dropped: {}", table.name, unknown.join(", ")));
-    }
     let columns: Vec<String> = known.iter().map(|(_, name)| ddl::quoted(name)).collect();
     let marks = vec!["?"; known.len()].join(",");
     let mut put = db.prepare(&format!("INSERT INTO disk.{} ({}) VALUES ({marks})", table.name, columns.join(", ")))?;

@@ -175,8 +175,8 @@ fn a_database_of_proxysql_is_taken_over() {
     assert_ne!(bed.rows("SELECT @@admin-version"), ["2.7.1-12-g50b7f85"]);
     let notices = bed.notices.join("\n");
     for word in [
-        "columns not known here, dropped: gear",
-        "variable_name=ldap-x",
+        "mysql_servers, column gear: unknown column, passed over",
+        "global_variables: 1 of ldap: not part of this proxy, left on disk",
         "1 rows taken over",
         "variable_name=mysql-forward_autocommit: retired, ignored: ",
         "variable_name=admin-web_enabled, column variable_value: kept, but has no effect yet",
@@ -188,6 +188,48 @@ fn a_database_of_proxysql_is_taken_over() {
     let again = Bed::open(bed.stop(), FILE, Precedence::Database);
     let notices = again.notices.join("\n");
     assert!(notices.contains("admin-web_enabled") && !notices.contains("taken over") && !notices.contains("a default of"), "{notices}");
+}
+
+#[test]
+fn what_a_file_may_have_a_database_may_have_unless_the_file_is_strict() {
+    let datadir = Arc::new(tempfile::tempdir().unwrap());
+    let file = datadir.path().join("proxysql.db");
+    let db = Connection::open(&file).unwrap();
+    db.execute_batch(
+        "CREATE TABLE mysql_servers (hostgroup_id INT, hostname VARCHAR, port INT, wieght INT); INSERT INTO mysql_servers VALUES (4, 'old', 1, 2);
+         CREATE TABLE global_variables (variable_name VARCHAR NOT NULL PRIMARY KEY, variable_value VARCHAR NOT NULL);
+         INSERT INTO global_variables VALUES ('mysql-thread', '1'), ('mysql-set_query_lock_on_hostgroup', 'false'),
+             ('mysql-forward_autocommit', 'false'), ('pgsql-threads', '1'), ('admin-pgsql_ifaces', ''), ('ours', 'x');",
+    )
+    .unwrap();
+    drop(db);
+    let before = std::fs::read(&file).unwrap();
+    let strict = format!("{FILE} strict=true");
+    let error = bootstrap(options(datadir.path(), &strict, Precedence::Database)).unwrap_err().to_string();
+    let faults: Vec<&str> = error.lines().skip(1).filter_map(|line| line.split_once("proxysql.db: ")).map(|(_, fault)| fault).collect();
+    assert_eq!(
+        faults,
+        [
+            "mysql_servers, column wieght: unknown column; did you mean 'weight'?",
+            "global_variables, variable_name=mysql-set_query_lock_on_hostgroup: must be a number, not false",
+            "global_variables, variable_name=mysql-thread: unknown variable; did you mean 'threads'?",
+            "global_variables, variable_name=ours: unknown variable",
+        ],
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    let bed = Bed::open(datadir, FILE, Precedence::Database);
+    let notices = bed.notices.join("\n");
+    for line in [
+        "proxysql.db: mysql_servers, column wieght: unknown column, passed over; did you mean 'weight'?",
+        "proxysql.db: global_variables, variable_name=mysql-set_query_lock_on_hostgroup: must be a number, not false; read as 0",
+        "proxysql.db: global_variables, variable_name=mysql-thread: unknown variable, passed over; did you mean 'threads'?",
+        "proxysql.db: global_variables, variable_name=ours: unknown variable, passed over",
+        "proxysql.db: global_variables: 2 of pgsql: not part of this proxy, left on disk",
+    ] {
+        assert!(bed.notices.iter().any(|notice| notice == line), "{line}: {notices}");
+    }
+    assert_eq!(bed.rows("SELECT @@mysql-set_query_lock_on_hostgroup"), ["0"]);
 }
 
 #[test]

@@ -109,6 +109,16 @@ fn a_file_is_looked_through() {
     fs::write(&file, text.replace("WHERE id=1", "(")).unwrap();
     let refused = check();
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stdout).contains("match_digest of rule 1"), "{refused:?}");
+    // As a Helm chart writes it.
+    let chart = "mysql_replication_hostgroups = ( { rule_id=1 writer_hostgroup=1 reader_hostgroup=2 } )\nmysql_servers = ( { address=\"::1\" hostgroup=1 } )\n";
+    fs::write(&file, chart).unwrap();
+    let charted = check();
+    let out = String::from_utf8_lossy(&charted.stdout).into_owned();
+    let passed_over = format!("warning: {}:1:36: mysql_replication_hostgroups.rule_id: unknown column, passed over\n", file.display());
+    assert!(charted.status.success() && out.contains(&passed_over), "{charted:?}");
+    let strict = Command::new(find_program().unwrap()).arg("check").arg("--strict").arg(&file).output().unwrap();
+    let out = String::from_utf8_lossy(&strict.stdout).into_owned();
+    assert!(!strict.status.success() && out.contains("rule_id: unknown column\n"), "{strict:?}");
     fs::write(&file, "# nothing yet\n").unwrap();
     let blank = check();
     let out = String::from_utf8_lossy(&blank.stdout).into_owned();

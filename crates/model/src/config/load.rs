@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::inert::NOT_YET;
-use super::row::{Row, check_keys};
+use super::row::{Row, check_keys, given_again, latest_rows};
 use super::tables::{TABLES, Table, TableEffect};
 use super::{Config, Notice};
 use crate::error::{ConfigError, ErrorKind, Origin};
@@ -34,24 +34,43 @@ const SKIPPED: &str = "not part of this proxy, skipped";
 /// What the names of `admin_variables` begin with that are about another module.
 const FOREIGN_ADMIN: &[&str] = &["checksum_pgsql_", "cluster_pgsql_", "pgsql_"];
 
+/// Modules of ProxySQL that are not part of this proxy, by what their variables begin with in SQL.
+const FOREIGN_MODULES: &[&str] = &["clickhouse", "ldap", "pgsql", "sqliteserver"];
+
+/// The module that is not part of this proxy and has the variable that SQL calls `name`, if it has: `pgsql` for
+/// `pgsql-threads`, and for `admin-pgsql_ifaces`.
+pub fn foreign_module(name: &str) -> Option<&'static str> {
+    let (module, bare) = name.split_once('-')?;
+    let (module, bare) = (module.to_ascii_lowercase(), bare.to_ascii_lowercase());
+    match module.as_str() {
+        AdminVariables::MODULE if FOREIGN_ADMIN.iter().any(|start| bare.starts_with(start)) => Some("pgsql"),
+        module => FOREIGN_MODULES.iter().find(|known| **known == module).copied(),
+    }
+}
+
 /// A configuration with what its operator should know, or every fault of it.
 pub type Loaded = Result<(Config, Vec<Notice>), Vec<ConfigError>>;
 
 /// Reads and checks the configuration file at `path` and the files it includes. It may be a pipe, which is read to its end;
 /// those it includes may not.
 pub fn load(path: &Path) -> Loaded {
-    loaded(path, std::fs::read(path))
+    loaded(path, std::fs::read(path), Strictness::OfFile)
+}
+
+/// The same, and what ProxySQL would start with and pass over is refused, whatever the file's setting `strict` says.
+pub fn load_strictly(path: &Path) -> Loaded {
+    loaded(path, std::fs::read(path), Strictness::Strict)
 }
 
 /// The same for whoever must not wait: only a regular file is read.
 pub fn load_regular(path: &Path) -> Loaded {
-    loaded(path, libconfig::read_regular(path))
+    loaded(path, libconfig::read_regular(path), Strictness::OfFile)
 }
 
-fn loaded(path: &Path, read: io::Result<Vec<u8>>) -> Loaded {
+fn loaded(path: &Path, read: io::Result<Vec<u8>>, strictness: Strictness) -> Loaded {
     let name = path.display().to_string();
     match read {
-        Ok(bytes) => parse_with(&bytes, &name, &mut LocalFiles),
+        Ok(bytes) => parse_as(&bytes, &name, &mut LocalFiles, strictness),
         Err(error) => {
             let kind = ErrorKind::Unreadable { file: name, reason: error.to_string() };
             Err(vec![ConfigError { at: None, subject: String::new(), kind }])
@@ -66,34 +85,75 @@ pub fn parse(text: &str, name: &str) -> Loaded {
 
 /// Checks the configuration in `bytes`, reading included files with `includes`.
 pub fn parse_with(bytes: &[u8], name: &str, includes: &mut dyn Includes) -> Loaded {
+    parse_as(bytes, name, includes, Strictness::OfFile)
+}
+
+fn parse_as(bytes: &[u8], name: &str, includes: &mut dyn Includes, strictness: Strictness) -> Loaded {
     let entries = libconfig::parse(bytes, name, includes).map_err(|error| vec![error])?;
     let mut loader = Loader::default();
     loader.file(&entries);
     if let Err(errors) = Snapshot::compile(&loader.config) {
         loader.errors.extend(errors);
     }
-    match loader.errors.is_empty() {
-        true => Ok((loader.config, loader.notices)),
-        false => Err(loader.errors),
-    }
+    loader.outcome(strictness)
+}
+
+/// The faults among these notices, one line each: what `strict` refuses.
+pub fn faults(notices: &[Notice]) -> Vec<String> {
+    notices.iter().filter(|notice| notice.is_fault).map(ToString::to_string).collect()
+}
+
+/// Whether what ProxySQL would start with is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strictness {
+    /// Where the file's setting `strict` says so.
+    OfFile,
+    Strict,
 }
 
 #[derive(Default)]
 struct Loader {
     config: Config,
     notices: Vec<Notice>,
+    /// Faults of every kind; the values are read as if those that ProxySQL starts with were all.
     errors: Vec<ConfigError>,
 }
 
 impl Loader {
+    /// What ProxySQL would start with is a configuration with a notice for each fault, unless the file is `strict`.
+    fn outcome(self, strictness: Strictness) -> Loaded {
+        let Self { config, mut notices, errors } = self;
+        let tolerated = |error: &ConfigError| {
+            let text = error.kind.tolerated()?;
+            Some(Notice { at: error.at.clone()?, subject: error.subject.clone(), text, is_fault: true })
+        };
+        let faults: Option<Vec<Notice>> = errors.iter().map(tolerated).collect();
+        match faults {
+            Some(faults) if faults.is_empty() || !(config.globals.strict || strictness == Strictness::Strict) => {
+                notices.splice(0..0, faults);
+                Ok((config, notices))
+            }
+            _ => Err(errors),
+        }
+    }
+
     fn file(&mut self, entries: &[Entry]) {
         let mut seen = BTreeMap::new();
         for entry in entries {
-            match seen.insert(canonical_name(&entry.name), entry.at.line) {
-                None => self.entry(entry),
-                Some(first_line) => self.refuse(&entry.at, &entry.name, ErrorKind::GivenTwice { first_line }),
+            if self.is_first(&entry.name, entry, seen.insert(canonical_name(&entry.name), entry)) {
+                self.entry(entry);
             }
         }
+    }
+
+    /// Whether an entry may be read: it is the first of that name, or the later of two spellings. What is there twice is noted.
+    fn is_first(&mut self, subject: &str, entry: &Entry, first: Option<&Entry>) -> bool {
+        let kind = first.map(|first| given_again(first.name == entry.name, first.at.line));
+        let is_first = kind.as_ref().is_none_or(|kind| kind.tolerated().is_some());
+        if let Some(kind) = kind {
+            self.refuse(&entry.at, subject, kind);
+        }
+        is_first
     }
 
     fn entry(&mut self, entry: &Entry) {
@@ -117,7 +177,11 @@ impl Loader {
             return;
         };
         match self.config.globals.set(&entry.name, &text) {
-            Ok(()) => self.effect(&entry.at, &entry.name, GlobalSettings::find(&entry.name)),
+            Ok(()) => {
+                let setting = GlobalSettings::find(&entry.name);
+                self.is_false(&entry.at, &entry.name, &text, setting);
+                self.effect(&entry.at, &entry.name, setting);
+            }
             Err(error) => self.refuse(&entry.at, &entry.name, error.into()),
         }
     }
@@ -129,9 +193,8 @@ impl Loader {
         let mut seen = BTreeMap::new();
         for entry in entries {
             let subject = format!("{}.{}", group.name, entry.name);
-            match seen.insert(entry.name.to_ascii_lowercase(), entry.at.line) {
-                None => self.variable(&group.name, &subject, entry),
-                Some(first_line) => self.refuse(&entry.at, &subject, ErrorKind::GivenTwice { first_line }),
+            if self.is_first(&subject, entry, seen.insert(entry.name.to_ascii_lowercase(), entry)) {
+                self.variable(&group.name, &subject, entry);
             }
         }
     }
@@ -155,7 +218,10 @@ impl Loader {
         self.config.given.extend(setting.map(Setting::full_name));
         match (outcome, retired(module, &entry.name)) {
             (Ok(()), Some(retired)) => self.notice(&entry.at, subject, retired.to_string()),
-            (Ok(()), None) => self.effect(&entry.at, subject, setting),
+            (Ok(()), None) => {
+                self.is_false(&entry.at, subject, &text, setting);
+                self.effect(&entry.at, subject, setting);
+            }
             (Err(error), _) => self.refuse(&entry.at, subject, error.into()),
         }
     }
@@ -168,8 +234,18 @@ impl Loader {
     }
 
     fn table(&mut self, table: &'static Table, entry: &Entry) {
-        let (Value::List(nodes) | Value::Array(nodes)) = &entry.node.value else {
-            return self.wrong_type(&entry.node, &entry.name, "a list ( ) of groups { }");
+        let is_group = |entry: &Entry| matches!(entry.node.value, Value::Group(_));
+        let nodes: Vec<&Node> = match &entry.node.value {
+            Value::List(nodes) | Value::Array(nodes) => nodes.iter().collect(),
+            Value::Group(entries) => {
+                self.refuse(&entry.node.at, &entry.name, ErrorKind::GroupForList);
+                match entries.is_empty() || entries.iter().any(is_group) {
+                    true => entries.iter().map(|entry| &entry.node).collect(),
+                    // A row by itself.
+                    false => vec![&entry.node],
+                }
+            }
+            _ => return self.wrong_type(&entry.node, &entry.name, "a list ( ) of groups { }"),
         };
         let mut rows = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -179,6 +255,7 @@ impl Loader {
             }
         }
         check_keys(table, &rows, &mut self.errors);
+        let rows = latest_rows(table, rows);
         self.table_notices(table, &entry.at, &rows);
         self.config.tables.insert(table.name, rows);
     }
@@ -210,6 +287,13 @@ impl Loader {
         text
     }
 
+    /// Notes a `false` that was taken for a number.
+    fn is_false(&mut self, at: &Position, subject: &str, text: &str, setting: Option<&'static Setting>) {
+        if setting.is_some_and(|setting| setting.is_false_for_number(text)) {
+            self.refuse(at, subject, ErrorKind::FalseForNumber);
+        }
+    }
+
     fn wrong_type(&mut self, node: &Node, subject: &str, expected: &'static str) {
         let found = node.value.describe().to_owned();
         self.refuse(&node.at, subject, ErrorKind::WrongType { expected, found });
@@ -220,7 +304,7 @@ impl Loader {
     }
 
     fn notice(&mut self, at: &(impl Into<Origin> + Clone), subject: &str, text: String) {
-        self.notices.push(Notice { at: at.clone().into(), subject: subject.to_owned(), text });
+        self.notices.push(Notice { at: at.clone().into(), subject: subject.to_owned(), text, is_fault: false });
     }
 }
 

@@ -20,7 +20,7 @@ pub mod text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use load::{load, load_regular, parse, parse_with};
+pub use load::{faults, foreign_module, load, load_regular, load_strictly, parse, parse_with};
 pub use row::{Cell, Field, Row, check_keys};
 pub use tables::{Check, Column, ColumnDefault, ColumnKind, TABLES, Table, TableEffect};
 
@@ -68,6 +68,8 @@ pub struct Notice {
     pub subject: String,
     /// What to know.
     pub text: String,
+    /// It is about a fault with which ProxySQL starts. The setting `strict` refuses it.
+    pub is_fault: bool,
 }
 
 impl fmt::Display for Notice {

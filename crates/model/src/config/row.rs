@@ -1,6 +1,6 @@
 //! One row of a table: read and checked by its table's description.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::{Column, ColumnDefault, ColumnKind, Table};
 use crate::error::{ConfigError, ErrorKind, Origin};
@@ -71,21 +71,32 @@ pub struct Row {
     given: BTreeMap<&'static str, Position>,
 }
 
+/// What it is that a name is given again: by the same name, or in another spelling.
+pub(super) fn given_again(is_same_name: bool, first_line: u32) -> ErrorKind {
+    match is_same_name {
+        true => ErrorKind::GivenTwice { first_line },
+        false => ErrorKind::GivenAgain { first_line },
+    }
+}
+
 impl Row {
-    /// Reads the group `entries`, which begins at `at`. All faults are added to `errors`; a row with any is `None`.
+    /// Reads the group `entries`, which begins at `at`. All faults are added to `errors`; a row with one that is not tolerated
+    /// is `None`.
     pub(super) fn read(table: &'static Table, at: &Position, entries: &[Entry], errors: &mut Vec<ConfigError>) -> Option<Self> {
         let faults_before = errors.len();
         let mut row = Self { table, at: at.clone().into(), cells: vec![Cell::Null; table.columns.len()], given: BTreeMap::new() };
+        let mut names: BTreeMap<&'static str, &str> = BTreeMap::new();
         for entry in entries {
-            if let Err(kind) = row.take(entry) {
-                errors.push(ConfigError::new(entry.at.clone(), format!("{}.{}", table.name, entry.name), kind));
+            if let Err(kind) = row.take(entry, &mut names, errors) {
+                errors.push(fault(table, entry, kind));
             }
         }
         row.fill_defaults(errors);
-        if errors.len() == faults_before {
+        let is_usable = |errors: &[ConfigError]| errors[faults_before..].iter().all(|error| error.kind.tolerated().is_some());
+        if is_usable(errors) {
             row.check(errors);
         }
-        (errors.len() == faults_before).then_some(row)
+        is_usable(errors).then_some(row)
     }
 
     /// Checks a row of SQL: one field a column, in the table's order. All faults are added to `errors`, named after the row's
@@ -152,17 +163,32 @@ impl Row {
         columns.filter(|(column, cell)| column.is_inert && cell_of(column.default).as_ref() != Some(cell)).map(|(c, _)| c)
     }
 
-    fn take(&mut self, entry: &Entry) -> Result<(), ErrorKind> {
+    /// Reads one column. What is tolerated is added to `errors`; `names` has the spelling under which each column was given.
+    fn take<'a>(
+        &mut self,
+        entry: &'a Entry,
+        names: &mut BTreeMap<&'static str, &'a str>,
+        errors: &mut Vec<ConfigError>,
+    ) -> Result<(), ErrorKind> {
         let Some(index) = self.table.column_index(&entry.name) else {
-            let names = self.table.columns.iter().flat_map(|column| [column.name, column.alias]);
-            let suggestion = suggest::nearest(&entry.name, names.filter(|name| !name.is_empty()));
-            return Err(ErrorKind::Unknown { what: "column", suggestion });
+            return Err(self.table.unknown_column(&entry.name));
         };
         let column = &self.table.columns[index];
+        let first_name = names.insert(column.name, &entry.name);
         if let Some(first) = self.given.insert(column.name, entry.at.clone()) {
-            return Err(ErrorKind::GivenTwice { first_line: first.line });
+            match given_again(first_name == Some(&entry.name), first.line) {
+                kind if kind.tolerated().is_some() => errors.push(fault(self.table, entry, kind)),
+                kind => return Err(kind),
+            }
         }
-        self.cells[index] = read_cell(column.kind, &entry.node.value)?;
+        let value = match (&entry.node.value, column.kind) {
+            (Value::Boolean(false), ColumnKind::Integer { max, .. }) if max != 1 => {
+                errors.push(fault(self.table, entry, ErrorKind::FalseForNumber));
+                &Value::Integer(0)
+            }
+            (value, _) => value,
+        };
+        self.cells[index] = read_cell(column.kind, value)?;
         Ok(())
     }
 
@@ -190,6 +216,12 @@ impl Row {
 }
 
 impl Table {
+    /// The fault of naming a column that is not there.
+    pub fn unknown_column(&self, name: &str) -> ErrorKind {
+        let names = self.columns.iter().flat_map(|column| [column.name, column.alias]);
+        ErrorKind::Unknown { what: "column", suggestion: suggest::nearest(name, names.filter(|name| !name.is_empty())) }
+    }
+
     /// The key of a row of SQL, as errors and differences name it: `hostgroup_id=1, hostname=db1, port=3306`.
     pub fn row_key(&self, fields: &[Field]) -> String {
         let parts = self.keys.first().copied().unwrap_or_default().iter().map(|name| {
@@ -201,16 +233,20 @@ impl Table {
     }
 }
 
-/// Faults of the table as a whole: rows that share a key.
+/// Faults of the table as a whole: rows that share a key. A row is told once.
 pub fn check_keys(table: &'static Table, rows: &[Row], errors: &mut Vec<ConfigError>) {
+    let mut told = BTreeSet::new();
     for key in table.keys {
         let mut seen: BTreeMap<Vec<&Cell>, &Origin> = BTreeMap::new();
-        for row in rows {
+        for (index, row) in rows.iter().enumerate() {
             let cells: Vec<&Cell> = key.iter().filter_map(|column| row.cell(column)).collect();
             if cells.contains(&&Cell::Null) {
                 continue;
             }
             if let Some(first) = seen.get(&cells) {
+                if !told.insert(index) {
+                    continue;
+                }
                 let kind = ErrorKind::DuplicateKey { columns: key.join(", "), first: first.row_name() };
                 errors.push(ConfigError::new(row.at.clone(), table.name, kind));
             } else {
@@ -218,6 +254,27 @@ pub fn check_keys(table: &'static Table, rows: &[Row], errors: &mut Vec<ConfigEr
             }
         }
     }
+}
+
+/// The rows that stay where each replaces the earlier ones that share a key with it.
+pub(super) fn latest_rows(table: &'static Table, rows: Vec<Row>) -> Vec<Row> {
+    let mut seen = BTreeSet::new();
+    let mut latest = Vec::with_capacity(rows.len());
+    for row in rows.into_iter().rev() {
+        let cells = |key: &&[&str]| key.iter().filter_map(|column| row.cell(column).cloned()).collect::<Vec<Cell>>();
+        let keys = table.keys.iter().map(cells).enumerate().filter(|(_, cells)| !cells.contains(&Cell::Null));
+        let keys: Vec<(usize, Vec<Cell>)> = keys.collect();
+        if !keys.iter().any(|key| seen.contains(key)) {
+            seen.extend(keys);
+            latest.push(row);
+        }
+    }
+    latest.reverse();
+    latest
+}
+
+fn fault(table: &Table, entry: &Entry, kind: ErrorKind) -> ConfigError {
+    ConfigError::new(entry.at.clone(), format!("{}.{}", table.name, entry.name), kind)
 }
 
 fn cell_of(default: ColumnDefault) -> Option<Cell> {

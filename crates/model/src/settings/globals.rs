@@ -17,6 +17,7 @@ settings! {
     cluster_sync_interfaces: bool = false, BOOL, NotYet, "Listeners are shared by the cluster too.";
     restart_on_missing_heartbeats: u64 = 10, count(0, 1_000_000), NO_ANGEL, "Missed heartbeats after which the process restarts.";
     execute_on_exit_failure: String = "", TEXT, NO_ANGEL, "Command that is run after a crash.";
+    strict: bool = false, BOOL, Restart, "Refuse what ProxySQL would start with and pass over: unknown names, rows and columns given twice, { } for ( ), false for 0. Else each is a warning.";
     sqlite3_plugin: String = "", TEXT, NO_PLUGINS, "Kept for compatibility.";
     web_interface_plugin: String = "", TEXT, NO_PLUGINS, "Kept for compatibility.";
     ldap_auth_plugin: String = "", TEXT, NO_PLUGINS, "Kept for compatibility.";

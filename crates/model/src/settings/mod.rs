@@ -48,6 +48,17 @@ impl Setting {
 }
 
 impl Setting {
+    /// Why the variable that SQL calls `name` is refused, which is not known.
+    pub fn unknown(name: &str) -> SettingError {
+        let (module, bare) = name.split_once('-').unwrap_or(("", name));
+        let known: &[Setting] = match module.to_ascii_lowercase().as_str() {
+            MysqlVariables::MODULE => MysqlVariables::SETTINGS,
+            AdminVariables::MODULE => AdminVariables::SETTINGS,
+            _ => &[],
+        };
+        SettingError::Unknown { suggestion: suggest::nearest(bare, known.iter().map(|setting| setting.name)) }
+    }
+
     /// The variable that SQL calls `name`, in any letter case: its prefix is needed.
     pub fn by_full_name(name: &str) -> Option<&'static Setting> {
         let (module, bare) = name.split_once('-')?;
@@ -68,6 +79,11 @@ impl Setting {
             Kind::Words(words) => words.iter().find(|word| text.trim().eq_ignore_ascii_case(word)).map(|word| (*word).to_owned()),
             Kind::Secret(_) => None,
         }
+    }
+
+    /// Whether `text` is `false` and a number is needed, which is read as 0.
+    pub fn is_false_for_number(&self, text: &str) -> bool {
+        matches!(self.kind, Kind::Integer { .. }) && text.trim().eq_ignore_ascii_case("false")
     }
 
     /// Whether its value must not be logged.

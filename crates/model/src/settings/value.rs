@@ -173,13 +173,16 @@ impl SettingValue for u64 {
         literal
     }
 
-    /// Stricter than ProxySQL, which reads `4x` as 4 and `x` as 0: both are refused.
+    /// Stricter than ProxySQL, which reads `4x` as 4 and `x` as 0: both are refused. `false` is 0.
     fn parse(text: &str, kind: &Kind) -> Result<Self, SettingError> {
         let (min, max, unit) = match *kind {
             Kind::Integer { min, max, unit } => (min, max, unit),
             _ => (0, u64::MAX, Unit::Count),
         };
-        let digits = text.trim();
+        let digits = match text.trim() {
+            word if word.eq_ignore_ascii_case("false") => "0",
+            digits => digits,
+        };
         if !is_integer(digits) {
             return Err(SettingError::NotInteger { text: text.to_owned(), min, max, unit });
         }
