@@ -9,7 +9,7 @@ use model::config::remarks::references;
 use model::config::{Config, Row, inert};
 use model::control::DataPlane;
 use model::fleet::Placement;
-use model::remark::row_name;
+use model::remark::{by_kind, row_name};
 use model::snapshot::ServerStatus;
 use model::{About, Remark, Scope, ServerAddr, Snapshot};
 
@@ -84,7 +84,7 @@ pub fn standstill(snapshot: &Snapshot, placements: &[Placement]) -> Option<Strin
     (!found.is_empty()).then(|| found.join("; "))
 }
 
-/// What is suspicious about a configuration that can be loaded.
+/// What is suspicious about a configuration that can be loaded, one remark for each kind.
 pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: Scope) -> Vec<Remark> {
     let mut remarks = references(config, snapshot);
     remarks.extend(plane.remarks(snapshot, scope));
@@ -93,7 +93,7 @@ pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: S
         remarks.extend(inert(config));
         remarks.extend(inert::advice(config));
     }
-    remarks
+    by_kind(remarks)
 }
 
 /// An OK that tells `notes` and then the first remarks; the others are its warnings, as is what stays [`frozen`].

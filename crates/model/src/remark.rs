@@ -2,7 +2,8 @@
 //!
 //! A remark never refuses anything. It names table, row and column, says what will happen, and what to do about it.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::{Cell, Config, Row};
 use crate::error::Origin;
@@ -47,6 +48,21 @@ pub enum Scope {
 }
 
 impl Remark {
+    /// The same of other rows too.
+    fn and_others(self, others: Vec<RowName>) -> Self {
+        // Of one row there may be more than one.
+        let others: BTreeSet<RowName> = others.into_iter().filter(|row| *row != self.row).collect();
+        if others.is_empty() {
+            return self;
+        }
+        let mut names: Vec<String> = others.iter().take(ROWS_NAMED).map(|row| format!("({row})")).collect();
+        if others.len() > names.len() {
+            names.push("...".to_owned());
+        }
+        let text = format!("{}; the same of {} more row(s): {}", self.text, others.len(), names.join(", "));
+        Self { text, ..self }
+    }
+
     /// Whether a change of these tables may have brought it about.
     pub fn follows_from(&self, tables: &[&str]) -> bool {
         let other = match self.about {
@@ -61,6 +77,32 @@ impl std::fmt::Display for Remark {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {}, column {}: {}", self.table, self.row, self.column, self.text)
     }
+}
+
+/// How many rows a remark on several names.
+const ROWS_NAMED: usize = 10;
+
+/// One remark for each kind: the first, with the names of the other rows. Of one kind are remarks that say the same; where it is
+/// advice the numbers in them may differ.
+pub fn by_kind(remarks: Vec<Remark>) -> Vec<Remark> {
+    let mut kinds: BTreeMap<(&'static str, &'static str, About, String), usize> = BTreeMap::new();
+    let mut found: Vec<(Remark, Vec<RowName>)> = Vec::new();
+    for remark in remarks {
+        let words = match remark.about {
+            About::Advice => remark.text.replace(|letter: char| letter.is_ascii_digit(), ""),
+            About::Missing(_) | About::Dead => remark.text.clone(),
+        };
+        // Each variable is a thing of its own.
+        let words = if remark.table == "global_variables" { remark.row.to_string() + &words } else { words };
+        match kinds.entry((remark.table, remark.column, remark.about, words)) {
+            Entry::Occupied(kind) => found[*kind.get()].1.push(remark.row),
+            Entry::Vacant(kind) => {
+                kind.insert(found.len());
+                found.push((remark, Vec::new()));
+            }
+        }
+    }
+    found.into_iter().map(|(remark, others)| remark.and_others(others)).collect()
 }
 
 /// Where rows are, by name.

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // tests, helpers included, may panic
 
 use model::config::remarks::references;
-use model::remark::Places;
-use model::{Config, Snapshot};
+use model::remark::{Places, by_kind};
+use model::{About, Config, Remark, RowName, Snapshot};
 
 fn read(text: &str) -> Config {
     model::parse(text, "proxysql.cnf").unwrap_or_else(|errors| panic!("{text}: {errors:?}")).0
@@ -132,4 +132,36 @@ fn clusters_where_nobody_can_be_written_to() {
     let replication = "mysql_replication_hostgroups = ({ writer_hostgroup=1, reader_hostgroup=3 })";
     assert_eq!(places(&format!("mysql_servers = ({none}, {some}) {replication}")).len(), 1, "who writes is the servers' choice");
     assert!(places(&format!("mysql_servers = ({some}) {replication}")).is_empty());
+}
+
+#[test]
+fn one_remark_for_each_kind() {
+    let of = |id: u32, about: About, text: &str| Remark {
+        table: "mysql_query_rules",
+        row: RowName::numbered("rule_id", id),
+        column: "match_digest",
+        about,
+        text: text.to_owned(),
+    };
+    let missing = About::Missing("mysql_servers");
+    let mut given = vec![
+        of(1, About::Advice, "go to reader hostgroup 2"),
+        of(1, About::Advice, "go to reader hostgroup 3"),
+        of(2, missing, "hostgroup 5 has no servers"),
+        of(3, About::Advice, "go to reader hostgroup 12"),
+        of(4, missing, "hostgroup 6 has no servers"),
+        of(5, missing, "hostgroup 5 has no servers"),
+    ];
+    given.extend((10..30).map(|id| of(id, About::Dead, "never reached")));
+    let told: Vec<String> = by_kind(given).iter().map(|remark| remark.to_string().replace("mysql_query_rules, rule_id=", "")).collect();
+    let more: Vec<String> = (11..21).map(|id| format!("(rule_id={id})")).collect();
+    assert_eq!(
+        told,
+        [
+            "1, column match_digest: go to reader hostgroup 2; the same of 1 more row(s): (rule_id=3)".to_owned(),
+            "2, column match_digest: hostgroup 5 has no servers; the same of 1 more row(s): (rule_id=5)".to_owned(),
+            "4, column match_digest: hostgroup 6 has no servers".to_owned(),
+            format!("10, column match_digest: never reached; the same of 19 more row(s): {}, ...", more.join(", ")),
+        ]
+    );
 }

@@ -36,6 +36,7 @@ pub fn check(file: &Path, is_strict: bool) -> Result<()> {
     remarks.extend(admin::remarks::scripts(&config));
     // What is kept and does nothing is a note already.
     remarks.extend(inert::advice(&config));
+    let remarks = model::remark::by_kind(remarks);
     let places = Places::of(&config);
     for remark in &remarks {
         let at = places.find(remark).map_or_else(|| file.display().to_string(), |origin| origin.to_string());

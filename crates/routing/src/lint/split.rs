@@ -3,6 +3,8 @@
 //! Where a plain SELECT and an UPDATE part ways by rules, statements that only look like plain reads are sent the same
 //! way, and so are plain reads that look otherwise. The rules themselves say what becomes of them.
 
+use std::collections::BTreeMap;
+
 use model::snapshot::User;
 use model::{About, Remark, Snapshot};
 use sql::{DigestOptions, LexMode};
@@ -19,29 +21,29 @@ const WRITE: &str = "UPDATE t SET a = 1 WHERE b = 1";
 /// Users that are tried; the rest have the same rules mostly.
 const MAX_USERS: usize = 64;
 
-/// Statements that must go where writes go, and why.
+/// Statements that must go where writes go, and what they are called.
 const NOT_READS: &[(&str, &str)] = &[
-    ("SELECT a FROM t WHERE b = 1 FOR UPDATE", "FOR UPDATE locks rows, on a reader for nothing"),
-    ("SELECT a FROM t WHERE b = 1 FOR UPDATE;", "FOR UPDATE with a ';' after it locks rows"),
-    ("SELECT a\nFROM t\nWHERE b = 1\nFOR UPDATE", "FOR UPDATE after a line break locks rows; '.' does not match a line break"),
-    ("SELECT a FROM t WHERE b = 1 FOR UPDATE /* c */", "FOR UPDATE with a comment after it locks rows"),
-    ("SELECT a FROM t WHERE b = 1 FOR UPDATE SKIP LOCKED", "SKIP LOCKED: two workers would take one job"),
-    ("SELECT a FROM t WHERE b = 1 FOR UPDATE NOWAIT", "NOWAIT locks rows"),
-    ("SELECT a FROM t WHERE b = 1 FOR SHARE", "FOR SHARE locks rows"),
-    ("SELECT a FROM t WHERE b = 1 LOCK IN SHARE MODE", "LOCK IN SHARE MODE locks rows"),
-    ("SELECT GET_LOCK('a', 1)", "GET_LOCK() takes a lock that others look for on the writer"),
-    ("SELECT f(1)", "stored functions may write"),
-    ("SELECT NEXTVAL(s)", "sequences are written"),
-    ("SELECT a FROM t INTO OUTFILE '/tmp/a'", "INTO OUTFILE writes a file on the server"),
-    ("SELECT @a := 1", "assigns a user variable"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE", "FOR UPDATE"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE;", "FOR UPDATE with a ';' after it"),
+    ("SELECT a\nFROM t\nWHERE b = 1\nFOR UPDATE", "FOR UPDATE after a line break, which '.' does not match"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE /* c */", "FOR UPDATE with a comment after it"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE SKIP LOCKED", "FOR UPDATE SKIP LOCKED"),
+    ("SELECT a FROM t WHERE b = 1 FOR UPDATE NOWAIT", "FOR UPDATE NOWAIT"),
+    ("SELECT a FROM t WHERE b = 1 FOR SHARE", "FOR SHARE"),
+    ("SELECT a FROM t WHERE b = 1 LOCK IN SHARE MODE", "LOCK IN SHARE MODE"),
+    ("SELECT GET_LOCK('a', 1)", "GET_LOCK()"),
+    ("SELECT f(1)", "stored functions"),
+    ("SELECT NEXTVAL(s)", "NEXTVAL()"),
+    ("SELECT a FROM t INTO OUTFILE '/tmp/a'", "INTO OUTFILE"),
+    ("SELECT @a := 1", "assignments of user variables"),
 ];
 
 /// Plain reads that should go where plain reads go, and what hides them.
 const READS: &[(&str, &str)] = &[
-    ("(SELECT a FROM t WHERE b = 1) UNION (SELECT 1)", "a parenthesis before it"),
-    ("\n  SELECT a FROM t WHERE b = 1", "blanks or a line break before it"),
-    ("/* c */ SELECT a FROM t WHERE b = 1", "a comment before it"),
-    ("WITH c AS (SELECT 1) SELECT a FROM c", "WITH before it"),
+    ("(SELECT a FROM t WHERE b = 1) UNION (SELECT 1)", "a parenthesis"),
+    ("\n  SELECT a FROM t WHERE b = 1", "blanks or a line break"),
+    ("/* c */ SELECT a FROM t WHERE b = 1", "a comment"),
+    ("WITH c AS (SELECT 1) SELECT a FROM c", "WITH"),
 ];
 
 /// Remarks on every user's split.
@@ -68,22 +70,31 @@ impl Trial<'_> {
         if reader == destination(&self.route(user, WRITE)) {
             return Vec::new();
         }
-        let mut remarks = Vec::new();
-        for (text, why) in NOT_READS {
+        let mut strays: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+        let mut hidden: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+        for (text, name) in NOT_READS {
             let route = self.route(user, text);
             if let (true, Decider::Rule(rule_id)) = (destination(&route) == reader, route.decider) {
-                let text = format!("'{}' goes to reader hostgroup {reader}: {why}", text.escape_debug());
-                remarks.push(self.remark(rule_id, text));
+                strays.entry(rule_id).or_default().push(name);
             }
         }
-        for (text, what) in READS {
-            let destination = destination(&self.route(user, text));
-            if destination != reader {
-                let text = format!("a read with {what} goes to hostgroup {destination}, not to reader hostgroup {reader}");
-                remarks.push(self.remark(read_rule, text));
+        for (text, name) in READS {
+            let hostgroup = destination(&self.route(user, text));
+            if hostgroup != reader {
+                hidden.entry(hostgroup.0).or_default().push(name);
             }
         }
-        remarks
+        let strays = strays.into_iter().map(|(rule_id, names)| {
+            let (count, names) = (names.len(), names.join(", "));
+            let text = format!("{count} kinds of SELECT that lock or may write go to reader hostgroup {reader}: {names}");
+            self.remark(rule_id, format!("{text}; the attribute read_write_split tells them from reads"))
+        });
+        let hidden = hidden.into_iter().map(|(hostgroup, names)| {
+            let names = names.join(", ");
+            let text = format!("reads that begin with these go to hostgroup {hostgroup}, not to reader hostgroup {reader}: {names}");
+            self.remark(read_rule, text)
+        });
+        strays.chain(hidden).collect()
     }
 
     fn remark(&self, rule_id: u32, text: String) -> Remark {
