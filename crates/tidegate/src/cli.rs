@@ -1,12 +1,38 @@
 //! The command line: ProxySQL's words, and a few more.
 
 use crate::top::TopOptions;
-use clap::{Parser, Subcommand};
-use std::ffi::OsString;
-use std::path::PathBuf;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
-/// Where the configuration is looked for when none is named.
-pub const DEFAULT_CONFIG: &str = "/etc/tidegate.cnf";
+/// Where things are looked for when nothing else is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Defaults {
+    /// The configuration file, which need not be there.
+    pub config: &'static str,
+    /// The data directory.
+    pub datadir: &'static str,
+}
+
+impl Defaults {
+    /// Those of a program of this name: one that is called `proxysql` has ProxySQL's places.
+    pub fn of(program: &OsStr) -> Self {
+        match Path::new(program).file_name() == Some(OsStr::new("proxysql")) {
+            true => Self { config: "/etc/proxysql.cnf", datadir: "/var/lib/proxysql" },
+            false => Self { config: "/etc/tidegate.cnf", datadir: "." },
+        }
+    }
+
+    /// Those of this process.
+    pub fn here() -> Self {
+        Self::of(&program_name())
+    }
+}
+
+/// The name that this process was started by.
+pub fn program_name() -> OsString {
+    std::env::args_os().next().unwrap_or_default()
+}
 
 /// Tidegate, a proxy for MySQL and MariaDB.
 #[derive(Parser, Debug, Clone)]
@@ -16,6 +42,8 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Configuration file, in the format of proxysql.cnf [default: /etc/tidegate.cnf, if it exists]
+    ///
+    /// A program that is called `proxysql` looks for /etc/proxysql.cnf, and its data directory is /var/lib/proxysql.
     #[arg(short = 'c', long = "config")]
     pub config: Option<PathBuf>,
     /// Data directory; stands before the file's `datadir`.
@@ -41,18 +69,73 @@ pub struct Cli {
     /// How much is logged: error, warn, info, debug or trace.
     #[arg(long, default_value = "info")]
     pub log_level: tracing::Level,
+    /// ProxySQL's words that mean nothing here.
+    #[command(flatten)]
+    pub passed_over: PassedOver,
+}
+
+/// What images, charts and init scripts give ProxySQL, and what this program passes over.
+#[derive(Args, Debug, Clone, Default)]
+pub struct PassedOver {
+    #[arg(long, hide = true)]
+    idle_threads: bool,
+    #[arg(long, hide = true)]
+    no_version_check: bool,
+    #[arg(short = 'e', long, hide = true)]
+    exit_on_error: bool,
+    #[arg(short = 'r', long, hide = true)]
+    reuseport: bool,
+    #[arg(short = 'M', long, hide = true)]
+    no_monitor: bool,
+    #[arg(short = 'S', long, hide = true, value_name = "PATH")]
+    admin_socket: Option<PathBuf>,
+    #[arg(short = 'U', long, hide = true, value_name = "UUID")]
+    uuid: Option<String>,
+    #[arg(long, hide = true)]
+    sqlite3_server: bool,
+    #[arg(long, hide = true)]
+    clickhouse_server: bool,
+}
+
+impl PassedOver {
+    /// One note for each that was given.
+    pub fn notes(&self) -> Vec<String> {
+        let Self {
+            idle_threads,
+            no_version_check,
+            exit_on_error,
+            reuseport,
+            no_monitor,
+            admin_socket,
+            uuid,
+            sqlite3_server,
+            clickhouse_server,
+        } = self;
+        let known = [
+            (*idle_threads, "--idle-threads", "idle sessions cost no thread"),
+            (*no_version_check, "--no-version-check", "nothing is asked of a vendor"),
+            (*exit_on_error, "--exit-on-error", "there is no parent process; restarts are the service manager's work"),
+            (*reuseport, "--reuseport", "workers share the listeners"),
+            (*no_monitor, "--no-monitor", "the monitor runs; mysql-monitor_enabled=false switches it off"),
+            (admin_socket.is_some(), "--admin-socket", "admin-mysql_ifaces names the admin port's addresses and sockets"),
+            (uuid.is_some(), "--uuid", "the file's uuid names this proxy"),
+            (*sqlite3_server, "--sqlite3-server", "not part of this proxy"),
+            (*clickhouse_server, "--clickhouse-server", "not part of this proxy"),
+        ];
+        known.iter().filter(|(is_given, ..)| *is_given).map(|(_, option, why)| format!("{option} is passed over: {why}")).collect()
+    }
 }
 
 impl Cli {
     /// For PROXYSQL RESTART: what held for one start only is left out, so that what was saved since holds.
     pub fn again(&self) -> Self {
-        Self { initial: false, reload: false, no_start: false, ..self.clone() }
+        Self { initial: false, reload: false, no_start: false, passed_over: PassedOver::default(), ..self.clone() }
     }
 
     /// The arguments that say this.
     pub fn arguments(&self) -> Vec<OsString> {
         // Named one by one, so that a new one is not forgotten.
-        let Self { command: _, config, datadir, foreground, initial, reload, declarative, no_start, log_level } = self;
+        let Self { command: _, config, datadir, foreground, initial, reload, declarative, no_start, log_level, passed_over: _ } = self;
         let mut arguments = Vec::new();
         for (option, path) in [("--config", config), ("--datadir", datadir)] {
             if let Some(path) = path {
@@ -106,6 +189,29 @@ mod tests {
         assert_eq!(again("tidegate"), "--log-level=info");
         assert_eq!(again("tidegate -fn -c a=b.cnf --initial"), "--config=a=b.cnf --foreground --log-level=info");
         assert_eq!(again("tidegate --reload -nd/n --log-level DEBUG"), "--datadir=/n --log-level=debug");
+        assert_eq!(again("tidegate -M -S /x --idle-threads"), "--log-level=info");
         assert_eq!(again("tidegate --declarative --no-start --config=--initial"), "--config=--initial --declarative --log-level=info");
+    }
+
+    #[test]
+    fn proxysqls_words_are_passed_over_with_a_note() {
+        let notes = |args: &str| Cli::try_parse_from(args.split_whitespace()).unwrap().passed_over.notes();
+        assert_eq!(notes("tidegate -f -c a.cnf"), Vec::<String>::new());
+        let told = notes("proxysql --idle-threads --no-version-check -e -r -M -S /run/a.sock -U u --sqlite3-server --clickhouse-server -f");
+        assert_eq!(told.len(), 9, "{told:#?}");
+        assert_eq!(told[0], "--idle-threads is passed over: idle sessions cost no thread");
+        assert_eq!(notes("proxysql -fMe --admin-socket=/x").len(), 3);
+    }
+
+    #[test]
+    fn a_program_called_proxysql_has_its_places() {
+        let places = |program: &str| {
+            let Defaults { config, datadir } = Defaults::of(OsStr::new(program));
+            (config, datadir)
+        };
+        let proxysql = ("/etc/proxysql.cnf", "/var/lib/proxysql");
+        let own = ("/etc/tidegate.cnf", ".");
+        assert_eq!(["proxysql", "/usr/bin/proxysql", "./proxysql"].map(places), [proxysql; 3]);
+        assert_eq!(["tidegate", "/usr/bin/tidegate", "/opt/proxysql/tidegate", "proxysql-admin", ""].map(places), [own; 5]);
     }
 }

@@ -10,7 +10,7 @@ mod top;
 use ::admin::{Bootstrap, EngineOptions, Precedence, Stop, bootstrap};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use cli::{Cli, Command};
+use cli::{Cli, Command, Defaults};
 use model::Config;
 use model::control::DataPlane;
 use monitor::Monitor;
@@ -45,7 +45,7 @@ fn run(cli: &Cli) -> Result<()> {
     let (datadir, file) = (options.datadir.clone(), &options.file);
     std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
     log::start(cli, &file.globals.errorlog, &datadir)?;
-    for notice in &notices {
+    for notice in cli.passed_over.notes().iter().chain(&notices) {
         tracing::warn!("{notice}");
     }
     raise_descriptor_limit();
@@ -73,7 +73,7 @@ fn start_options(cli: &Cli) -> Result<(EngineOptions, Vec<String>)> {
     let (config_file, file, notices) = read_file(cli)?;
     let datadir = match (&cli.datadir, file.globals.datadir.as_str()) {
         (Some(datadir), _) => datadir.clone(),
-        (None, "") => Path::new(".").to_path_buf(),
+        (None, "") => Path::new(Defaults::here().datadir).to_path_buf(),
         (None, datadir) => Path::new(datadir).to_path_buf(),
     };
     let options = EngineOptions { datadir, config_file, file, precedence: precedence(cli), faults: Some(check::patterns) };
@@ -84,7 +84,7 @@ fn start_options(cli: &Cli) -> Result<(EngineOptions, Vec<String>)> {
 fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config, Vec<String>)> {
     let path = match &cli.config {
         Some(path) => path.clone(),
-        None if Path::new(cli::DEFAULT_CONFIG).exists() => PathBuf::from(cli::DEFAULT_CONFIG),
+        None if Path::new(Defaults::here().config).exists() => PathBuf::from(Defaults::here().config),
         None => return Ok((None, Config::default(), Vec::new())),
     };
     match model::load(&path) {

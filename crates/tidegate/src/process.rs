@@ -1,6 +1,6 @@
 //! What administrators may do to the process, as the admin engine asks for it.
 
-use crate::cli::Cli;
+use crate::cli::{Cli, program_name};
 use ::admin::{Process, Stop};
 use anyhow::{Context, Result};
 use model::control::DataPlane;
@@ -86,8 +86,8 @@ fn program() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Replaces this process by a new one with the same command line, but for what held for one start only.
+/// Replaces this process by a new one of the same name and command line, but for what held for one start only.
 pub fn start_again(cli: &Cli) -> Result<()> {
-    let error = std::process::Command::new(program()?).args(cli.again().arguments()).exec();
+    let error = std::process::Command::new(program()?).arg0(program_name()).args(cli.again().arguments()).exec();
     Err(error).context("restart")
 }

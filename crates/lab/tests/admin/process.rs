@@ -226,3 +226,25 @@ fn what_waits_for_the_next_start_is_told_by_each_load() {
     let told = operator.ok("LOAD MYSQL VARIABLES TO RUNTIME").info;
     assert!(told.contains("mysql-eventslog_filename: there is no directory /nonexistent/dir"), "{told}");
 }
+
+/// An image's start script for ProxySQL starts this program; what means nothing here is told, and a restart keeps the name.
+#[test]
+fn proxysqls_command_line_starts() {
+    let link = std::env::temp_dir().join(format!("tidegate-by-name-{}", std::process::id()));
+    std::fs::create_dir_all(&link).unwrap();
+    let name = link.join("proxysql");
+    std::os::unix::fs::symlink(lab::tidegate::find_program().unwrap(), &name).unwrap();
+    let mut proxy = before_a().program(&name).start().unwrap();
+    let at = proxy.log().len() as u64;
+    proxy.start_again(&["--idle-threads", "--no-version-check", "-e", "-M", "-S", "/tmp/admin.sock"]).unwrap();
+    let log = proxy.log_since(at).0;
+    for option in ["--idle-threads", "--no-version-check", "--exit-on-error", "--no-monitor", "--admin-socket"] {
+        assert!(log.contains(&format!("{option} is passed over: ")), "{option}: {log}");
+    }
+    wait_starts(&proxy, 2);
+    Operator::of(&proxy).ok("PROXYSQL RESTART");
+    wait_starts(&proxy, 3);
+    let command = std::fs::read(format!("/proc/{}/cmdline", proxy.pid())).unwrap();
+    assert!(command.starts_with(name.as_os_str().as_encoded_bytes()), "{}", String::from_utf8_lossy(&command));
+    std::fs::remove_dir_all(&link).unwrap();
+}
