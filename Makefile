@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup demo test check bench fuzz lab drivers experiments versions release build unit e2e
+.PHONY: help setup demo test check bench fuzz lab drivers experiments versions suites release build unit e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## */\1\t/' | expand -t 10
@@ -59,6 +59,12 @@ sim: ## 10,000 seeds of the simulator
 drivers: ## the test suites of MySQL drivers, through the proxy
 	scripts/setup drivers
 	scripts/drivers
+
+suites: ## MariaDB's and MySQL's own tests, direct and through the proxy; hours (scripts/suites --help)
+	scripts/setup suites
+	scripts/setup mysql
+	$(CARGO) build -p tidegate -p lab
+	scripts/suites
 
 lab: ## the lab's own program
 	$(CARGO) build --release -p lab

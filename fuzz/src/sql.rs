@@ -62,7 +62,7 @@ pub fn parsers(text: &[u8]) {
         let _ = sql::parse_set(text, mode);
         let _ = sql::parse_set_transaction(text, mode);
         let _ = sql::parse_use(text, mode);
-        let _ = sql::parse_kill(text, mode);
+        let _ = sql::parse_kill(text, mode, 1);
         let _ = sql::parse_transaction(text, mode);
         let _ = sql::temporary_tables(text, mode);
         let _ = sql::user_variables(text, mode);

@@ -20,6 +20,8 @@ use crate::server::Server;
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// In its directory: what it takes for `/etc/resolv.conf`, if it is there.
 const NAME_SERVER: &str = "resolv.conf";
+/// In its directory: the Unix socket for applications, if it was asked for.
+pub const SOCKET: &str = "tidegate.sock";
 /// Number of the error by which the proxy tells that a connection to a server was lost.
 pub const SERVER_LOST: u16 = 1927;
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -75,6 +77,7 @@ pub struct Builder {
     args: Vec<String>,
     program: Option<PathBuf>,
     ports: Option<(u16, u16)>,
+    has_socket: bool,
     name_server: Option<Ipv4Addr>,
 }
 
@@ -151,6 +154,12 @@ impl Builder {
         self
     }
 
+    /// Listens on the Unix socket [`SOCKET`] of its directory too.
+    pub fn socket(mut self) -> Builder {
+        self.has_socket = true;
+        self
+    }
+
     /// Asks this name server, on port 53, instead of the machine's. Needs root.
     pub fn name_server(mut self, address: Ipv4Addr) -> Builder {
         self.name_server = Some(address);
@@ -168,8 +177,9 @@ impl Builder {
         let mut text = format!("datadir={}\n", Setting::Text(datadir.display().to_string()));
         let admin = [("mysql_ifaces", Setting::Text(format!("127.0.0.1:{admin_port}")))];
         push_group(&mut text, "admin_variables", &entry(&admin), &self.admin_variables);
+        let socket = if self.has_socket { format!(";{}", datadir.join(SOCKET).display()) } else { String::new() };
         let mysql = [
-            ("interfaces", Setting::Text(format!("127.0.0.1:{port}"))),
+            ("interfaces", Setting::Text(format!("127.0.0.1:{port}{socket}"))),
             ("monitor_username", "monitor".into()),
             ("monitor_password", "monitor".into()),
         ];

@@ -59,6 +59,7 @@ each_flavor_as_text!(
     unknown_commands,
     short_commands,
     process_kill,
+    own_kill,
     set_option,
     several_statements,
     procedures,
@@ -162,6 +163,15 @@ fn process_kill(world: &World) {
     }
     lab::wait::until("the victim to end", LIMIT, || victim.ping().map_or(Some(()), |reply| reply.err().map(|_| ()))).unwrap();
     assert_eq!(killer.get("SELECT 1"), "1");
+}
+
+fn own_kill(world: &World) {
+    let mut peer = world.connect();
+    assert_eq!(peer.fails("KILL QUERY CONNECTION_ID()"), 1317);
+    assert_eq!(peer.get("SELECT 1"), "1");
+    let code = if world.is_mysql() { 1317 } else { 1927 };
+    assert_eq!(peer.fails("KILL CONNECTION_ID()"), code);
+    assert!(peer.ping().is_err(), "the session has ended");
 }
 
 fn set_option(world: &World) {

@@ -2,6 +2,7 @@
 
 use crate::cursor::{Cursor, lower, unquote_string, utf8};
 use crate::keywords::Kw;
+use crate::session_facts::{Fact, fact_at};
 use crate::token::{LexMode, TokenKind};
 
 /// The schema of a `USE` statement, without quotes; `None` when it is no well-formed `USE`.
@@ -32,9 +33,9 @@ pub struct Kill {
     pub soft: bool,
 }
 
-/// Parses `KILL [HARD | SOFT] [CONNECTION | QUERY] n`; `None` for expressions, for MariaDB's
-/// `KILL QUERY ID n` and `KILL USER name`.
-pub fn parse_kill(sql: &[u8], mode: LexMode) -> Option<Kill> {
+/// Parses `KILL [HARD | SOFT] [CONNECTION | QUERY] n`, where n may be `CONNECTION_ID()`: `own_id`; `None` for other expressions,
+/// for MariaDB's `KILL QUERY ID n` and `KILL USER name`.
+pub fn parse_kill(sql: &[u8], mode: LexMode, own_id: u64) -> Option<Kill> {
     let mut cursor = Cursor::new(sql, mode);
     if !cursor.eat(Kw::Kill) {
         return None;
@@ -43,11 +44,13 @@ pub fn parse_kill(sql: &[u8], mode: LexMode) -> Option<Kill> {
     cursor.eat_any(&[Kw::Hard, Kw::Soft]);
     let query = cursor.kw() == Kw::Query;
     cursor.eat_any(&[Kw::Connection, Kw::Query]);
-    if cursor.kind() != TokenKind::Number {
-        return None;
-    }
-    let id: u64 = std::str::from_utf8(cursor.text()).ok()?.parse().ok()?;
-    cursor.bump();
+    let id = if cursor.kind() == TokenKind::Number {
+        let id = std::str::from_utf8(cursor.text()).ok()?.parse().ok()?;
+        cursor.bump();
+        id
+    } else {
+        matches!(fact_at(&mut cursor)?, (Fact::ConnectionId, _)).then_some(own_id)?
+    };
     let target = if query { KillTarget::Query(id) } else { KillTarget::Connection(id) };
     cursor.done().then_some(Kill { target, soft })
 }

@@ -145,14 +145,27 @@ fn uses() {
 
 #[test]
 fn kills() {
-    let parse = |text: &str| parse_kill(text.as_bytes(), MODE);
+    let parse = |text: &str| parse_kill(text.as_bytes(), MODE, 9);
     let hard = |target| Some(Kill { target, soft: false });
     assert_eq!(parse("KILL 5"), hard(KillTarget::Connection(5)));
     assert_eq!(parse("kill connection 5;"), hard(KillTarget::Connection(5)));
     assert_eq!(parse("KILL QUERY 7"), hard(KillTarget::Query(7)));
     assert_eq!(parse("KILL HARD QUERY 7"), hard(KillTarget::Query(7)));
     assert_eq!(parse("KILL SOFT 7"), Some(Kill { target: KillTarget::Connection(7), soft: true }));
-    for text in ["KILL", "KILL @a", "KILL 5+1", "KILL QUERY ID 5", "KILL USER bob", "KILL -5", "KILL 1.5"] {
+    assert_eq!(parse("KILL connection_id()"), hard(KillTarget::Connection(9)));
+    assert_eq!(parse("KILL QUERY `CONNECTION_ID`( )"), hard(KillTarget::Query(9)));
+    for text in [
+        "KILL",
+        "KILL @a",
+        "KILL CONNECTION_ID()+1",
+        "KILL ROW_COUNT()",
+        "KILL CONNECTION_ID",
+        "KILL 5+1",
+        "KILL QUERY ID 5",
+        "KILL USER bob",
+        "KILL -5",
+        "KILL 1.5",
+    ] {
         assert_eq!(parse(text), None, "{text}");
     }
 }

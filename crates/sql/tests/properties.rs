@@ -281,7 +281,7 @@ proptest! {
         parse_set(&sql, mode);
         parse_set_transaction(&sql, mode);
         parse_use(&sql, mode);
-        parse_kill(&sql, mode);
+        parse_kill(&sql, mode, id);
         parse_transaction(&sql, mode);
         temporary_tables(&sql, mode);
         lock_names(&sql, mode);
@@ -306,7 +306,7 @@ proptest! {
         analyze(&sql, mode);
         parse_set(&sql, mode);
         parse_use(&sql, mode);
-        parse_kill(&sql, mode);
+        parse_kill(&sql, mode, 1);
         temporary_tables(&sql, mode);
         insert_id_is_certain(&sql, mode, 1);
         substitute_facts(&sql, mode, |_| Some(-1));

@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Threads of the proxy.
     #[arg(long, default_value_t = 1)]
     threads: u16,
+    /// Unix sockets: the proxy listens on `tidegate.sock` of its directory too, and reaches the server by the server's.
+    #[arg(long)]
+    socket: bool,
     /// A variable of the proxy's group `mysql_variables`, as NAME=VALUE; may be given again.
     #[arg(long, value_name = "NAME=VALUE")]
     variable: Vec<String>,
@@ -97,8 +100,10 @@ fn server_options(args: &Args) -> Options {
 }
 
 fn start_proxy(args: &Args, server: &Server) -> Result<Tidegate, LabError> {
+    let socket = server.socket().display().to_string();
+    let (host, port) = if args.socket { (socket.as_str(), 0) } else { (server.host(), server.port()) };
     let mut builder = Tidegate::builder()
-        .server_with(0, server.host(), server.port(), &[("max_connections", i64::from(args.backends).into())])
+        .server_with(0, host, port, &[("max_connections", i64::from(args.backends).into())])
         .variable("threads", i64::from(args.threads))
         .variable("enable_load_data_local_infile", true)
         .variable("max_allowed_packet", MAX_PACKET_BYTES);
@@ -109,6 +114,9 @@ fn start_proxy(args: &Args, server: &Server) -> Result<Tidegate, LabError> {
 }
 
 fn with_variables(args: &Args, mut builder: Builder) -> Builder {
+    if args.socket {
+        builder = builder.socket();
+    }
     for setting in &args.variable {
         let (name, value) = setting.split_once('=').unwrap_or((setting, "true"));
         builder = builder.variable(name, value);

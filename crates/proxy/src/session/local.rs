@@ -198,7 +198,7 @@ impl Session {
     }
 
     async fn kill_by_text(&mut self, text: &[u8]) -> Result<bool, End> {
-        let Some(kill) = sql::parse_kill(text, self.lex) else { return Ok(false) };
+        let Some(kill) = sql::parse_kill(text, self.lex, self.entry.id) else { return Ok(false) };
         let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
         if id < crate::worker::FIRST_SESSION_ID / 2 || self.worker.shared.user_of(id).is_none() {
             return Ok(false);
@@ -217,7 +217,11 @@ impl Session {
             return self.send_error(1095, "HY000", &format!("You are not owner of thread {id}")).await;
         }
         if id == self.entry.id {
-            self.send_error(1317, "70100", "Query execution was interrupted").await?;
+            let (code, text) = match kind {
+                KillKind::Connection if self.worker.shared.serves_mariadb() => (1927, "Connection was killed"),
+                _ => (1317, "Query execution was interrupted"),
+            };
+            self.send_error(code, "70100", text).await?;
             return if kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) };
         }
         let mailboxes = &self.worker.shared.mailboxes;

@@ -270,7 +270,7 @@ impl Session {
             (u64::from(u32::from_le_bytes(*payload.get(1..)?.first_chunk()?)), KillKind::Connection)
         } else {
             let sql = wire::query::split_query(payload, self.caps).ok()?.sql;
-            match sql::parse_kill(payload.get(sql)?, self.lex)? {
+            match sql::parse_kill(payload.get(sql)?, self.lex, self.entry.id)? {
                 Kill { target: KillTarget::Connection(id), .. } => (id, KillKind::Connection),
                 Kill { target: KillTarget::Query(id), .. } => (id, KillKind::Query),
             }
