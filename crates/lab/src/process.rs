@@ -19,6 +19,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::error::{IoContext, LabError};
 use crate::wait;
 
+/// How long the threads of a process may take to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
 /// Lines of a log shown in an error.
 const TAIL_LINES: usize = 25;
 
@@ -55,6 +58,19 @@ impl Process {
         if matches!(child.try_wait(), Ok(None)) {
             let _ = kill_process(self.pid, signal);
         }
+    }
+
+    /// Stops it by a signal, and waits until each of its threads has stopped: a busy machine lets them run on for a while.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let _ = wait::until("the threads to stop", STOP_LIMIT, || self.threads().iter().all(|state| *state == 'T').then_some(()));
+    }
+
+    /// The state of each thread, as in proc_pid_stat(5).
+    fn threads(&self) -> Vec<char> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+        stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next()).collect()
     }
 
     /// Kills the child at once (`SIGKILL`, also when it is stopped) and reaps it.

@@ -239,9 +239,9 @@ impl Server {
         self.process().kill9();
     }
 
-    /// Freezes it: connections stay, nothing answers.
+    /// Freezes it: connections stay, nothing answers. Returns when none of its threads runs any more.
     pub fn sigstop(&self) {
-        self.process().signal(Signal::STOP);
+        self.process().freeze();
     }
 
     /// Ends a [`Server::sigstop`].
