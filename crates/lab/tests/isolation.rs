@@ -32,6 +32,7 @@ each_flavor!(
     less_common_variables,
     values_that_are_none,
     variables_with_two_names,
+    variables_that_change_others,
     character_sets_of_servers_and_schemas,
     collations_that_no_variable_shows,
     flags_of_a_switch,

@@ -208,6 +208,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("log_slow_min_examined_row_limit", "min_examined_row_limit"),
     ("log_slow_query", "slow_query_log"),
     ("log_slow_query_time", "long_query_time"),
+    ("max_insert_delayed_threads", "max_delayed_threads"),
     ("storage_engine", "default_storage_engine"),
     ("tmp_memory_table_size", "tmp_table_size"),
 ];
@@ -237,14 +238,27 @@ pub fn displaced_by(name: &str) -> Option<&'static str> {
 /// Character sets and their collations, which are one value.
 const PAIRS: [(&str, &str); 2] = [("character_set_server", "collation_server"), ("character_set_database", "collation_database")];
 
+/// A variable, and another one that its assignment changes; assigned alone, that has the last word. Both are kept.
+const FOLLOWERS: &[(&str, &str)] = &[
+    ("character_set_connection", "collation_connection"),
+    ("log_queries_not_using_indexes", "log_slow_filter"),
+    ("log_slow_admin_statements", "log_slow_disabled_statements"),
+    ("log_slow_slave_statements", "log_slow_disabled_statements"),
+    ("max_join_size", "sql_big_selects"),
+    ("old", "old_mode"),
+    ("wsrep_causal_reads", "wsrep_sync_wait"),
+];
+
+/// The variable that the assignment of this one changes too.
+pub fn follower_of(name: &str) -> Option<&'static str> {
+    FOLLOWERS.iter().find(|(leader, _)| *leader == name).map(|(_, follower)| *follower)
+}
+
 /// The place of an assignment among others. What goes back to its default comes first, as it may be another name of what is assigned.
-/// Assigning a character set also sets the collation, so collations come last.
+/// What others change comes last, as do collations, which character sets change.
 pub fn assignment_rank(name: &str, is_reset: bool) -> u8 {
-    match name {
-        _ if is_reset => 0,
-        "collation_connection" | "collation_server" | "collation_database" => 2,
-        _ => 1,
-    }
+    let follows = FOLLOWERS.iter().any(|(_, follower)| *follower == name) || PAIRS.iter().any(|(_, collation)| *collation == name);
+    u8::from(follows) + if is_reset { 0 } else { 2 }
 }
 
 /// The pure comparison; see [`Diff`]. `defaults` are those of the connection that differ from its server's global variables.
@@ -316,12 +330,13 @@ fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<St
         changes.retain(|(name, _)| !CHARSETS.contains(name));
     }
     changes.retain(|(name, _)| ![CLIENT_COLLATION, RESULTS_COLLATION].contains(name) && is_variable_name(name.as_bytes()));
-    // A change of character set resets the collation on the server, so an unchanged collation is said again.
-    if changes.iter().any(|(name, _)| *name == "character_set_connection")
-        && !changes.iter().any(|(name, _)| *name == "collation_connection")
-        && let Some(value) = want.variables.get("collation_connection")
-    {
-        changes.push(("collation_connection", Some(value)));
+    // What the server changes along with another is said again.
+    for (leader, follower) in FOLLOWERS {
+        let is_changed = |name: &str| changes.iter().any(|(changed, _)| *changed == name);
+        let value = want.variables.get(follower);
+        if is_changed(leader) && !is_changed(follower) && (value.is_some() || want.variables.get(leader).is_none()) {
+            changes.push((follower, value.map(|value| &**value)));
+        }
     }
     changes.sort_by_key(|(name, value)| assignment_rank(name, value.is_none()));
     for (name, value) in changes {
@@ -591,6 +606,25 @@ mod tests {
         let want = state(None, &[("innodb_tmpdir", ""), ("sql_mode", ""), ("default_master_connection", "123")], &[]);
         let Diff::Steps { set, .. } = diff(&want, &State::default()) else { panic!() };
         assert_eq!(set.unwrap(), "SET @@session.default_master_connection='123',@@session.innodb_tmpdir=NULL,@@session.sql_mode=''");
+    }
+
+    #[test]
+    fn what_another_changes_has_the_last_word() {
+        let set = |want: &[(&str, &str)], have: &[(&str, &str)]| {
+            let Diff::Steps { set, .. } = diff(&state(None, want, &[]), &state(None, have, &[])) else { panic!() };
+            set.unwrap()
+        };
+        let (limited, unlimited) =
+            ([("max_join_size", "10"), ("sql_big_selects", "OFF")], [("max_join_size", "10"), ("sql_big_selects", "ON")]);
+        let all = "SET @@session.max_join_size=10,@@session.sql_big_selects='OFF'";
+        assert_eq!(set(&limited, &[]), all);
+        assert_eq!(set(&limited, &[("sql_big_selects", "OFF")]), all);
+        assert_eq!(set(&limited, &unlimited), "SET @@session.sql_big_selects='OFF'");
+        let back = "SET @@session.max_join_size=@@global.max_join_size,@@session.sql_big_selects=";
+        assert_eq!(set(&[], &limited), format!("{back}@@global.sql_big_selects"));
+        assert_eq!(set(&[], &[("max_join_size", "10")]), format!("{back}@@global.sql_big_selects"));
+        assert_eq!(set(&[("sql_big_selects", "ON")], &unlimited), format!("{back}'ON'"));
+        assert_eq!(set(&[("sql_big_selects", "OFF")], &[]), "SET @@session.sql_big_selects='OFF'");
     }
 
     #[test]

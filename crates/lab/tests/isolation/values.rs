@@ -79,6 +79,54 @@ pub(super) fn variables_with_two_names(world: &World) {
     }
 }
 
+/// Variables whose assignment changes others, in every order: the values are those of a connection of one's own.
+pub(super) fn variables_that_change_others(world: &World) {
+    let has = |name: &&&str| world.server.scalar(&format!("SELECT @@session.{name}")).is_ok();
+    let families: &[(&[&str], &[&str])] = &[
+        (
+            &["max_join_size", "sql_big_selects"],
+            &["SET max_join_size=1000", "SET sql_big_selects=1", "SET @@max_join_size=DEFAULT", "SET sql_big_selects=0"],
+        ),
+        (
+            &["log_slow_filter", "log_queries_not_using_indexes"],
+            &["SET log_slow_filter='full_join'", "SET log_queries_not_using_indexes=1", "SET @@log_queries_not_using_indexes=0"],
+        ),
+        (
+            &["log_slow_disabled_statements", "log_slow_admin_statements", "log_slow_slave_statements"],
+            &["SET log_slow_slave_statements=0", "SET @@log_slow_admin_statements=0", "SET log_slow_disabled_statements='admin'"],
+        ),
+        (&["old_mode", "old"], &["SET old=1", "SET old_mode='NO_PROGRESS_INFO'", "SET old=0"]),
+        (&["wsrep_sync_wait", "wsrep_causal_reads"], &["SET wsrep_causal_reads=1", "SET wsrep_sync_wait=6", "SET wsrep_causal_reads=0"]),
+        (&["max_insert_delayed_threads", "max_delayed_threads"], &["SET max_insert_delayed_threads=0", "SET max_delayed_threads=20"]),
+    ];
+    let direct = World::direct(world.flavor());
+    for (names, settings) in families {
+        let names: Vec<_> = names.iter().filter(|name| has(name)).collect();
+        let settings: Vec<_> = settings.iter().filter(|sql| names.iter().any(|name| sql.contains(&format!("{name}=")))).collect();
+        let values = names.iter().map(|name| format!("@@{name}")).collect::<Vec<_>>().join(", ");
+        if names.is_empty() {
+            continue;
+        }
+        let values = format!("SELECT {values}");
+        for first in &settings {
+            let (mut own, mut between) = (direct.connect(), world.connect());
+            let fresh = own.row(&values);
+            let mut peer = world.connect();
+            own.exec(first);
+            peer.exec(first);
+            for second in &settings {
+                own.exec(second);
+                peer.exec(second);
+                assert_eq!(between.row(&values), fresh, "others, after {first}; {second}");
+                assert_eq!(peer.row(&values), own.row(&values), "{first}; {second}");
+                between.exec(first);
+                assert_eq!(peer.row(&values), own.row(&values), "{first}; {second}; another's {first}");
+                between.reset_connection().unwrap();
+            }
+        }
+    }
+}
+
 /// Parameters of prepared statements, and results, have a collation that no variable shows: it is what a login or SET NAMES gave, or
 /// what a variable that was assigned alone brings.
 pub(super) fn collations_that_no_variable_shows(world: &World) {

@@ -13,7 +13,7 @@ use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
-use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, assignment_rank, canonical, displaced_by};
+use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, assignment_rank, canonical, displaced_by, follower_of};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
@@ -75,6 +75,7 @@ impl Session {
                 (Target::Global(_) | Target::Persist(_), _) => {}
                 (Target::NextTransaction(_), _) => self.pin(PinReason::NextTransaction, analysis),
                 _ if tracked => {}
+                (Target::Session(name), _) if changes_another(&name).is_some() => self.pin(PinReason::SessionState, analysis),
                 (Target::Session(name), Value::Literal(v) | Value::Word(v)) => {
                     let value = v.trim_matches(|c| c == '\'' || c == '"').to_owned();
                     self.set_variable(&name, Some(value.as_bytes()));
@@ -137,7 +138,11 @@ impl Session {
             match assignment.target {
                 Target::Names { .. } | Target::CharacterSet(_) => charsets_changed = true,
                 Target::Session(name) if charsets::is_one(&name) => charsets_changed = true,
-                Target::Session(name) if !names.contains(&name) => names.push(name),
+                Target::Session(name) => {
+                    let along = changes_another(&name).map(str::to_owned);
+                    let new: Vec<String> = [name].into_iter().chain(along).filter(|name| !names.contains(name)).collect();
+                    names.extend(new);
+                }
                 _ => {}
             }
         }
@@ -213,7 +218,8 @@ impl Session {
     /// Is there something to learn from the statement that the tracker does not tell?
     pub(super) fn teaches(analysis: &Analysis, reply: &ReplyFacts) -> bool {
         let sets = analysis.kind == Kind::Set || analysis.facts.contains(Facts::MULTI);
-        sets || lost_schema(reply) || !reply.variables.is_empty() && charsets::changed_by(reply)
+        let changes_others = || reply.variables.iter().any(|(name, _)| changes_another(name).is_some());
+        sets || lost_schema(reply) || changes_others() || !reply.variables.is_empty() && charsets::changed_by(reply)
     }
 
     /// After a SET: learns what the tracker does not tell. Answers those variables; None when something is not known, so
@@ -271,23 +277,29 @@ impl Session {
         }
     }
 
-    /// Variables that the statement set and the server did not tell of: MariaDB says nothing after `SET @@name = ...`, and while
-    /// the client's own tracking settings are there, only what the client tracks is told.
+    /// Variables that the statement changed and the server did not tell of: those that others change along with them. MariaDB says
+    /// nothing after `SET @@name = ...` either, and while the client's own tracking settings are there, only what the client tracks
+    /// is told.
     fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
         let clients = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
-        let may_be_silent = clients || self.is_on(Flavor::MariaDb) && !self.tracks_nothing();
-        if !may_be_silent {
+        if self.tracks_nothing() {
             return Vec::new();
         }
+        let may_be_silent = clients || self.is_on(Flavor::MariaDb);
         let names = assignments(sql, analysis, self.lex).into_iter().filter_map(|assignment| match assignment.target {
             Target::Session(name) => Some(name),
             _ => None,
         });
+        let names: Vec<String> = names.collect();
+        let told_names = reply.variables.iter().map(|(name, _)| &**name);
+        let changed_along = names.iter().map(String::as_str).chain(told_names).filter_map(changes_another).map(str::to_owned);
+        let changed_along: Vec<String> = changed_along.collect();
         let is_told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
         // A collation tells its character set; late MariaDB tells nothing else.
-        let told =
-            |name: &str| is_told(name) || displaced_by(name).is_some_and(|other| is_told(other) && assignment_rank(other, false) > 1);
-        names.filter(|name| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes())).collect()
+        let told = |name: &str| is_told(name) || displaced_by(name).is_some_and(|other| is_told(other) && other.starts_with("collation_"));
+        let is_untold =
+            |name: &String| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes());
+        names.into_iter().filter(|name| may_be_silent && is_untold(name)).chain(changed_along).collect()
     }
 
     /// Asks the held backend for session variables.
@@ -344,7 +356,9 @@ impl Session {
         let constant = |v: &Value| matches!(v, Value::Literal(_) | Value::Word(_));
         let known = |t: &Target| match t {
             Target::Session(name) => {
-                !UNCARRIED.contains(&name.as_str()) && !matches!(name.as_str(), "timestamp" | "last_insert_id" | "identity")
+                changes_another(name).is_none()
+                    && !UNCARRIED.contains(&name.as_str())
+                    && !matches!(name.as_str(), "timestamp" | "last_insert_id" | "identity")
             }
             Target::Names { .. } | Target::TransactionSession { .. } => true,
             Target::NextTransaction(_) | Target::CharacterSet(_) | Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
@@ -387,6 +401,11 @@ fn left_by_failed_set(sql: &[u8], lex: LexMode, code: u16) -> Left {
         Some(all) => Left::Of(all),
         None => Left::Unknown,
     }
+}
+
+/// The variable that changes along with this one, and by what it was before perhaps. Character sets are learnt otherwise.
+fn changes_another(name: &str) -> Option<&'static str> {
+    follower_of(name).filter(|_| !charsets::is_one(name))
 }
 
 /// Does the value of a session variable tell whether it was set? Some act once, some run on, and the proxy has its own tracking.
