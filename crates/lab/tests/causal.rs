@@ -346,6 +346,13 @@ fn a_comment_waits_for_what_another_session_wrote(flavor: Flavor) {
         peer.exec("COMMIT");
     }
     assert_eq!(bed.counter("tidegate_causal_timeouts"), 2, "the writer served");
+    bed.order(&["SET mysql-ignore_min_gtid_annotations='true'", "LOAD MYSQL VARIABLES TO RUNTIME"]);
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut peer = bed.peer(encoding);
+        let junk = format!("/* min_gtid=nonsense */ {COUNT}");
+        assert_eq!((peer.get(&read), peer.get(&junk)), ("0".into(), "0".into()), "{encoding:?}: what comments name is not waited for");
+    }
+    bed.order(&["SET mysql-ignore_min_gtid_annotations='false'", "LOAD MYSQL VARIABLES TO RUNTIME"]);
     let (waits, reads) = (bed.counter("tidegate_causal_waits"), bed.reads(READER));
     bed.set_timeout(10_000);
     let late = std::thread::scope(|scope| {

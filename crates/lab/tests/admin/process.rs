@@ -49,8 +49,12 @@ fn a_session_is_killed() {
     assert_eq!(get(&mut two, WHO), "a");
     operator.until("SELECT SessionID FROM stats_mysql_processlist", &[&two.connection_id().to_string()]);
     operator.refused(&format!("KILL CONNECTION {}", one.connection_id()));
-    two.send_query("SELECT SLEEP(100)").unwrap();
+    two.send_query(format!("SELECT SLEEP(100), '{}'", "long ".repeat(1_000))).unwrap();
     operator.until("SELECT COUNT(*) FROM stats_mysql_processlist WHERE info LIKE 'SELECT SLEEP%'", &["1"]);
+    let shown = "SELECT MAX(LENGTH(info)) FROM stats_mysql_processlist";
+    assert_eq!(operator.row(shown), "4096");
+    operator.all(&["SET mysql-processlist_max_query_length=1024", "LOAD MYSQL VARIABLES TO RUNTIME"]);
+    operator.until(shown, &["1024"]);
     operator.ok(&format!("KILL {}", two.connection_id()));
     let told = two.recv_reply(lab::client::Encoding::Text);
     assert!(matches!(told, Err(lab::LabError::Io { .. })), "servers close without a word: {told:?}");

@@ -95,6 +95,8 @@ settings! {
     handle_unknown_charset: u64 = 1, count(0, 3), Live, "For a client whose handshake names a collation that the servers do not know: 0 refuse it (error 1273); 1 use the servers' default, and log it once for each collation and worker; 2 and 3 use the default.";
     have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";
     have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
+    // ProxySQL's default is 3; servers use 6. Its -1, which is 6, is none here.
+    protocol_compression_level: u64 = 6, count(0, 9), Live, "zlib level of what connections that begin from then on are sent compressed, to clients and to servers: 0 stores, 1 is fastest, 9 smallest.";
     enable_client_deprecate_eof: bool = true, BOOL, Live, "Offer CLIENT_DEPRECATE_EOF to clients.";
     client_session_track_gtid: bool = true, BOOL, Live, "Tell clients that ask for them (session_track_gtids, MySQL) the GTIDs of their writes.";
     proxy_protocol_networks: String = "", Kind::Text(TextRule::Networks), Live, "Networks whose connections may begin with a PROXY protocol header: address/bits separated by commas, '*' for all.";
@@ -163,6 +165,8 @@ settings! {
     autocommit_false_not_reusable: bool = false, BOOL, ANY_STATE, "Do not share connections that have autocommit=0.";
     autocommit_false_is_transaction: bool = false, BOOL, Live, "A session with autocommit=0 counts as in a transaction even before it begins one: until autocommit=1 it keeps its backend, where the rules would send a BEGIN.";
     handle_warnings: u64 = 1, count(0, 1), Live, "1: warnings are read before the connection is lent on, so that SHOW WARNINGS has them later; 0: a session that gives its connection back forgets them, which saves a round trip.";
+    session_track_variables: u64 = 0, count(0, 2), NoEffect("what servers tell of session variables is always followed, beside what SET says"), "Servers are asked to tell of session variables: 0 never, 1 where they can, 2 always.";
+    fast_forward_grace_close_ms: u64 = 5_000, ms(0, 3_600_000), NoEffect("what a server sent last is relayed before its connection counts as closed"), "How long a fast_forward session whose server closed may go on sending to its client.";
     session_idle_ms: u64 = 1, ms(1, 3_600_000), NO_IDLE_THREADS, "Idle time before a session moves to an idle thread.";
     session_idle_show_processlist: bool = true, BOOL, NO_IDLE_THREADS, "List sessions of idle threads.";
     sessions_sort: bool = true, BOOL, NoEffect("sessions are served in the order of their events"), "Serve older sessions first.";
@@ -200,6 +204,8 @@ settings! {
     stats_time_backend_query: bool = false, BOOL, Live, "Measure time from when a statement was sent to a backend to the end of its reply (Backend_query_time_nsec).";
     stats_time_query_processor: bool = false, BOOL, Live, "Measure time spent on rules (Query_Processor_time_nsec).";
     show_processlist_extended: u64 = 0, count(0, 2), Live, "Session details in the process list: 0 none, 1 JSON, 2 indented JSON.";
+    // ProxySQL's default is 2 MiB.
+    processlist_max_query_length: u64 = 4_096, bytes(1_024, 33_554_432), Live, "Bytes of a running statement that the process list shows; more than 4096 are not kept.";
     data_packets_history_size: u64 = 0, count(0, 2_147_483_647), NotYet, "Packets of each connection kept for debugging.";
 
     // Query cache
@@ -216,6 +222,10 @@ settings! {
     eventslog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), Live, "Size at which the query log begins a new file.";
     eventslog_default_log: u64 = 0, count(0, 1), Live, "1: log queries that no rule decides about.";
     eventslog_format: u64 = 1, count(1, 2), Live, "Query log format: 1 binary, 2 JSON lines.";
+    eventslog_stmt_parameters: u64 = 0, count(0, 1), NotYet, "1: log the parameters of prepared statements too.";
+    eventslog_buffer_history_size: u64 = 0, count(0, 8_388_608), NotYet, "Logged queries that are kept in memory for DUMP EVENTSLOG; 0 keeps none.";
+    eventslog_table_memory_size: u64 = 10_000, count(0, 8_388_608), NotYet, "Rows of stats_mysql_query_events; older ones make room.";
+    eventslog_buffer_max_query_length: u64 = 32_768, bytes(128, 33_554_432), NotYet, "Bytes of a query's text that are kept in memory for DUMP EVENTSLOG.";
     auditlog_filename: String = "", Kind::Text(TextRule::FileBase), Live, "Base name of the audit log, relative to datadir; empty is off.";
     auditlog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), Live, "Size at which the audit log begins a new file.";
     log_mysql_warnings_enabled: bool = false, BOOL, Live, "Read the warnings of every statement that has some, and write them to the log.";
@@ -230,6 +240,7 @@ settings! {
     firewall_whitelist_errormsg: String = "Firewall blocked this query", TEXT, Live, "Text of the error for a blocked query.";
     ldap_user_variable: String = "", NULLABLE, NotYet, "Session variable that is given the LDAP user's name.";
     add_ldap_user_comment: String = "", NULLABLE, NotYet, "Key of a comment with the LDAP user's name.";
+    ignore_min_gtid_annotations: bool = false, BOOL, Live, "Statements do not wait for what min_gtid in their comment names.";
     binlog_reader_connect_retry_msec: u64 = 3_000, ms(200, 120_000), NoEffect("servers are asked to wait for GTIDs; there are no readers"), "Pause before a GTID reader is connected again.";
 
     // Monitor

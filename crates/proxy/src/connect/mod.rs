@@ -312,7 +312,7 @@ async fn log_in(
     };
     let proven = prove(worker, lane, (&greeting.plugin, &greeting.scramble), caps, response, login.exchange()).await?;
     if caps.contains(Capabilities::COMPRESS) {
-        login.link.compress(Compression::new(Method::Zlib { level: 6 }));
+        login.link.compress(Compression::new(zlib(&worker.snapshot())));
     }
     let info = worker.shared.heard(server, info);
     login.heard_all()?;
@@ -452,6 +452,12 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
     core.forget();
     set_charset_state(backend, proven.collation);
     prepare_again(worker, backend).await
+}
+
+/// CLIENT_COMPRESS as it is configured.
+pub fn zlib(snapshot: &model::Snapshot) -> Method {
+    // At most 9.
+    Method::Zlib { level: u32::try_from(snapshot.vars.protocol_compression_level).unwrap_or(9) }
 }
 
 #[cfg(test)]

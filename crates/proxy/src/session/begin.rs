@@ -227,7 +227,7 @@ impl Session {
 
     fn start_compression(&mut self) {
         let method = if self.caps.contains(Capabilities::COMPRESS) {
-            Method::Zlib { level: 6 }
+            crate::connect::zlib(&self.worker.snapshot())
         } else if self.caps.contains(Capabilities::ZSTD_COMPRESSION) {
             Method::Zstd { level: i32::from(self.zstd_level.clamp(1, 22)) }
         } else {

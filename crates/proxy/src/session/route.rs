@@ -204,6 +204,9 @@ impl Session {
         let digest_said = original.map(|_| self.worker.digest(said, self.lex, known));
         let digest_said = digest_said.as_ref().unwrap_or(&digest);
         let mut route = self.ask_rules(in_force, said, known, digest_said, Asked { flag_in: self.flag_in, comment, schema });
+        if in_force.snapshot.vars.ignore_min_gtid_annotations {
+            route.min_gtid = None;
+        }
         if route.is_comment_misread {
             count(&self.worker.counters.misread_comments);
         }

@@ -82,9 +82,11 @@ impl View {
         info.extend_from_slice(text.get(..MAX_INFO).unwrap_or(text));
     }
 
-    /// The start of the statement that runs, or ran last; without its values if it carries a password.
-    pub fn info(&self) -> String {
-        String::from_utf8_lossy(&sql::shown(&self.info.borrow(), LexMode::default())).into_owned()
+    /// The first bytes of the statement that runs, or ran last, as many as [`MAX_INFO`] and `limit` allow; without its values if it
+    /// carries a password.
+    pub fn info(&self, limit: usize) -> String {
+        let info = self.info.borrow();
+        String::from_utf8_lossy(&sql::shown(info.get(..limit).unwrap_or(&info), LexMode::default())).into_owned()
     }
 
     /// May what a server says of the statement that runs, or ran last, quote a password?

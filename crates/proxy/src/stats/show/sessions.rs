@@ -40,7 +40,7 @@ pub const TABLES: &[Table] = &[
             ],
             primary_key: &["SessionID"],
             has_reset: false,
-            help: "Sessions and what they do; info has the first 4096 bytes of a running statement",
+            help: "Sessions and what they do; info has the first bytes of a running statement (mysql-processlist_max_query_length)",
         },
         rows: processlist,
     },
@@ -92,6 +92,7 @@ impl Listed {
     fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Self {
         let (activity, since_ms) = entry.activity();
         let view = &entry.view;
+        let limit = usize::try_from(worker.snapshot().vars.processlist_max_query_length).unwrap_or(usize::MAX);
         let busy = matches!(activity, Activity::Running | Activity::Delayed | Activity::Waiting);
         Self {
             worker: worker.index,
@@ -104,7 +105,7 @@ impl Listed {
             waits_for: entry.waits_for(),
             command: command(activity, view.command.get(), view.passes_through.get()),
             age_ms: now_ms.saturating_sub(since_ms),
-            info: busy.then(|| view.info()).filter(|info| !info.is_empty()),
+            info: busy.then(|| view.info(limit)).filter(|info| !info.is_empty()),
             status: view.status.get(),
             is_tls: view.is_tls.get(),
             in_transaction: entry.is_in_transaction(),
