@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use wire::auth::client::{ClientAuth, ClientSecret, ClientStep};
 use wire::auth::hash::{fast_key, native_stored, sha1};
 use wire::auth::rsa::{RsaKey, encrypt_password};
-use wire::auth::server::{Account, ServerAuth, Step, Stored, Verified};
+use wire::auth::server::{Account, Known, ServerAuth, Step, Stored, Verified, Which};
 use wire::auth::{Channel, Plugin};
 
 use crate::input::Input;
@@ -31,21 +31,25 @@ fn channel(byte: u8) -> Channel {
     if byte & 1 == 0 { Channel::Secure } else { Channel::Plain }
 }
 
-/// A client logs in. The input: a byte for the stored kind, one for channel (bit 0), key (bit 1) and fast key (bit 2), one
+/// A client logs in. The input: a byte for the stored kinds, one for channel (bit 0), key (bit 1) and fast key (bit 2), one
 /// for the default plugin; then pieces: the plugin's name, the first answer, further packets. A packet that begins with
 /// "RSA" is encrypted first.
 pub fn server(data: &[u8]) {
     let mut input = Input::new(data);
     let (kind, flags, default) = (input.byte(), input.byte(), input.byte());
     let fast = fast_key(PASSWORD);
-    let stored = match kind % 5 {
+    let stored = |kind: u8| match kind % 5 {
         0 => Stored::Empty,
         1 => Stored::Clear(PASSWORD),
         2 => Stored::NativeHash(native_stored(PASSWORD)),
         3 => Stored::CachingSha2(sha2_hash()),
         _ => Stored::Clear(b""),
     };
-    let account = Account { stored, fast: (flags & 4 != 0).then_some(&fast), key: (flags & 2 != 0).then(key) };
+    let fast = (flags & 4 != 0).then_some(&fast);
+    let additional = (kind >= 128).then(|| Known { stored: stored(kind / 5), fast: None });
+    let stored = stored(kind);
+    let account = Account { stored, fast, additional, key: (flags & 2 != 0).then(key) };
+    let of = |which: Which| if which == Which::Primary { stored } else { additional.map_or(stored, |known| known.stored) };
     let default = Plugin::ALL[usize::from(default) % Plugin::ALL.len()];
     let mut login = ServerAuth::new(SCRAMBLE, default, channel(flags));
     let plugin = input.piece().filter(|name| !name.is_empty());
@@ -54,10 +58,10 @@ pub fn server(data: &[u8]) {
         match step {
             Ok(Step::Send(payload)) => assert!(!contains(&payload, PASSWORD)),
             Ok(Step::Switch(plugin)) => assert!(plugin != Plugin::Clear || flags & 1 == 0, "clear text over a plain channel"),
-            Ok(Step::Done(verified)) => return proven(stored, &verified),
+            Ok(Step::Done(verified)) => return proven(of(verified.which), &verified),
             Ok(Step::Check(check)) => {
                 if let Step::Done(verified) = check.run() {
-                    proven(stored, &verified);
+                    proven(of(verified.which), &verified);
                 }
                 assert!(login.feed(&account, PASSWORD).is_err());
                 return;

@@ -17,7 +17,7 @@ use crate::stats::hosts::HostCache;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::fleet::{Layout, RoleKeeper, UnderWay};
 use model::refusals::Refusals;
-use model::snapshot::{HostgroupAttributes, Snapshot};
+use model::snapshot::{HostgroupAttributes, Password, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
 use sql::Builtins;
 use std::borrow::Cow;
@@ -226,6 +226,8 @@ pub struct LearntSecrets {
     pub sha1: Option<[u8; 20]>,
     /// SHA256(SHA256(password)): the fast path of caching_sha2_password.
     pub fast: Option<[u8; 32]>,
+    /// The same of the additional password, of which nothing else is needed.
+    pub additional_fast: Option<[u8; 32]>,
 }
 
 impl UserShared {
@@ -495,12 +497,21 @@ impl Shared {
     /// Forgets users that are neither configured nor connected, and what was learnt of passwords that have changed. The new
     /// configuration is in force by now: what is learnt from here on is of its passwords.
     pub(crate) fn configure_users(&self, old: &Snapshot, new: &Snapshot) {
-        let password = |snapshot: &Snapshot, name: &str| snapshot.users.get(name).map(|u| u.password.clone());
+        let is_changed = |name: &str, password: fn(&User) -> Option<&Password>| {
+            let of = |snapshot: &'_ Snapshot| snapshot.users.get(name).and_then(|user| password(user)).cloned();
+            of(old) != of(new)
+        };
         let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
         users.retain(|name, user| new.users.contains_key(name) || user.connections.load(Ordering::Acquire) > 0);
-        for (name, user) in users.iter().filter(|(name, _)| password(old, name) != password(new, name)) {
-            tracing::debug!("the password of '{name}' has changed");
-            user.learn(|secrets| *secrets = LearntSecrets::default());
+        for (name, user) in users.iter() {
+            if is_changed(name, |user| Some(&user.password)) {
+                tracing::debug!("the password of '{name}' has changed");
+                user.learn(|secrets| *secrets = LearntSecrets { additional_fast: secrets.additional_fast, ..LearntSecrets::default() });
+            }
+            if is_changed(name, |user| user.attributes.additional_password.as_ref()) {
+                tracing::debug!("the additional password of '{name}' has changed");
+                user.learn(|secrets| secrets.additional_fast = None);
+            }
         }
     }
 

@@ -124,7 +124,7 @@ fn the_right_password_gets_in() {
     let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
     for stored in [Stored::Clear(b"secret"), Stored::NativeHash(hash::native_stored(b"secret")), Stored::CachingSha2(&crypted)] {
         for default in [Plugin::Native, Plugin::CachingSha2] {
-            let account = Account { stored, fast: None, key: Some(&key) };
+            let account = Account { stored, fast: None, additional: None, key: Some(&key) };
             assert!(client_gets_in(&account, default, "secret"), "{stored:?} {default:?}");
             assert!(!client_gets_in(&account, default, "wrong"), "{stored:?} {default:?}");
         }

@@ -177,7 +177,7 @@ impl Login {
         self.trace.claims(&request.user);
         let decoy = Secret::new(scramble().to_vec());
         let stored = account.map_or(Stored::Clear(decoy.expose()), |a| a.stored());
-        let proof = Account { stored, fast: None, key: settings.rsa.as_deref() };
+        let proof = Account { stored, fast: None, additional: None, key: settings.rsa.as_deref() };
         let mut auth = ServerAuth::new(self.scramble, settings.plugin, self.channel);
         let mut step = match request.is_old {
             true => auth.ask(&proof, request.plugin.as_deref())?,

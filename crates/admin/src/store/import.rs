@@ -8,6 +8,7 @@ use std::path::Path;
 
 use model::config::{Column, ColumnDefault, Config, Field, Row, TABLES, Table, check_keys, ddl, foreign_module, operator_tables, text};
 use model::settings::{AdminVariables, MysqlVariables, retired_by_full_name};
+use model::snapshot::masked_attributes;
 use model::{ConfigError, ErrorKind, Origin, Setting};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -166,6 +167,7 @@ fn copy(db: &Connection, table: &'static Table, old: &str) -> Result<usize, Admi
 fn show(name: &str, value: &Value) -> String {
     match value {
         _ if name == "password" => "***".to_owned(),
+        Value::Text(text) if name == "attributes" => masked_attributes(text),
         Value::Null => "NULL".to_owned(),
         Value::Integer(number) => number.to_string(),
         Value::Real(number) => number.to_string(),

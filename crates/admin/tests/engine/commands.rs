@@ -79,13 +79,14 @@ fn differences_history_and_rollback() {
     assert!(bed.rows("CONFIG DIFF FILE").is_empty());
     bed.ok("UPDATE mysql_servers SET weight=9 WHERE hostgroup_id=1");
     bed.ok("DELETE FROM mysql_servers WHERE hostgroup_id=2");
-    bed.ok("UPDATE mysql_users SET password='other'");
+    bed.ok(r#"UPDATE mysql_users SET password='other', attributes='{"additional_password":"secret2","multiplexing":false}'"#);
     bed.ok("SET mysql-threads=3");
     let found = bed.rows("CONFIG DIFF");
     let expected = [
         "mysql_servers|hostgroup_id=1, hostname=db1, port=3306|weight|9|1",
         "mysql_servers|hostgroup_id=2, hostname=db2, port=3306|NULL|NULL|present",
         "mysql_users|username=app, backend=1|password|***|***",
+        r#"mysql_users|username=app, backend=1|attributes|{"additional_password":"***","multiplexing":false}|"#,
         "global_variables|variable_name=mysql-threads|variable_value|3|2",
     ];
     assert_eq!(found, expected);

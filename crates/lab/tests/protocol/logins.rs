@@ -126,3 +126,56 @@ fn passwords_that_the_admin_port_hashed() {
     admin.query("LOAD MYSQL USERS TO RUNTIME").unwrap();
     assert_eq!(enters("app-pass").unwrap().as_deref(), Some("in"));
 }
+
+/// A user with two passwords: either lets in by every plugin, on a change of user too; servers get the first.
+#[test]
+fn either_of_two_passwords() {
+    if !proxied_only() {
+        return;
+    }
+    for default in DEFAULTS {
+        let proxy = proxy(default);
+        let mut admin = proxy.admin().unwrap();
+        for stored in ["new-pass".to_owned(), native("new-pass"), caching_sha2("new-pass")] {
+            let attributes = format!(r#"{{"additional_password": "{stored}"}}"#);
+            admin.query(format!("UPDATE mysql_users SET attributes='{attributes}' WHERE username='app'")).unwrap();
+            let shown = format!("{:?}", admin.query("CONFIG DIFF").unwrap().table().unwrap());
+            assert!(shown.contains("***") && !shown.contains(&stored), "{shown}");
+            admin.query("LOAD MYSQL USERS TO RUNTIME").unwrap();
+            for (plugin, tls) in PLUGINS.into_iter().flat_map(|plugin| [(plugin, false), (plugin, true)]) {
+                let options = |password: &str| {
+                    let options = ConnectOptions::tcp(proxy.address(), "app", password).plugin(plugin);
+                    if tls { options.tls() } else { options }
+                };
+                let case = format!("{default}, {stored}, {plugin}, TLS {tls}");
+                for password in ["app-pass", "new-pass", "new-pass", "app-pass"] {
+                    let mut client = Client::connect(&options(password)).unwrap_or_else(|e| panic!("{case}, {password}: {e}"));
+                    assert_eq!(client.scalar("SELECT 'in'").unwrap().as_deref(), Some("in"), "{case}, {password}");
+                    client.change_user(&options("new-pass")).unwrap_or_else(|e| panic!("{case}: {e}"));
+                }
+                assert_eq!(Client::connect(&options("wrong")).unwrap_err().code(), Some(1045), "{case}");
+                assert_eq!(Client::connect(&options("")).unwrap_err().code(), Some(1045), "{case}");
+            }
+        }
+        // What the old password taught is of use for as long as the old password is.
+        let hashed = native("app-pass");
+        admin.query(format!("UPDATE mysql_users SET password='{hashed}', attributes='' WHERE username='app'")).unwrap();
+        admin.query("LOAD MYSQL USERS TO RUNTIME").unwrap();
+        assert_eq!(Client::connect(&proxy.options("app", "new-pass")).unwrap_err().code(), Some(1045));
+        Client::connect(&proxy.options("app", "app-pass")).unwrap();
+        admin.query(r#"UPDATE mysql_users SET attributes='{"additional_password": "new-pass"}' WHERE username='app'"#).unwrap();
+        admin.query("LOAD MYSQL USERS TO RUNTIME").unwrap();
+        let mut client = Client::connect(&proxy.options("app", "new-pass")).unwrap();
+        assert_eq!(client.scalar("SELECT 'in'").unwrap().as_deref(), Some("in"), "{default}");
+        assert!(!proxy.log().contains("new-pass"));
+    }
+}
+
+fn native(password: &str) -> String {
+    let digits: String = wire::auth::hash::native_stored(password.as_bytes()).iter().map(|byte| format!("{byte:02X}")).collect();
+    format!("*{digits}")
+}
+
+fn caching_sha2(password: &str) -> String {
+    wire::auth::crypt::generate(password.as_bytes(), b"0123456789abcdefghij")
+}

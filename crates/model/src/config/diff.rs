@@ -9,6 +9,7 @@ use super::row::{Cell, Field};
 use super::tables::{Column, ColumnDefault, ColumnKind, TABLES, Table};
 use super::{Config, operator_tables, text};
 use crate::settings::Setting;
+use crate::snapshot::masked_attributes;
 
 /// The rows of one table by key, one value a column that is no key.
 type Rows = BTreeMap<String, Vec<Option<Vec<u8>>>>;
@@ -109,8 +110,12 @@ fn columns(table: &'static str, key: &str, left: &[Option<Vec<u8>>], right: &[Op
     for (index, (a, b)) in left.iter().zip(right).enumerate().filter(|(_, (a, b))| a != b) {
         let (column, is_secret) = column(table, key, index);
         let shown = |value: &Option<Vec<u8>>| {
-            let value = value.as_ref()?;
-            Some(if is_secret { "***".to_owned() } else { String::from_utf8_lossy(value).into_owned() })
+            let value = String::from_utf8_lossy(value.as_ref()?);
+            Some(match (table, column) {
+                _ if is_secret => "***".to_owned(),
+                ("mysql_users", "attributes") => masked_attributes(&value),
+                _ => value.into_owned(),
+            })
         };
         found.push(Difference { table, key: key.to_owned(), column, left: shown(a), right: shown(b) });
     }

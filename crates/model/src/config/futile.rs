@@ -62,18 +62,22 @@ fn of_user(row: &Row, snapshot: &Snapshot) -> Vec<Remark> {
     if !row.flag("frontend") && !row.flag("backend") {
         found.push(remark(row, "frontend", "frontend and backend are 0: the row is for nobody; most want 1 in both".to_owned()));
     }
-    if let Some(secret) = row.secret("password") {
-        let like = match secret.expose() {
-            [b'*', ..] => "mysql_native_password's ('*' and 40 hex digits)",
-            password if password.starts_with(b"$A$") => "caching_sha2_password's ('$A$', 70 bytes)",
-            _ => return found,
-        };
-        if matches!(Password::read(secret), Password::Clear(_)) {
-            let text = format!("it begins as a hash of {like} and is none: clients have to send this text as their password");
-            found.push(remark(row, "password", text));
-        }
-    }
+    let user = row.text("username").and_then(|name| snapshot.users.get(name));
+    let additional = user.and_then(|user| user.attributes.additional_password.as_ref());
+    found.extend(row.secret("password").map(Password::read).and_then(|password| of_password(row, "password", &password)));
+    found.extend(additional.and_then(|password| of_password(row, "attributes", password)));
     found
+}
+
+fn of_password(row: &Row, column: &'static str, password: &Password) -> Option<Remark> {
+    let Password::Clear(clear) = password else { return None };
+    let like = match clear.expose() {
+        [b'*', ..] => "mysql_native_password's ('*' and 40 hex digits)",
+        clear if clear.starts_with(b"$A$") => "caching_sha2_password's ('$A$', 70 bytes)",
+        _ => return None,
+    };
+    let it = if column == "password" { "it" } else { "additional_password" };
+    Some(remark(row, column, format!("{it} begins as a hash of {like} and is none: clients have to send this text as their password")))
 }
 
 fn of_rule(rule: &QueryRule, snapshot: &Snapshot) -> Vec<Remark> {
@@ -162,6 +166,8 @@ mod tests {
             (user(&format!("password=\"{native}\"")), &[]),
             (user("password=\"$A$005$short\""), &["password"]),
             (user("password=\"clear\""), &[]),
+            (user("attributes=\"{\\\"additional_password\\\":\\\"*abc\\\"}\""), &["attributes"]),
+            (user("attributes=\"{\\\"additional_password\\\":\\\"clear\\\"}\""), &[]),
             (user("frontend=0, backend=0"), &["frontend"]),
             (user("frontend=0, backend=0, active=0"), &[]),
             (user("frontend=0"), &[]),

@@ -24,7 +24,7 @@ pub use roles::{Aurora, ReadOnlyCheck, RoleGroup, RoleKind, WriterReads};
 pub use rules::{AddressPattern, FastRoute, Modifiers, QueryRule, RuleConfig, RuleMultiplex, WeightedFlag, located, rule_subject};
 pub use server::{Address, Server, ServerStatus, TlsParams};
 pub use split::{ReadWriteSplit, UserSplit};
-pub use user::{NativeHash, Password, User, UserAttributes};
+pub use user::{NativeHash, Password, User, UserAttributes, masked_attributes};
 
 use crate::cidr::NetworkSet;
 use crate::config::Config;

@@ -41,6 +41,9 @@ pub struct User {
 pub struct UserAttributes {
     /// `default-transaction_isolation`: set at login and after a reset.
     pub default_transaction_isolation: Option<Box<str>>,
+    /// `additional_password`: lets clients in as well, while applications change from one password to the other. Servers get
+    /// [`User::password`].
+    pub additional_password: Option<Password>,
     /// Settings of its own.
     pub settings: Overrides,
     /// `read_write_split`: whether plain reads that no rule sends elsewhere go to a reader.
@@ -147,7 +150,24 @@ fn user(row: &Row, pairs: &Pairs) -> Result<User, ErrorKind> {
 const ISOLATION: &str = "default-transaction_isolation";
 
 /// Keys of the `attributes` column that are no settings.
-const OWN_KEYS: [&str; 6] = [ISOLATION, "spiffe_id", split::KEY, "safe_functions", "comment_directives", "replication"];
+const OWN_KEYS: [&str; 7] =
+    [ISOLATION, ADDITIONAL_PASSWORD, "spiffe_id", split::KEY, "safe_functions", "comment_directives", "replication"];
+
+/// The key of the second password.
+const ADDITIONAL_PASSWORD: &str = "additional_password";
+
+/// The `attributes` column as it may be shown: with `***` for the second password.
+pub fn masked_attributes(text: &str) -> String {
+    if !text.contains(ADDITIONAL_PASSWORD) && !text.contains('\\') {
+        return text.to_owned();
+    }
+    let Ok(mut object) = json_object(text) else { return "***".to_owned() };
+    match object.get_mut(ADDITIONAL_PASSWORD) {
+        Some(value) => *value = "***".into(),
+        None => return text.to_owned(),
+    }
+    serde_json::Value::Object(object).to_string()
+}
 
 fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Result<UserAttributes, ErrorKind> {
     let object = json_object(text)?;
@@ -162,6 +182,10 @@ fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Resu
     }
     Ok(UserAttributes {
         default_transaction_isolation: text(ISOLATION)?.map(isolation).transpose()?,
+        // An empty one is none: a user with a password must not get in without.
+        additional_password: text(ADDITIONAL_PASSWORD)?
+            .map(|text: Box<str>| Password::read(&Secret::from(&*text)))
+            .filter(|password| *password != Password::Empty),
         settings: Overrides::read(&object, Place::User, &OWN_KEYS)?,
         read_write_split: split::of_user(object.get(split::KEY), default_hostgroup, pairs)?,
         safe_functions: names(object.get("safe_functions"))?,
@@ -194,5 +218,39 @@ fn flag(object: &serde_json::Map<String, serde_json::Value>, key: &str) -> Resul
         None | Some(serde_json::Value::Null) => Ok(false),
         Some(serde_json::Value::Bool(flag)) => Ok(*flag),
         Some(_) => Err(ErrorKind::BadJson(format!("'{key}' must be true or false"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_shown_without_the_second_password() {
+        for (text, shown) in [
+            ("", ""),
+            (r#"{"multiplexing": false}"#, r#"{"multiplexing": false}"#),
+            (r#"{"additional_password": "hunter2"}"#, r#"{"additional_password":"***"}"#),
+            (r#"{"\u0061dditional_password": "hunter2"}"#, r#"{"additional_password":"***"}"#),
+            (r#"{"additional_password": "hunter2""#, "***"),
+            (r#"{"safe_functions": ["additional_password"]}"#, r#"{"safe_functions": ["additional_password"]}"#),
+        ] {
+            assert_eq!(masked_attributes(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_second_password_is_a_password_in_any_form() {
+        let read = |text: &str| attributes(text, HostgroupId(0), &Pairs::of(&Config::default())).map(|read| read.additional_password);
+        let clear = read(r#"{"additional_password": "hunter2"}"#).unwrap();
+        assert_eq!(clear, Some(Password::Clear(Secret::from("hunter2"))));
+        assert!(!format!("{clear:?}").contains("hunter2"));
+        let hash = format!(r#"{{"additional_password": "*{}"}}"#, "0f".repeat(20));
+        assert_eq!(read(&hash).unwrap(), Some(Password::NativeHash(NativeHash([15; 20]))));
+        // Nobody gets in without a password because of it.
+        assert_eq!(read(r#"{"additional_password": ""}"#).unwrap(), None);
+        assert_eq!(read(r#"{"additional_password": null}"#).unwrap(), None);
+        let fault = read(r#"{"additional_password": 12345}"#).unwrap_err().to_string();
+        assert!(fault.contains("'additional_password' must be a string") && !fault.contains("12345"), "{fault}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::end::End;
-use super::login::{MAX_LOGIN_PACKET, count_session, decoy, denied, learn, malformed, scramble, stored, tls_is_required};
+use super::login::{MAX_LOGIN_PACKET, account, count_session, decoy, denied, learn, malformed, scramble, stored, tls_is_required};
 use crate::counters::count;
 use crate::shared::{HostLogin, name_in_utf8};
 use model::snapshot::User;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::WireError;
 use wire::auth::Plugin;
-use wire::auth::server::{Account, ServerAuth, Step};
+use wire::auth::server::{ServerAuth, Step};
 use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
@@ -85,8 +85,7 @@ impl Session {
         let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
         let secret = scramble();
         let snapshot = worker.snapshot();
-        let stored = user.map_or_else(|| decoy(&snapshot, name, &secret), stored);
-        let account = Account { stored, fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
+        let account = account(&worker.shared, user.map_or_else(|| decoy(&snapshot, name, &secret), stored), &secrets);
         let mut seq = 1;
         // Without plugins a client cannot be asked again: it has answered the greeting.
         let mut step = match self.caps.contains(Capabilities::PLUGIN_AUTH) {

@@ -11,7 +11,7 @@ use crate::entry::{Entry, Signal};
 use crate::lane::LaneKey;
 use crate::link::Link;
 use crate::pins::Pins;
-use crate::shared::{Family, HostLogin, Shared, name_in_utf8};
+use crate::shared::{Family, HostLogin, LearntSecrets, Shared, name_in_utf8};
 use crate::state::State;
 use crate::worker::Worker;
 use model::refusals::shown_name;
@@ -28,7 +28,7 @@ use std::task::Poll;
 use std::time::Duration;
 use wire::WireError;
 use wire::auth::Plugin;
-use wire::auth::server::{Account, ServerAuth, Step, Stored, Verified};
+use wire::auth::server::{Account, Known, ServerAuth, Step, Stored, Verified, Which};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, SslRequest};
 use wire::message::ErrPacket;
@@ -326,8 +326,7 @@ impl Login {
         let snapshot = worker.snapshot();
         let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
         let secret = scramble();
-        let stored = user.map_or_else(|| decoy(&snapshot, name, &secret), stored);
-        let account = Account { stored, fast: secrets.fast.as_ref(), key: worker.shared.rsa.as_ref() };
+        let account = account(&worker.shared, user.map_or_else(|| decoy(&snapshot, name, &secret), stored), &secrets);
         let mut step = auth.start(&account, request.plugin.as_deref(), &request.response).map_err(malformed)?;
         loop {
             step = match step {
@@ -507,8 +506,21 @@ pub(super) fn malformed(e: WireError) -> End {
     End::Refused(format!("bad handshake: {e}"))
 }
 
-pub(super) fn stored(user: &User) -> Stored<'_> {
-    match &user.password {
+/// A user's password, and the additional one.
+pub(super) type Passwords<'a> = (Stored<'a>, Option<Stored<'a>>);
+
+/// What a login is proven against.
+pub(super) fn account<'a>(shared: &'a Shared, (stored, additional): Passwords<'a>, learnt: &'a LearntSecrets) -> Account<'a> {
+    let additional = additional.map(|stored| Known { stored, fast: learnt.additional_fast.as_ref() });
+    Account { stored, fast: learnt.fast.as_ref(), additional, key: shared.rsa.as_ref() }
+}
+
+pub(super) fn stored(user: &User) -> Passwords<'_> {
+    (as_stored(&user.password), user.attributes.additional_password.as_ref().map(as_stored))
+}
+
+fn as_stored(password: &Password) -> Stored<'_> {
+    match password {
         Password::Empty => Stored::Empty,
         Password::Clear(secret) => Stored::Clear(secret.expose()),
         Password::NativeHash(hash) => Stored::NativeHash(hash.0),
@@ -519,15 +531,17 @@ pub(super) fn stored(user: &User) -> Stored<'_> {
 
 /// What a user who is not there has instead of a password, which nobody has: for one name always of the same kind, and of each
 /// kind as often as users have it who are there.
-pub(super) fn decoy<'a>(snapshot: &'a Snapshot, name: &[u8], secret: &'a [u8; SCRAMBLE]) -> Stored<'a> {
+pub(super) fn decoy<'a>(snapshot: &'a Snapshot, name: &[u8], secret: &'a [u8; SCRAMBLE]) -> Passwords<'a> {
     static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let users = snapshot.users.len().max(1) as u64;
     let nth = usize::try_from(NAMES.hash_one(name) % users).unwrap_or_default();
-    match snapshot.users.values().nth(nth).map(|user| stored(user)) {
-        Some(Stored::NativeHash(_)) => Stored::NativeHash(*secret),
-        Some(like @ Stored::CachingSha2(_)) => like,
-        Some(Stored::Clear(_) | Stored::Empty) | None => Stored::Clear(secret),
-    }
+    let unlike = |like: Stored<'a>| match like {
+        Stored::NativeHash(_) => Stored::NativeHash(*secret),
+        Stored::CachingSha2(_) => like,
+        Stored::Clear(_) | Stored::Empty => Stored::Clear(secret),
+    };
+    let (first, additional) = snapshot.users.values().nth(nth).map_or((Stored::Empty, None), |user| stored(user));
+    (unlike(first), additional.map(unlike))
 }
 
 /// Counts a session with its user's, within `mysql_users.max_connections`; the text for the client when there are too many.
@@ -557,8 +571,18 @@ pub(super) fn learn(shared: &Shared, user: &User, verified: &Verified) -> bool {
     shared.user(&user.name).learn(|secrets| {
         // What is in force is looked at under the lock under which a change of passwords forgets them.
         let in_force = shared.in_force.load();
-        if in_force.snapshot.frontend_user(user.name.as_bytes()).is_none_or(|now| now.password != user.password) {
+        let now = in_force.snapshot.frontend_user(user.name.as_bytes());
+        let additional = |user: &User| user.attributes.additional_password.clone();
+        let is_it_still = now.is_some_and(|now| match verified.which {
+            Which::Primary => now.password == user.password,
+            Which::Additional => additional(now) == additional(user),
+        });
+        if !is_it_still {
             return false;
+        }
+        if verified.which == Which::Additional {
+            secrets.additional_fast = verified.fast.or(secrets.additional_fast);
+            return true;
         }
         if let Some(clear) = &verified.clear {
             secrets.clear = Some(clear.clone());

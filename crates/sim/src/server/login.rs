@@ -99,7 +99,7 @@ pub async fn log_in(server: &Server, packets: &mut Packets, id: u32) -> io::Resu
     let payload = packets.receive().await?;
     let response = HandshakeResponse::parse(&payload).map_err(|e| io::Error::other(e.to_string()))?;
     let caps = response.capabilities & capabilities;
-    let account = Account { stored: Stored::Clear(PASSWORD), fast: None, key: None };
+    let account = Account { stored: Stored::Clear(PASSWORD), fast: None, additional: None, key: None };
     let step = ServerAuth::new(scramble, Plugin::Native, Channel::Plain).start(&account, response.plugin, response.auth_response);
     let known = matches!(step, Ok(Step::Done(_)));
     let answer = match known {

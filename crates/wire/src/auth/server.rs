@@ -34,13 +34,44 @@ pub struct Account<'a> {
     /// SHA256(SHA256(password)) from an earlier login (see [`Verified::fast`]). It opens the account by itself, so keep
     /// it under the stored hash that it was proven against, and drop it with that.
     pub fast: Option<&'a [u8; 32]>,
+    /// Another password that lets in as well, while an application changes from one to the other.
+    pub additional: Option<Known<'a>>,
     /// The key for passwords over a channel that is not secure; without it those plugins are refused there.
     pub key: Option<&'a RsaKey>,
+}
+
+/// What is known about one password: see [`Account::stored`] and [`Account::fast`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known<'a> {
+    /// The password, or its hash.
+    pub stored: Stored<'a>,
+    /// SHA256(SHA256(password)) from an earlier login.
+    pub fast: Option<&'a [u8; 32]>,
+}
+
+/// Which of an account's passwords was proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Which {
+    /// [`Account::stored`].
+    #[default]
+    Primary,
+    /// [`Account::additional`].
+    Additional,
+}
+
+impl<'a> Account<'a> {
+    /// Its passwords, the primary one first.
+    fn passwords(&self) -> impl Iterator<Item = (Which, Known<'a>)> + use<'a> {
+        let primary = Known { stored: self.stored, fast: self.fast };
+        std::iter::once((Which::Primary, primary)).chain(self.additional.map(|known| (Which::Additional, known)))
+    }
 }
 
 /// What a proven password taught us. All of it is secret.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Verified {
+    /// Whose everything else here is.
+    pub which: Which,
     /// The password, where it was stored or sent in clear.
     pub clear: Option<Vec<u8>>,
     /// SHA1(password), recovered from a native answer: enough for mysql_native_password on a backend.
@@ -53,7 +84,7 @@ pub struct Verified {
 
 impl std::fmt::Debug for Verified {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Verified").field("before_ok", &self.before_ok).finish_non_exhaustive()
+        f.debug_struct("Verified").field("which", &self.which).field("before_ok", &self.before_ok).finish_non_exhaustive()
     }
 }
 
@@ -72,10 +103,10 @@ pub enum Step {
     Denied,
 }
 
-/// A password and the sha256-crypt hash that it must match; owned, so it can run on another thread.
+/// A password and the sha256-crypt hashes of which it must match one; owned, so it can run on another thread.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HashCheck {
-    stored: String,
+    stored: Vec<(Which, String)>,
     password: Vec<u8>,
 }
 
@@ -89,10 +120,8 @@ impl HashCheck {
     /// [`Step::Done`] or [`Step::Denied`], after some milliseconds of work.
     #[must_use]
     pub fn run(self) -> Step {
-        match crypt::verify(&self.stored, &self.password) {
-            Ok(true) => Step::Done(verified_clear(&self.password)),
-            _ => Step::Denied,
-        }
+        let proven = self.stored.iter().find(|(_, stored)| crypt::verify(stored, &self.password) == Ok(true));
+        proven.map_or(Step::Denied, |(which, _)| Step::Done(verified_clear(*which, &self.password)))
     }
 }
 
@@ -149,7 +178,8 @@ impl ServerAuth {
         }
         self.with_password = !is_empty(response);
         let offered = plugin.map_or(Some(Plugin::Native), Plugin::from_name);
-        match offered.filter(|plugin| self.can_prove(account, *plugin)) {
+        let least = plugin.map_or(1, |_| self.most(account));
+        match offered.filter(|offered| self.provable(account, *offered) >= least) {
             Some(offered) if offered != self.default && plugin.is_some() && response.is_empty() => Ok(self.ask_for(offered)),
             Some(plugin) => self.first_answer(account, plugin, response),
             None if plugin.is_none() => Ok(self.over(Step::Denied)),
@@ -163,7 +193,7 @@ impl ServerAuth {
         if self.state != State::New {
             return Err(WireError::UnexpectedAuth("the login has begun already"));
         }
-        match plugin.and_then(Plugin::from_name).filter(|plugin| self.can_prove(account, *plugin)) {
+        match plugin.and_then(Plugin::from_name).filter(|plugin| self.provable(account, *plugin) >= self.most(account)) {
             Some(plugin) => Ok(self.ask_for(plugin)),
             None => Ok(self.switch(account)),
         }
@@ -189,25 +219,40 @@ impl ServerAuth {
         Step::Switch(plugin)
     }
 
-    /// True when `plugin` can prove what is stored, over this channel.
-    fn can_prove(&self, account: &Account<'_>, plugin: Plugin) -> bool {
+    /// How many of the account's passwords `plugin` can prove over this channel.
+    fn provable(&self, account: &Account<'_>, plugin: Plugin) -> usize {
+        account.passwords().filter(|(_, known)| self.can_prove(account, known, plugin)).count()
+    }
+
+    /// The most that any plugin can prove that this side would ask for, and 1 at least.
+    fn most(&self, account: &Account<'_>) -> usize {
+        self.wishes().map(|plugin| self.provable(account, plugin)).into_iter().fold(1, usize::max)
+    }
+
+    /// True when `plugin` can prove this password, over this channel.
+    fn can_prove(&self, account: &Account<'_>, known: &Known<'_>, plugin: Plugin) -> bool {
         let sealed = self.channel.is_secure_for(plugin) || account.key.is_some();
-        match (plugin, account.stored) {
+        match (plugin, known.stored) {
             (Plugin::Ed25519, _) => false,
             // Also for an account without password: the client may have one to give away.
             (Plugin::Clear, _) => self.channel.is_secure_for(plugin),
             (_, Stored::Empty) => true,
             (Plugin::Native, Stored::CachingSha2(_)) => false,
             (Plugin::Native, _) | (Plugin::CachingSha2, Stored::Clear(_)) => true,
-            (Plugin::CachingSha2, _) => sealed || account.fast.is_some(),
+            (Plugin::CachingSha2, _) => sealed || known.fast.is_some(),
             (Plugin::Sha256, _) => sealed,
         }
     }
 
+    /// What this side asks for, the dearest first.
+    fn wishes(&self) -> [Plugin; 3] {
+        [self.default, Plugin::CachingSha2, Plugin::Native]
+    }
+
     /// Asks for the default plugin if it will do, else for the first that will.
     fn switch(&mut self, account: &Account<'_>) -> Step {
-        let wishes = [self.default, Plugin::CachingSha2, Plugin::Native];
-        match wishes.into_iter().find(|plugin| self.can_prove(account, *plugin)) {
+        let most = self.most(account);
+        match self.wishes().into_iter().find(|plugin| self.provable(account, *plugin) >= most) {
             Some(plugin) => self.ask_for(plugin),
             None => self.over(Step::Denied),
         }
@@ -216,8 +261,11 @@ impl ServerAuth {
     /// The first answer of a plugin, from the login or after a switch.
     fn first_answer(&mut self, account: &Account<'_>, plugin: Plugin, response: &[u8]) -> Result<Step> {
         self.with_password |= !is_empty(response);
-        if account.stored == Stored::Empty || is_empty(response) {
-            return Ok(self.no_password(account, response));
+        if is_empty(response) {
+            return Ok(self.no_password(account));
+        }
+        if account.passwords().all(|(_, known)| known.stored == Stored::Empty) {
+            return Ok(self.over(Step::Denied));
         }
         match plugin {
             Plugin::Native => Ok(self.native(account, response)),
@@ -227,43 +275,46 @@ impl ServerAuth {
         }
     }
 
-    /// An account without password, or an answer without one: both or neither.
-    fn no_password(&mut self, account: &Account<'_>, response: &[u8]) -> Step {
-        let stored_empty = matches!(account.stored, Stored::Empty | Stored::Clear(b""));
-        let proven = stored_empty && is_empty(response);
-        self.over(if proven { Step::Done(Verified { clear: Some(Vec::new()), ..Verified::default() }) } else { Step::Denied })
+    /// An answer without a password: only an account without one lets it in.
+    fn no_password(&mut self, account: &Account<'_>) -> Step {
+        let empty = |known: Known<'_>| matches!(known.stored, Stored::Empty | Stored::Clear(b""));
+        let proven = account.passwords().find(|(_, known)| empty(*known));
+        self.over(proven.map_or(Step::Denied, |(which, _)| Step::Done(Verified { which, clear: Some(Vec::new()), ..Verified::default() })))
     }
 
     fn native(&mut self, account: &Account<'_>, response: &[u8]) -> Step {
-        let (stored, clear) = match account.stored {
-            Stored::NativeHash(stored) => (stored, None),
-            Stored::Clear(clear) => (native_stored(clear), Some(clear.to_vec())),
-            Stored::Empty | Stored::CachingSha2(_) => return self.over(Step::Denied),
-        };
-        self.over(match native_verify(&stored, &self.scramble, response) {
-            Some(sha1) => Step::Done(Verified { clear, sha1: Some(sha1), ..Verified::default() }),
-            None => Step::Denied,
-        })
+        let proven = account.passwords().find_map(|(which, known)| {
+            let (stored, clear) = match known.stored {
+                Stored::NativeHash(stored) => (stored, None),
+                Stored::Clear(clear) => (native_stored(clear), Some(clear.to_vec())),
+                Stored::Empty | Stored::CachingSha2(_) => return None,
+            };
+            let sha1 = native_verify(&stored, &self.scramble, response)?;
+            Some(Verified { which, clear, sha1: Some(sha1), ..Verified::default() })
+        });
+        self.over(proven.map_or(Step::Denied, Step::Done))
     }
 
     fn caching_sha2(&mut self, account: &Account<'_>, response: &[u8]) -> Step {
-        let known = match account.stored {
-            Stored::Clear(clear) => Some(fast_key(clear)),
-            _ => account.fast.copied(),
-        };
-        let fast = known.filter(|key| fast_verify(key, &self.scramble, response));
-        match (fast, account.stored) {
-            (Some(_), stored) => {
-                let verified = if let Stored::Clear(clear) = stored { verified_clear(clear) } else { Verified::default() };
-                self.over(Step::Done(Verified { fast, before_ok: Some([crate::handshake::AUTH_MORE_DATA, FAST_OK]), ..verified }))
-            }
-            (None, Stored::Clear(_)) => self.over(Step::Denied),
+        let proven = account.passwords().find_map(|(which, known)| {
+            let (key, clear) = match known.stored {
+                Stored::Clear(clear) => (fast_key(clear), Some(clear)),
+                _ => (*known.fast?, None),
+            };
+            let verified = clear.map_or(Verified { which, ..Verified::default() }, |clear| verified_clear(which, clear));
+            fast_verify(&key, &self.scramble, response).then_some(Verified { fast: Some(key), ..verified })
+        });
+        let is_hashed = |known: Known<'_>| matches!(known.stored, Stored::NativeHash(_) | Stored::CachingSha2(_));
+        match proven {
+            Some(verified) => self.over(Step::Done(Verified { before_ok: Some([crate::handshake::AUTH_MORE_DATA, FAST_OK]), ..verified })),
             // A cached key may be of the password before the last change: the full way decides.
-            (None, _) if self.channel.is_secure_for(Plugin::CachingSha2) || account.key.is_some() => {
+            None if account.passwords().any(|(_, known)| is_hashed(known))
+                && (self.channel.is_secure_for(Plugin::CachingSha2) || account.key.is_some()) =>
+            {
                 self.state = State::Password(Plugin::CachingSha2);
                 more_data(&[FULL_NEEDED])
             }
-            (None, _) => self.over(Step::Denied),
+            None => self.over(Step::Denied),
         }
     }
 
@@ -293,15 +344,23 @@ impl ServerAuth {
     }
 
     fn check_password(&mut self, account: &Account<'_>, password: &[u8]) -> Step {
-        let proven = match account.stored {
+        let is_it = |known: Known<'_>| match known.stored {
             Stored::Empty => password.is_empty(),
             Stored::Clear(clear) => equal(clear, password),
             Stored::NativeHash(stored) => equal(&native_stored(password), &stored),
-            Stored::CachingSha2(stored) => {
-                return self.over(Step::Check(HashCheck { stored: stored.to_owned(), password: password.to_vec() }));
-            }
+            Stored::CachingSha2(_) => false,
         };
-        self.over(if proven { Step::Done(verified_clear(password)) } else { Step::Denied })
+        if let Some((which, _)) = account.passwords().find(|(_, known)| is_it(*known)) {
+            return self.over(Step::Done(verified_clear(which, password)));
+        }
+        let stored: Vec<(Which, String)> = account
+            .passwords()
+            .filter_map(|(which, known)| if let Stored::CachingSha2(text) = known.stored { Some((which, text.to_owned())) } else { None })
+            .collect();
+        match stored.is_empty() {
+            true => self.over(Step::Denied),
+            false => self.over(Step::Check(HashCheck { stored, password: password.to_vec() })),
+        }
     }
 
     /// Ends the login with `step`.
@@ -317,8 +376,8 @@ fn is_empty(response: &[u8]) -> bool {
 }
 
 /// All that follows from a known password.
-fn verified_clear(password: &[u8]) -> Verified {
-    Verified { clear: Some(password.to_vec()), sha1: Some(sha1(&[password])), fast: Some(fast_key(password)), before_ok: None }
+fn verified_clear(which: Which, password: &[u8]) -> Verified {
+    Verified { which, clear: Some(password.to_vec()), sha1: Some(sha1(&[password])), fast: Some(fast_key(password)), before_ok: None }
 }
 
 /// A step that sends AuthMoreData.

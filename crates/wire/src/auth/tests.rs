@@ -2,7 +2,7 @@
 
 use super::client::{ClientAuth, ClientSecret, ClientStep};
 use super::rsa::RsaKey;
-use super::server::{Account, ServerAuth, Step, Stored, Verified};
+use super::server::{Account, Known, ServerAuth, Step, Stored, Verified, Which};
 use super::{Channel, Plugin, crypt, hash};
 use crate::error::WireError;
 use crate::handshake::AuthSwitchRequest;
@@ -51,7 +51,7 @@ fn login(account: &Account<'_>, secret: ClientSecret<'_>, default: Plugin, chann
 /// Whoever asks for it for ever would be answered for as long as a login may last.
 #[test]
 fn the_key_is_given_once() {
-    let account = Account { stored: Stored::Clear(b"secret"), fast: None, key: Some(key()) };
+    let account = Account { stored: Stored::Clear(b"secret"), fast: None, additional: None, key: Some(key()) };
     let mut server = ServerAuth::new(SCRAMBLE, Plugin::Sha256, Channel::Plain);
     let asked = server.start(&account, Some(Plugin::Sha256.name().as_bytes()), &[super::ASK_KEY_SHA256]);
     assert!(matches!(asked, Ok(Step::Send(_))), "{asked:?}");
@@ -66,7 +66,7 @@ fn the_right_password_and_only_it_gets_in() {
     for stored in stores {
         for default in [Plugin::Native, Plugin::CachingSha2, Plugin::Sha256] {
             for channel in [Channel::Plain, Channel::Local, Channel::Secure] {
-                let account = Account { stored, fast: None, key: Some(key()) };
+                let account = Account { stored, fast: None, additional: None, key: Some(key()) };
                 let right = login(&account, ClientSecret::Clear(b"secret"), default, channel).unwrap();
                 assert!(right.is_some(), "{stored:?} {default:?} {channel:?}");
                 for wrong in [ClientSecret::Clear(b"Secret"), ClientSecret::Empty] {
@@ -80,7 +80,7 @@ fn the_right_password_and_only_it_gets_in() {
 /// Clients of `sha256_password` trust nothing but TLS: over a Unix socket they ask for the key.
 #[test]
 fn sha256_over_a_unix_socket_takes_the_key() {
-    let account = Account { stored: Stored::Clear(b"secret"), fast: None, key: Some(key()) };
+    let account = Account { stored: Stored::Clear(b"secret"), fast: None, additional: None, key: Some(key()) };
     let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Local);
     let first = client.begin(Plugin::Sha256.name().as_bytes(), &SCRAMBLE).unwrap();
     assert_eq!(first.response, [super::ASK_KEY_SHA256]);
@@ -95,7 +95,7 @@ fn sha256_over_a_unix_socket_takes_the_key() {
 /// do.
 #[test]
 fn a_change_of_user_asks_again() {
-    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, key: None };
+    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, additional: None, key: None };
     for (offered, asked) in [(&b"mysql_native_password"[..], Plugin::Native), (b"nobody_knows_it", Plugin::Native), (b"", Plugin::Native)] {
         let mut server = ServerAuth::new(SCRAMBLE, Plugin::CachingSha2, Channel::Plain);
         assert_eq!(server.ask(&account, Some(offered)), Ok(Step::Switch(asked)));
@@ -110,7 +110,7 @@ fn a_change_of_user_asks_again() {
 
 #[test]
 fn clear_text_plugin_needs_a_secure_channel() {
-    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, key: None };
+    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, additional: None, key: None };
     let verified = login(&account, ClientSecret::Clear(b"secret"), Plugin::Clear, Channel::Secure).unwrap().unwrap();
     assert_eq!(verified.clear.as_deref(), Some(&b"secret"[..]));
     let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Plain);
@@ -121,7 +121,7 @@ fn clear_text_plugin_needs_a_secure_channel() {
 
 #[test]
 fn empty_passwords() {
-    let account = Account { stored: Stored::Empty, fast: None, key: None };
+    let account = Account { stored: Stored::Empty, fast: None, additional: None, key: None };
     for default in [Plugin::Native, Plugin::CachingSha2, Plugin::Sha256] {
         assert!(login(&account, ClientSecret::Empty, default, Channel::Plain).unwrap().is_some());
         assert_eq!(login(&account, ClientSecret::Clear(b"x"), default, Channel::Plain), Ok(None));
@@ -131,9 +131,9 @@ fn empty_passwords() {
 #[test]
 fn fast_path_and_a_stale_key() {
     let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
-    let slow = Account { stored: Stored::CachingSha2(&crypted), fast: None, key: Some(key()) };
+    let slow = Account { stored: Stored::CachingSha2(&crypted), fast: None, additional: None, key: Some(key()) };
     let fast = login(&slow, ClientSecret::Clear(b"secret"), Plugin::CachingSha2, Channel::Plain).unwrap().unwrap().fast.unwrap();
-    let quick = Account { fast: Some(&fast), key: None, ..slow };
+    let quick = Account { fast: Some(&fast), additional: None, key: None, ..slow };
     let verified = login(&quick, ClientSecret::Clear(b"secret"), Plugin::CachingSha2, Channel::Plain).unwrap().unwrap();
     assert_eq!(verified.before_ok, Some([1, 3]));
     assert_eq!(login(&quick, ClientSecret::Clear(b"wrong"), Plugin::CachingSha2, Channel::Plain), Ok(None));
@@ -144,18 +144,18 @@ fn fast_path_and_a_stale_key() {
 
 #[test]
 fn a_native_login_gives_what_a_native_backend_needs() {
-    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, key: None };
+    let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, additional: None, key: None };
     let verified = login(&account, ClientSecret::Clear(b"secret"), Plugin::Native, Channel::Plain).unwrap().unwrap();
     let sha1 = verified.sha1.unwrap();
     assert!(login(&account, ClientSecret::Sha1(sha1), Plugin::CachingSha2, Channel::Plain).unwrap().is_some());
     let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
-    let other = Account { stored: Stored::CachingSha2(&crypted), fast: None, key: Some(key()) };
+    let other = Account { stored: Stored::CachingSha2(&crypted), fast: None, additional: None, key: Some(key()) };
     assert_eq!(login(&other, ClientSecret::Sha1(sha1), Plugin::Native, Channel::Plain), Err(WireError::ClearTextNeeded));
 }
 
 #[test]
 fn without_plugins_there_is_only_native() {
-    let account = Account { stored: Stored::Clear(b"secret"), fast: None, key: None };
+    let account = Account { stored: Stored::Clear(b"secret"), fast: None, additional: None, key: None };
     let response = hash::native_response(&hash::sha1(&[b"secret"]), &SCRAMBLE);
     let mut server = ServerAuth::new(SCRAMBLE, Plugin::CachingSha2, Channel::Plain);
     assert!(matches!(server.start(&account, None, &response), Ok(Step::Done(_))));
@@ -168,7 +168,7 @@ fn without_plugins_there_is_only_native() {
 
 #[test]
 fn a_client_without_the_greetings_plugin_is_asked_again() {
-    let account = Account { stored: Stored::Clear(b"secret"), fast: None, key: None };
+    let account = Account { stored: Stored::Clear(b"secret"), fast: None, additional: None, key: None };
     let mut server = ServerAuth::new(SCRAMBLE, Plugin::Native, Channel::Plain);
     assert_eq!(server.start(&account, Some(b"caching_sha2_password"), b""), Ok(Step::Switch(Plugin::CachingSha2)));
     assert!(matches!(server.feed(&account, &hash::fast_response(b"secret", &SCRAMBLE)), Ok(Step::Done(_))));
@@ -194,7 +194,7 @@ fn whoever_names_another_plugin_is_asked_for_it() {
                 if name == default.name().as_bytes() {
                     continue;
                 }
-                let account = Account { stored, fast: None, key: Some(key()) };
+                let account = Account { stored, fast: None, additional: None, key: Some(key()) };
                 let mut server = ServerAuth::new(SCRAMBLE, default, channel);
                 let step = server.start(&account, Some(name), b"").unwrap();
                 assert!(matches!(step, Step::Switch(_)), "{stored:?} {default:?} {channel:?} {}: {step:?}", String::from_utf8_lossy(name));
@@ -204,6 +204,45 @@ fn whoever_names_another_plugin_is_asked_for_it() {
             }
         }
     }
+}
+
+/// Two passwords of any kinds, by any plugin, over any channel: either lets in, and it is known which did.
+#[test]
+fn either_of_two_passwords_lets_in() {
+    let crypted = [b"old", b"new"].map(|password| crypt::generate(password, b"abcdefghijklmnopqrst"));
+    let fast = [b"old", b"new"].map(|password| hash::fast_key(password));
+    let kinds = |nth: usize| {
+        let password: &[u8] = [b"old", b"new"][nth];
+        [Stored::Clear(password), Stored::NativeHash(hash::native_stored(password)), Stored::CachingSha2(&crypted[nth])]
+    };
+    let channels = [Channel::Plain, Channel::Local, Channel::Secure];
+    let defaults = [Plugin::Native, Plugin::CachingSha2, Plugin::Sha256];
+    for (old, new) in kinds(0).into_iter().flat_map(|old| kinds(1).into_iter().map(move |new| (old, new))) {
+        for (default, channel) in defaults.into_iter().flat_map(|default| channels.iter().map(move |channel| (default, *channel))) {
+            for (first, second) in [(None, None), (Some(&fast[0]), Some(&fast[1])), (None, Some(&fast[1]))] {
+                let additional = Some(Known { stored: new, fast: second });
+                let account = Account { stored: old, fast: first, additional, key: Some(key()) };
+                let enters = |password: &'static [u8]| {
+                    let secret = if password.is_empty() { ClientSecret::Empty } else { ClientSecret::Clear(password) };
+                    login(&account, secret, default, channel).unwrap()
+                };
+                for (password, which) in [(b"old", Which::Primary), (b"new", Which::Additional)] {
+                    let verified = enters(password).unwrap_or_else(|| panic!("{old:?} {new:?} {default:?} {channel:?} {which:?}"));
+                    assert_eq!(verified.which, which);
+                    assert!(verified.clear.is_none_or(|clear| clear == password), "{old:?} {new:?} {default:?} {channel:?}");
+                    assert!(verified.fast.is_none_or(|fast| fast == hash::fast_key(password)));
+                }
+                assert_eq!((enters(b"other"), enters(b"")), (None, None), "{old:?} {new:?} {default:?} {channel:?}");
+            }
+        }
+    }
+    // A user without a password who may come with one, too.
+    let account = Account { stored: Stored::Empty, fast: None, additional: Some(Known { stored: kinds(1)[0], fast: None }), key: None };
+    for (secret, which) in [(ClientSecret::Empty, Which::Primary), (ClientSecret::Clear(b"new"), Which::Additional)] {
+        let verified = login(&account, secret, Plugin::Native, Channel::Plain).unwrap();
+        assert_eq!(verified.map(|verified| verified.which), Some(which));
+    }
+    assert_eq!(login(&account, ClientSecret::Clear(b"old"), Plugin::Native, Channel::Plain), Ok(None));
 }
 
 #[test]
@@ -225,7 +264,7 @@ proptest! {
         let (name, channel) = (Plugin::ALL[plugin].name().as_bytes(), if secure { Channel::Secure } else { Channel::Plain });
         let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), channel);
         let _ = client.begin(name, &SCRAMBLE);
-        let account = Account { stored: Stored::NativeHash([7; 20]), fast: None, key: Some(key()) };
+        let account = Account { stored: Stored::NativeHash([7; 20]), fast: None, additional: None, key: Some(key()) };
         let mut server = ServerAuth::new(SCRAMBLE, Plugin::CachingSha2, channel);
         let _ = server.start(&account, Some(name), &[1]);
         for payload in payloads {
@@ -239,7 +278,7 @@ proptest! {
 #[test]
 fn clear_text_is_not_asked_for_over_a_plain_channel() {
     // Even when there is no password to prove: the user may type one.
-    let account = Account { stored: Stored::Empty, fast: None, key: Some(key()) };
+    let account = Account { stored: Stored::Empty, fast: None, additional: None, key: Some(key()) };
     let mut server = ServerAuth::new(SCRAMBLE, Plugin::Clear, Channel::Plain);
     assert_eq!(server.start(&account, Some(b"dialog"), b"x"), Ok(Step::Switch(Plugin::CachingSha2)));
     let mut server = ServerAuth::new(SCRAMBLE, Plugin::Clear, Channel::Secure);
