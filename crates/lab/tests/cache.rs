@@ -32,7 +32,7 @@ fn change(flavor: Flavor, table: &str, a: i32) {
     server(flavor).sql(&format!("UPDATE test.{table} SET a = {a} WHERE id = 1")).unwrap();
 }
 
-each!(answered_again, expires, flushed_by_an_administrator);
+each!(answered_again, warnings_are_not_cached, expires, flushed_by_an_administrator);
 
 fn answered_again(flavor: Flavor) {
     let proxy = proxy(flavor, "c1", 600_000);
@@ -61,6 +61,35 @@ fn answered_again(flavor: Flavor) {
     assert_eq!(text.fails("SELECT nothing FROM c1"), 1054);
     assert_eq!(text.fails("SELECT nothing FROM c1"), 1054);
     assert_eq!(text.get("SELECT 'the session goes on'"), "the session goes on");
+}
+
+/// A result from the cache has no warnings: neither does it announce any, nor does SHOW WARNINGS show any.
+fn warnings_are_not_cached(flavor: Flavor) {
+    let proxy = proxy(flavor, "c4", 600_000);
+    let mut admin = proxy.admin().unwrap();
+    for sql in ["SET mysql-query_cache_handle_warnings=1", "LOAD MYSQL VARIABLES TO RUNTIME"] {
+        admin.run(sql).unwrap();
+    }
+    for (n, encoding) in [Encoding::Text, Encoding::Binary].into_iter().enumerate() {
+        let sql = format!("SELECT a / 0, {n} FROM c4 WHERE id = 1");
+        let mut peer = Peer::through(&proxy, encoding);
+        let first = peer.ask(&sql).status().unwrap().warnings;
+        assert_eq!((first, peer.table("SHOW WARNINGS").len()), (1, 1), "{encoding:?}: its own");
+        change(flavor, "c4", 7);
+        for encoding in [encoding, Encoding::Text, Encoding::Binary] {
+            let mut peer = Peer::through(&proxy, encoding);
+            for _ in 0..2 {
+                assert_eq!(peer.fails("SELECT nothing FROM c4"), 1054);
+                assert_eq!(peer.ask(&sql).status().unwrap().warnings, 0, "{encoding:?}: from the cache");
+                if encoding == Encoding::Text {
+                    // Prepared, the question has a warning of its own on MySQL.
+                    assert_eq!(peer.get("SELECT @@warning_count"), "0");
+                }
+                assert_eq!(peer.ask(&sql).status().unwrap().warnings, 0, "{encoding:?}: from the cache");
+                assert!(peer.table("SHOW WARNINGS").is_empty(), "{encoding:?}");
+            }
+        }
+    }
 }
 
 fn expires(flavor: Flavor) {

@@ -211,7 +211,7 @@ settings! {
     // Query cache
     query_cache_size_MB: u64 = 256, mebibytes(0, 10_485_760), Live, "Most memory for cached results and what goes with them; 0 switches the cache off.";
     query_cache_soft_ttl_pct: u64 = 0, PERCENT, Live, "After this share of its life a cached result is refreshed by one client while others still read it; 0 is off.";
-    query_cache_handle_warnings: u64 = 0, count(0, 1), Live, "1: results with warnings are cached too.";
+    query_cache_handle_warnings: u64 = 0, count(0, 1), Live, "1: results with warnings are cached too; who gets one from the cache is told of no warnings.";
     query_cache_stores_empty_result: bool = true, BOOL, Live, "Cache empty results, when the rule says nothing.";
     // Tidegate's own
     query_cache_max_entry_bytes: u64 = 1_048_576, bytes(1_024, 1_073_741_824), Live, "A result larger than this is not cached.";

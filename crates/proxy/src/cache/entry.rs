@@ -16,7 +16,6 @@ pub struct Entry {
     packets: Box<[u8]>,
     rows_at: usize,
     rows: u64,
-    warnings: u16,
     status: StatusFlags,
     created_ms: u64,
     expires_ms: u64,
@@ -45,7 +44,6 @@ impl Entry {
             packets: captured.packets.into_boxed_slice(),
             rows_at: captured.rows_at,
             rows: captured.rows,
-            warnings: captured.warnings,
             status: captured.status,
             created_ms,
             expires_ms,
@@ -57,11 +55,6 @@ impl Entry {
     /// How many rows it has.
     pub fn rows(&self) -> u64 {
         self.rows
-    }
-
-    /// Its warnings; other than 0 only under `query_cache_handle_warnings`.
-    pub fn warnings(&self) -> u16 {
-        self.warnings
     }
 
     /// Length of its packets in bytes.
@@ -116,7 +109,7 @@ impl Entry {
 
     /// Appends the whole reply in this form, framed as [`Entry::caps`] says; its sequence ids mean nothing, `Reframe` counts
     /// them. `status` is the session's own. None, and nothing appended, when it cannot be given in this form, which
-    /// [`Entry::answers`] tells before.
+    /// [`Entry::answers`] tells before. Warnings that its server gave were those of another session: it announces none.
     pub fn write_reply(&self, form: Form, status: StatusFlags, out: &mut Vec<u8>) -> Option<()> {
         out.reserve(self.packets.len() + 16);
         match form == self.form {
@@ -124,7 +117,7 @@ impl Entry {
             false => out.extend_from_slice(&self.converted(form)?),
         }
         let status = status | (self.status & OF_RESULT);
-        let end = OkPacket { status, warnings: self.warnings, ..OkPacket::default() };
+        let end = OkPacket { status, ..OkPacket::default() };
         let mut payload = Vec::with_capacity(8);
         end.write(&mut payload, EOF, CAPS);
         packet::put_packet(out, &mut 0, &payload);

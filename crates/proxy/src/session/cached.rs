@@ -89,7 +89,7 @@ impl Session {
         }
         self.facts.row_count = -1;
         self.facts.found_rows = entry.rows();
-        self.facts.warnings = entry.warnings();
+        self.facts.warnings = 0;
         self.facts.errors = 0;
         self.facts.diagnostics = None;
         Ok(true)

@@ -42,13 +42,13 @@ fn what_is_refused() {
 }
 
 #[test]
-fn warnings_are_kept_where_they_are_wanted() {
+fn results_with_warnings_are_kept_without_them_where_that_is_wanted() {
     let cache = cache(|settings| settings.keeps_warnings = true);
     let bytes = ended(&End { warnings: 3, ..End::default() }, TEXT_CAPS);
     let entry = fill(look(&cache, "q", 0), &bytes, 0).unwrap();
     let mut out = Vec::new();
     entry.write_reply(Form::Text, StatusFlags::AUTOCOMMIT, &mut out).unwrap();
-    assert_eq!(payloads(&out).last().unwrap(), b"\xfe\0\0\x02\0\x03\0");
+    assert_eq!(payloads(&out).last().unwrap(), b"\xfe\0\0\x02\0\0\0");
 }
 
 /// What a client with these capabilities gets of `entry`.
