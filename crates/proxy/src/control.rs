@@ -72,7 +72,7 @@ impl Control {
     fn configure_tls(&self, snapshot: &Snapshot) {
         match (snapshot.vars.have_ssl, self.shared.tls.load().is_some()) {
             (false, true) => self.offer_tls(None),
-            (true, false) => match tls::server(&self.datadir, self.shared.client_tls.keys()) {
+            (true, false) => match self.shared.tls_loads.load(&self.datadir, &self.shared.client_tls) {
                 Ok(config) => self.offer_tls(Some(config)),
                 Err(e) => tracing::error!("TLS is not offered to clients: {e}"),
             },
@@ -279,7 +279,7 @@ impl DataPlane for Control {
         if !self.shared.in_force.load().snapshot.vars.have_ssl {
             return Err("mysql-have_ssl is false".to_owned());
         }
-        self.offer_tls(Some(tls::server(&self.datadir, self.shared.client_tls.keys())?));
+        self.offer_tls(Some(self.shared.tls_loads.load(&self.datadir, &self.shared.client_tls)?));
         Ok("certificates for clients were read anew".to_owned())
     }
 }

@@ -56,6 +56,7 @@ mod state;
 mod stats;
 mod stmt_cache;
 mod stream;
+mod tls_loads;
 mod told;
 mod witness;
 mod worker;

@@ -14,6 +14,7 @@ use crate::routines::Definitions;
 use crate::server::{PlacedBy, Turned};
 pub use crate::server::{ServerShared, Slot};
 use crate::stats::hosts::HostCache;
+use crate::tls_loads::TlsLoads;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::fleet::{Layout, RoleKeeper, UnderWay};
 use model::refusals::Refusals;
@@ -283,6 +284,8 @@ pub struct Shared {
     pub cache: Arc<QueryCache>,
     /// TLS towards clients, when it is offered.
     pub tls: ArcSwapOption<rustls::ServerConfig>,
+    /// When what that is made of was read.
+    pub tls_loads: TlsLoads,
     /// TLS towards servers.
     pub client_tls: tls::ClientConfigs,
     /// The key clients may encrypt passwords with when they have no TLS.
@@ -334,6 +337,7 @@ impl Shared {
             sessions: Mutex::default(),
             cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
             tls: ArcSwapOption::empty(),
+            tls_loads: TlsLoads::default(),
             client_tls: tls::ClientConfigs::default(),
             names: crate::names::Names::default(),
             rsa,

@@ -72,7 +72,7 @@ impl Proxy {
         let stack = usize::try_from(vars.stacksize).unwrap_or(1 << 20);
         let shared = Arc::new(Shared::new(in_force, keeper, threads, Some(rsa)));
         if vars.have_ssl {
-            shared.tls.store(Some(tls::server(datadir, shared.client_tls.keys()).map_err(StartError::Tls)?));
+            shared.tls.store(Some(shared.tls_loads.load(datadir, &shared.client_tls).map_err(StartError::Tls)?));
         }
         shared.logs.start(datadir, &snapshot.vars);
         let (open, is_open) = watch::channel(true);

@@ -7,6 +7,7 @@
 //! INVARIANT: whatever is trusted, the peer has always proven that it holds the key of the certificate it showed.
 
 mod ciphers;
+mod facts;
 mod files;
 mod generate;
 mod keys;
@@ -17,6 +18,8 @@ mod trust;
 
 #[cfg(test)]
 mod tests;
+
+pub use facts::{Certificate, certificates, server_files};
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -4,7 +4,7 @@ use std::thread;
 
 use lab::{Client, Tidegate};
 
-use crate::bed::{Operator, WHO, before_a, code, get, insert_server, new_server, servers, wait_connections};
+use crate::bed::{Operator, WHO, alone, before_a, code, get, insert_server, new_server, servers, wait_connections};
 
 /// Sessions in transactions until one is on server `name`; it and the others.
 fn until_one_is_on(proxy: &Tidegate, name: &str) -> Vec<Client> {
@@ -234,4 +234,31 @@ fn loads_lose_no_statement() {
         }
     });
     operator.until("SELECT port FROM runtime_mysql_servers", &[&b.port().to_string()]);
+}
+
+/// Which certificates clients are shown, and whether the last ones that were put there are in use.
+#[test]
+fn certificates_are_told() {
+    let proxy = alone().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    let load =
+        "SELECT Variable_Value FROM stats_proxysql_global WHERE Variable_Name IN ('TLS_Load_Count', 'TLS_Last_Load_Result') ORDER BY 1";
+    assert_eq!(operator.rows(load), ["1", "SUCCESS"]);
+    let shown = "SELECT cert_type, file_path, days_until_expiry > 3600, not_after > not_before, loaded_at > 0 FROM stats_tls_certificates";
+    let file = |name: &str| proxy.dir().join(name).display().to_string();
+    let both = [format!("server|{}|1|1|1", file("proxysql-cert.pem")), format!("ca|{}|1|1|1", file("proxysql-ca.pem"))];
+    assert_eq!(operator.rows(shown), both);
+    let fingerprints = "SELECT sha256_fingerprint FROM stats_tls_certificates";
+    let before = operator.rows(fingerprints);
+    std::fs::write(file("proxysql-cert.pem"), "none").unwrap();
+    operator.refused("PROXYSQL RELOAD TLS");
+    assert_eq!((operator.rows(load), operator.rows(fingerprints)), (vec!["1".to_owned(), "FAILED".to_owned()], before.clone()));
+    for name in ["proxysql-cert.pem", "proxysql-ca.pem", "proxysql-key.pem"] {
+        std::fs::remove_file(file(name)).unwrap();
+    }
+    operator.ok("PROXYSQL RELOAD TLS");
+    assert_eq!(operator.rows(load), ["2", "SUCCESS"]);
+    assert_ne!(operator.rows(fingerprints), before);
+    operator.all(&["SET mysql-have_ssl='false'", "LOAD MYSQL VARIABLES TO RUNTIME"]);
+    assert_eq!(operator.rows(shown), Vec::<String>::new());
 }

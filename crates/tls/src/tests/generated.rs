@@ -94,3 +94,20 @@ fn no_tickets_and_both_versions() {
         connect("any", &params, &config).unwrap();
     }
 }
+
+#[test]
+fn what_clients_are_shown_is_told() {
+    let dir = Dir::new();
+    assert_eq!(crate::certificates(&dir.0), [], "nothing is there yet");
+    server(&dir.0, &Arc::default()).unwrap();
+    let told = crate::certificates(&dir.0);
+    let names = |kind: &str| told.iter().find(|one| one.kind == kind).map(|one| (one.subject.as_str(), one.issuer.as_str()));
+    let ca = "Tidegate_Auto_Generated_CA_Certificate";
+    assert_eq!(names("server"), Some(("Tidegate_Auto_Generated_Server_Certificate", ca)));
+    assert_eq!(names("ca"), Some((ca, ca)));
+    for one in &told {
+        assert!(one.not_before < one.not_after && one.file.is_file(), "{one:?}");
+        assert_eq!((one.fingerprint.len(), one.serial.is_empty()), (95, false), "{one:?}");
+    }
+    assert_ne!(told[0].fingerprint, told[1].fingerprint);
+}

@@ -1,5 +1,6 @@
 //! The tables: each one's description beside the function that makes its rows.
 
+mod certificates;
 mod global;
 mod metrics;
 mod pins;
@@ -25,7 +26,8 @@ pub struct Table {
 }
 
 /// Every table.
-pub const TABLES: &[&[Table]] = &[statements::TABLES, pool::TABLES, sessions::TABLES, pins::TABLES, rules::TABLES, global::TABLES];
+pub const TABLES: &[&[Table]] =
+    &[statements::TABLES, pool::TABLES, sessions::TABLES, pins::TABLES, rules::TABLES, global::TABLES, certificates::TABLES];
 
 fn text(bytes: &[u8]) -> Value {
     Value::Text(String::from_utf8_lossy(bytes).into_owned())
