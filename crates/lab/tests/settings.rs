@@ -195,6 +195,10 @@ fn a_pool_is_filled_ahead_of_need() {
     }
     let live = || cold.admin().ok()?.scalar("SELECT SUM(ConnUsed + ConnFree) FROM stats_mysql_connection_pool").ok()?;
     assert_eq!(wait::until("the pool", LIMIT, live).unwrap(), "1", "one session needs one");
+    let mut admin = cold.admin().unwrap();
+    admin.query("SET mysql-free_connections_pct=0").unwrap();
+    admin.query("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    wait::until("none", LIMIT, || (opened() == 0).then_some(())).unwrap();
 }
 
 #[test]

@@ -87,6 +87,13 @@ impl Filter {
         Ok(filter)
     }
 
+    /// The pairs of `Variable_name` and `Value` in `source` that are asked for. WHERE may call the latter `variable_value`, too, as
+    /// tables do.
+    fn of_pairs(&self, source: &str) -> String {
+        let named = format!("SELECT Variable_name, Value, Value AS variable_value FROM ({source})");
+        format!("SELECT Variable_name, Value FROM ({named}) WHERE {} ORDER BY Variable_name", self.condition)
+    }
+
     /// The schema that is meant: as named, else the session's, else `main`.
     fn schema(&self, ask: &Ask<'_>) -> Result<&'static str, AdminError> {
         let named = self.schema.as_deref().or(ask.session.schema.as_deref().filter(|own| schemas(ask.who).any(|known| known == *own)));
@@ -231,11 +238,8 @@ const NAMES: &str = "variable_name AS Variable_name, variable_value AS Value";
 
 fn own_variables(engine: &mut Engine, ask: &Ask<'_>, pattern: &str) -> Answer {
     let filter = Filter::read(ask.statement, 3, "Variable_name")?;
-    let text = format!(
-        "SELECT * FROM (SELECT {NAMES} FROM main.global_variables WHERE variable_name LIKE '{pattern}') WHERE {} ORDER BY Variable_name",
-        filter.condition
-    );
-    run(engine, ask, &text)
+    let source = format!("SELECT {NAMES} FROM main.global_variables WHERE variable_name LIKE '{pattern}'");
+    run(engine, ask, &filter.of_pairs(&source))
 }
 
 /// `SHOW VARIABLES`: the proxy's own, from memory. Who asks for certain ones is told a server's too.
@@ -250,13 +254,13 @@ fn variables(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {
         (Role::Admin, "1") => own,
         (Role::Admin, _) => format!("{own} UNION ALL {server}"),
     };
-    run(engine, ask, &format!("SELECT * FROM ({source}) WHERE {} ORDER BY Variable_name", filter.condition))
+    run(engine, ask, &filter.of_pairs(&source))
 }
 
 fn status(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {
     let filter = Filter::read(ask.statement, index, "Variable_name")?;
     let source = "SELECT Variable_Name AS Variable_name, Variable_Value AS Value FROM stats_mysql_global";
-    run(engine, ask, &format!("SELECT * FROM ({source}) WHERE {} ORDER BY Variable_name", filter.condition))
+    run(engine, ask, &filter.of_pairs(source))
 }
 
 fn all_collations() -> impl Iterator<Item = &'static wire::charset::Collation> {

@@ -168,6 +168,12 @@ fn show() {
     let count = |sql: &str| bed.rows(sql).len();
     assert_eq!(count("SHOW VARIABLES"), count("SHOW MYSQL VARIABLES") + count("SHOW ADMIN VARIABLES"));
     assert_eq!(bed.rows("SHOW VARIABLES LIKE 'mysql-threads'"), ["mysql-threads|2"]);
+    for name in ["value", "VALUE", "variable_value", "Variable_Value"] {
+        let named = format!("WHERE VARIABLE_NAME = 'mysql-threads' AND {name} = '2'");
+        assert_eq!(bed.rows(&format!("SHOW VARIABLES {named}")), ["mysql-threads|2"]);
+        assert_eq!(bed.rows(&format!("SHOW MYSQL VARIABLES {named}")), ["mysql-threads|2"]);
+        assert!(bed.rows(&format!("SHOW GLOBAL STATUS {named}")).is_empty());
+    }
     assert_eq!(bed.rows("SHOW VARIABLES WHERE Variable_name IN ('mysql-threads', 'time_zone')"), ["mysql-threads|2", "time_zone|SYSTEM"]);
     assert!(bed.refused("SHOW NONSENSE").contains("syntax error"));
 }

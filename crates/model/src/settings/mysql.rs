@@ -131,7 +131,7 @@ settings! {
     // Backends: keeping and choosing
     ping_interval_server_msec: u64 = 10_000, ms(1_000, 604_800_000), Live, "Idle backend connections are pinged this often.";
     ping_timeout_server: u64 = 200, ms(10, 600_000), Live, "Longest such a ping may take.";
-    free_connections_pct: u64 = 10, PERCENT, Live, "Share of a server's max_connections that is kept idle.";
+    free_connections_pct: u64 = 10, PERCENT, Live, "Share of a server's max_connections that is kept idle; 0 keeps none.";
     connection_max_age_ms: u64 = 0, ms(0, 86_400_000), Live, "Idle backend connections older than this are closed; 0 means never.";
     reconnect_after_grants: bool = true, BOOL, Live, "Close idle backend connections once GRANT, REVOKE or their like ran through the proxy: servers keep the rights of older connections.";
     connection_warming: bool = false, BOOL, Live, "Open connections ahead of need, up to free_connections_pct of max_connections, beside the statements that run.";

@@ -23,12 +23,12 @@ pub enum LoggedCommand {
 }
 
 impl LoggedCommand {
-    /// Name in JSON, number in the binary form (1 to 13 are the audit log's events), the client's statement id.
+    /// Name in JSON, number in the binary form (1 to 15 are events of ProxySQL's audit log and of its own), the client's statement id.
     fn parts(self) -> (&'static str, u8, Option<u32>) {
         match self {
             Self::Query => ("COM_QUERY", 0, None),
-            Self::Execute(id) => ("COM_STMT_EXECUTE", 14, Some(id)),
-            Self::Prepare(id) => ("COM_STMT_PREPARE", 15, Some(id)),
+            Self::Execute(id) => ("COM_STMT_EXECUTE", 16, Some(id)),
+            Self::Prepare(id) => ("COM_STMT_PREPARE", 17, Some(id)),
         }
     }
 }
@@ -277,6 +277,6 @@ mod tests {
         out.clear();
         QueryEvent { command: LoggedCommand::Execute(7), hostgroup: None, server: None, ..event() }.encode(false, &mut out);
         let (length, number, numbers, _) = read(&out);
-        assert_eq!((length as usize, number, numbers[1], numbers[4]), (out.len() - 8, 14, u64::MAX, 7));
+        assert_eq!((length as usize, number, numbers[1], numbers[4]), (out.len() - 8, 16, u64::MAX, 7));
     }
 }

@@ -103,11 +103,13 @@ impl HostgroupPool {
         }
     }
 
-    /// Idle connections to a server that each lane may have on this worker: its share of `free_connections_pct`, at least one.
+    /// Idle connections to a server that each lane may have on this worker: its share of `free_connections_pct`, at least one; none
+    /// where that is 0.
     pub(super) fn most_idle(&self, worker: &Worker, server: &ServerShared) -> usize {
         let workers = worker.shared.mailboxes.len().max(1);
         let pct = self.shared.free_connections_pct() as usize;
-        (server.max_connections() as usize * pct / 100 / workers).max(1)
+        let share = server.max_connections() as usize * pct / 100 / workers;
+        if pct == 0 { 0 } else { share.max(1) }
     }
 
     /// Opens connections for waiters as far as the limits allow.

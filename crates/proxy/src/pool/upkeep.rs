@@ -130,7 +130,7 @@ impl HostgroupPool {
         self.lanes.borrow().iter().flat_map(|lane| lane.take_where(has_unheld)).collect()
     }
 
-    /// Keeps at most `free_connections_pct` of `max_connections` idle (this worker's share of it, at least one).
+    /// Keeps at most `free_connections_pct` of `max_connections` idle: see [`HostgroupPool::most_idle`].
     fn trim(&self, worker: &Worker, lane: &Lane) {
         for server in self.servers().iter() {
             let max = self.most_idle(worker, server);
