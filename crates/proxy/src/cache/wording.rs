@@ -49,6 +49,9 @@ const AFTER: &[&str] = &[
     "THEN",
 ];
 
+/// YEAR and INT24: no server takes parameters of these types for numbers, so they are not what a literal is.
+const REFUSED: [u8; 2] = [13, 9];
+
 /// The statement with literals in place of its placeholders.
 pub fn with_literals(text: &[u8], mode: LexMode, bound: Bound<'_>) -> Option<Vec<u8>> {
     // Comments that servers read: what is text and what is not depends on the server's version.
@@ -194,7 +197,10 @@ impl<'a> Values<'a> {
         }
         let is_null = self.nulls.get(self.index / 8)? >> (self.index % 8) & 1 == 1;
         self.index += 1;
-        if is_null || type_code == 6 {
+        if REFUSED.contains(&type_code) {
+            return None;
+        }
+        if is_null {
             out.extend_from_slice(b"NULL");
             return Some(());
         }
@@ -216,6 +222,19 @@ mod tests {
         let values = [5i64.to_le_bytes().as_slice()].repeat(count).concat();
         let bound = Bound { types: &[8, 0].repeat(count), nulls: &vec![0; count.div_ceil(8)], values: &values, named: false };
         with_literals(text.as_bytes(), LexMode::default(), bound).map(|text| String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn what_servers_read_otherwise_is_no_literal() {
+        let worded = |types: [u8; 2], nulls: u8, values: &[u8]| {
+            let bound = Bound { types: &types, nulls: &[nulls], values, named: false };
+            with_literals(b"SELECT c FROM t LIMIT ?", LexMode::default(), bound).is_some()
+        };
+        assert!(worded([3, 0], 0, &[5, 0, 0, 0]));
+        assert!(worded([3, 0], 1, &[]) && worded([6, 0], 1, &[]), "NULL");
+        assert!(!worded([6, 0], 0, &[]), "NULL without its bit");
+        assert!(!worded([9, 0], 0, &[5, 0, 0, 0]) && !worded([9, 0], 1, &[]), "INT24");
+        assert!(!worded([246, 0], 0, b"\x015") && !worded([0, 0], 0, b"\x015"), "DECIMAL");
     }
 
     #[test]
