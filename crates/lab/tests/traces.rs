@@ -6,6 +6,7 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::process::{Command as Program, Stdio};
 
 use common::{LIMIT, Peer, World, proxy_with, server};
 use lab::client::{Encoding, Execution, Prepared};
@@ -1292,5 +1293,56 @@ fn several_commands_at_once_over_a_compressed_connection() {
             other.reset_connection().unwrap().ok().unwrap();
             other.exec("CREATE TEMPORARY TABLE tmp(i INT)");
         }
+    }
+}
+
+/// Files of mariadb-dump, which begin with a version comment of no version, are restored by one user from two places at once.
+#[test]
+fn two_restores_at_once() {
+    let server = server(Flavor::Mariadb);
+    let proxy = proxy_with(server, 2, |builder| builder);
+    let mut root = server.root().unwrap();
+    for sql in [
+        "CREATE DATABASE test_dump_from",
+        "USE test_dump_from",
+        "CREATE TABLE t(id INT PRIMARY KEY, s VARCHAR(20) CHARACTER SET utf8mb4)",
+        "INSERT INTO t SELECT seq, 'grün' FROM seq_1_to_300",
+    ] {
+        root.run(sql).unwrap();
+    }
+    let program = |name: &str| {
+        let mut command = Program::new("timeout");
+        let address = proxy.address();
+        let (host, port) = address.rsplit_once(':').unwrap();
+        command.args(["60", name, "--no-defaults", "-uapp", "-papp-pass", "-h", host, "-P", port]);
+        command
+    };
+    let mut dump = program("mariadb-dump");
+    let dump = dump.arg("test_dump_from").output().unwrap();
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    let text = String::from_utf8(dump.stdout).unwrap();
+    assert!(text.contains("999999"), "the comment that this is about");
+    for _ in 0..3 {
+        std::thread::scope(|scope| {
+            for schema in ["test_dump_a", "test_dump_b"] {
+                root.run(format!("CREATE OR REPLACE DATABASE {schema}")).unwrap();
+                let mut restore = program("mariadb");
+                let text = &text;
+                scope.spawn(move || {
+                    let mut child = restore.arg(schema).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+                    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+                    let ended = child.wait_with_output().unwrap();
+                    assert!(ended.status.success(), "{schema}: {}", String::from_utf8_lossy(&ended.stderr));
+                });
+            }
+        });
+        for schema in ["test_dump_a", "test_dump_b"] {
+            root.init_db(schema).unwrap();
+            let found = root.query("SELECT COUNT(*), MIN(s), MAX(s) FROM t").unwrap().table().unwrap();
+            let found: Vec<_> = found[0].iter().map(|value| value.as_deref().unwrap()).collect();
+            assert_eq!(found, ["300", "grün", "grün"]);
+        }
+        let mut fresh = Peer::through(&proxy, Encoding::Text);
+        assert_eq!(fresh.row("SELECT @OLD_SQL_MODE, @@foreign_key_checks, @@unique_checks"), "NULL 1 1");
     }
 }
