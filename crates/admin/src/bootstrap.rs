@@ -294,13 +294,11 @@ fn of_database(store: &Store, options: &EngineOptions, notices: &mut Vec<String>
 
 fn take_variables(store: &Store, notices: &mut Vec<String>) -> Result<(), AdminError> {
     let db = &store.admin;
-    let mut found = db.prepare("SELECT variable_name, variable_value FROM disk.global_variables ORDER BY 1")?;
-    let stored = found.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Value>(1)?)))?;
     let mut foreign: BTreeMap<&str, usize> = BTreeMap::new();
-    for (name, mut value) in stored.collect::<Result<Vec<_>, _>>()? {
+    for (name, mut value) in import::stored_variables(db)? {
         match model::Setting::by_full_name(&name) {
             Some(setting) if !model::config::text::is_read_only(setting) => {
-                if matches!(&value, Value::Text(text) if setting.is_false_for_number(text)) {
+                if import::is_false_for_number(setting, &value) {
                     value = Value::Text("0".to_owned());
                 }
                 db.execute("INSERT OR REPLACE INTO main.global_variables VALUES (?1, ?2)", params![setting.full_name(), value])?;

@@ -100,10 +100,7 @@ pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: S
 pub fn told(notes: Vec<String>, frozen: Option<String>, remarks: &[Remark]) -> Reply {
     let mut lines = notes;
     lines.extend(frozen.clone());
-    lines.extend(remarks.iter().take(NAMED).map(ToString::to_string));
-    if remarks.len() > NAMED {
-        lines.push(format!("{} more: SHOW WARNINGS", remarks.len() - NAMED));
-    }
+    lines.extend(named(remarks));
     let mut warnings: Vec<String> = frozen.into_iter().chain(remarks.iter().take(KEPT).map(ToString::to_string)).collect();
     if remarks.len() > KEPT {
         warnings.push(format!("and {} more", remarks.len() - KEPT));
@@ -111,13 +108,19 @@ pub fn told(notes: Vec<String>, frozen: Option<String>, remarks: &[Remark]) -> R
     Reply::Ok { affected: 0, insert_id: 0, info: lines.join("; "), warnings }
 }
 
+/// The first of what an OK tells, and how many more there are.
+fn named(all: &[impl ToString]) -> Vec<String> {
+    let mut lines: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
+    if all.len() > NAMED {
+        lines.push(format!("{} more: SHOW WARNINGS", all.len() - NAMED));
+    }
+    lines
+}
+
 /// An OK that tells first what was passed over in a file; each is a warning too.
 pub fn passed_over(reply: Reply, faults: &[String]) -> Reply {
     let Reply::Ok { affected, insert_id, info, warnings } = reply else { return reply };
-    let mut lines: Vec<String> = faults.iter().take(NAMED).cloned().collect();
-    if faults.len() > NAMED {
-        lines.push(format!("{} more: SHOW WARNINGS", faults.len() - NAMED));
-    }
+    let mut lines = named(faults);
     lines.extend(Some(info).filter(|info| !info.is_empty()));
     let warnings = faults.iter().take(KEPT).cloned().chain(warnings).collect();
     Reply::Ok { affected, insert_id, info: lines.join("; "), warnings }

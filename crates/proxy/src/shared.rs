@@ -502,8 +502,8 @@ impl Shared {
     /// configuration is in force by now: what is learnt from here on is of its passwords.
     pub(crate) fn configure_users(&self, old: &Snapshot, new: &Snapshot) {
         let is_changed = |name: &str, password: fn(&User) -> Option<&Password>| {
-            let of = |snapshot: &'_ Snapshot| snapshot.users.get(name).and_then(|user| password(user)).cloned();
-            of(old) != of(new)
+            let (before, after) = (old.users.get(name), new.users.get(name));
+            before.and_then(|user| password(user)) != after.and_then(|user| password(user))
         };
         let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
         users.retain(|name, user| new.users.contains_key(name) || user.connections.load(Ordering::Acquire) > 0);

@@ -7,7 +7,7 @@ use crate::shared::Family;
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use wire::charset::Flavor;
+use wire::charset::{Collation, Flavor};
 use wire::session_state::is_variable_name;
 
 /// Bytes shared between the sessions and backends that hold the same value.
@@ -18,6 +18,11 @@ pub type Text = Arc<[u8]>;
 pub const CLIENT_COLLATION: &str = "client_collation";
 /// The same of `character_set_results`.
 pub const RESULTS_COLLATION: &str = "results_collation";
+
+/// What a login and SET NAMES give a character set.
+pub const NAMED_CHARSETS: [&str; 3] = ["character_set_client", "character_set_connection", "character_set_results"];
+/// What they give its collation.
+pub const NAMED_COLLATIONS: [&str; 3] = ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION];
 
 /// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
 #[derive(Clone, Default, Debug)]
@@ -59,6 +64,13 @@ impl Variables {
     pub fn get(&self, name: &str) -> Option<&Text> {
         // They are few, and hardly two names are of one length: that tells most of them apart without reading them.
         self.entries().iter().find(|(n, _)| n.len() == name.len() && **n == *name).map(|(_, v)| v)
+    }
+
+    /// Sets what a login with this collation sets.
+    pub fn set_names(&mut self, collation: &Collation) {
+        for (names, value) in [(NAMED_CHARSETS, collation.charset), (NAMED_COLLATIONS, collation.name)] {
+            names.into_iter().for_each(|name| self.set(name, Some(value.as_bytes())));
+        }
     }
 
     /// Sets `name`, or (None) puts it back to its default.

@@ -45,14 +45,17 @@ class Lab:
 
     def fresh_database(self):
         """Empty databases `test` and `test_schema`, made without Tidegate; everything else that runs left behind is dropped too."""
+        # SQLAlchemy's tests want a second one.
+        self.start_over([f"CREATE DATABASE {name} CHARACTER SET utf8mb4" for name in ("test", "test_schema")])
+
+    def start_over(self, statements):
+        """Drops all databases that are not the server's own, then runs statements."""
         names = self.sql(
             "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN "
             "('mysql', 'information_schema', 'performance_schema', 'sys')"
-        ).split()
-        statements = [f"DROP DATABASE `{name}`" for name in names]
-        # SQLAlchemy's tests want a second one.
-        statements += [f"CREATE DATABASE {name} CHARACTER SET utf8mb4" for name in ("test", "test_schema")]
-        self.sql("; ".join(statements))
+        ).splitlines()
+        drops = [f"DROP DATABASE `{name.replace('`', '``')}`" for name in names]
+        self.sql("; ".join(["SET foreign_key_checks=0", *drops, *statements]))
 
     def sql(self, statements):
         """Runs statements as root on the server itself; gives back the text of the answer."""

@@ -46,12 +46,9 @@ pub fn tolerated(db: &Connection) -> Result<Vec<ConfigError>, AdminError> {
         }
     }
     if stored_ddl(db, "disk", "global_variables")?.is_some() {
-        let mut variables = db.prepare("SELECT variable_name, variable_value FROM disk.global_variables ORDER BY 1")?;
-        let stored = variables.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Value>(1)?)))?;
-        for (name, value) in stored.collect::<Result<Vec<_>, _>>()? {
-            let is_false = |setting: &Setting| matches!(&value, Value::Text(text) if setting.is_false_for_number(text));
+        for (name, value) in stored_variables(db)? {
             let kind = match Setting::by_full_name(&name) {
-                Some(setting) if is_false(setting) => ErrorKind::FalseForNumber,
+                Some(setting) if is_false_for_number(setting, &value) => ErrorKind::FalseForNumber,
                 None if retired_by_full_name(&name).is_none() && foreign_module(&name).is_none() => Setting::unknown(&name).into(),
                 _ => continue,
             };
@@ -59,6 +56,18 @@ pub fn tolerated(db: &Connection) -> Result<Vec<ConfigError>, AdminError> {
         }
     }
     Ok(found)
+}
+
+/// The names and values of the variables that `disk` has, by name.
+pub fn stored_variables(db: &Connection) -> Result<Vec<(String, Value)>, AdminError> {
+    let mut found = db.prepare("SELECT variable_name, variable_value FROM disk.global_variables ORDER BY 1")?;
+    let stored = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(stored.collect::<Result<_, _>>()?)
+}
+
+/// Whether a stored value is a `false` that stands for 0.
+pub fn is_false_for_number(setting: &Setting, value: &Value) -> bool {
+    matches!(value, Value::Text(text) if setting.is_false_for_number(text))
 }
 
 /// What `disk` says, whatever version wrote it, less the rows that cannot be used; and every fault of those. With `is_strict`,

@@ -347,14 +347,7 @@ fn set_charset_state(backend: &mut Backend, collation: u8) {
     let info = &backend.core.info;
     let collation = known_collation(info, collation);
     if let Some(c) = info.login_collation(u16::from(collation)) {
-        let variables = &mut backend.core.state.variables;
-        for name in ["character_set_client", "character_set_connection", "character_set_results"] {
-            variables.set(name, Some(c.charset.as_bytes()));
-        }
-        variables.set("collation_connection", Some(c.name.as_bytes()));
-        for name in [crate::state::CLIENT_COLLATION, crate::state::RESULTS_COLLATION] {
-            variables.set(name, Some(c.name.as_bytes()));
-        }
+        backend.core.state.variables.set_names(c);
     }
 }
 

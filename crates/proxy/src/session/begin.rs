@@ -77,12 +77,7 @@ impl Session {
             None => charset::collation_in(flavor, collation),
         };
         if let Some(collation) = known {
-            for name in ["character_set_client", "character_set_connection", "character_set_results"] {
-                self.state.variables.set(name, Some(collation.charset.as_bytes()));
-            }
-            for name in ["collation_connection", crate::state::CLIENT_COLLATION, crate::state::RESULTS_COLLATION] {
-                self.state.variables.set(name, Some(collation.name.as_bytes()));
-            }
+            self.state.variables.set_names(collation);
         }
         self.read_client_charset();
         if let Some(level) = self.user.attributes.default_transaction_isolation.as_deref() {

@@ -11,23 +11,15 @@ use super::guard::guarded;
 use crate::memory::Change;
 use crate::reframe::ReplyFacts;
 use crate::shared::Family;
-use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, State, is_charset_name, is_wide};
+use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, State, is_charset_name, is_wide};
 use sql::{Assignment, LexMode, MultiByte, Target, Value};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
 
-/// One question for all that a change of one may have changed: a text as results have it, then the names in plain bytes.
+/// One question for all that a change of one may have changed: a text as results have it, then the names in plain bytes, in the order
+/// of [`CHARSETS`].
 const QUESTION: &str = "SELECT @@character_set_client,CAST(@@character_set_client AS BINARY),CAST(@@character_set_connection AS BINARY),\
     CAST(@@character_set_results AS BINARY),CAST(@@collation_connection AS BINARY)";
-/// In the question's order, and what goes with them.
-pub const ALL: [&str; 6] = [
-    "character_set_client",
-    "character_set_connection",
-    "character_set_results",
-    "collation_connection",
-    CLIENT_COLLATION,
-    RESULTS_COLLATION,
-];
 
 /// Variables that hold a collation which no variable shows, and under which name that is kept.
 const HIDING: [(&str, &str); 2] = [("character_set_client", CLIENT_COLLATION), ("character_set_results", RESULTS_COLLATION)];
@@ -108,7 +100,7 @@ fn told_collation(family: Family, id: u16) -> Option<&'static str> {
 
 /// Is it one of the variables that decide how text travels?
 pub fn is_one(name: &str) -> bool {
-    ALL.contains(&name)
+    CHARSETS.contains(&name)
 }
 
 /// Did the statement change how text travels?
@@ -120,7 +112,7 @@ pub fn changed_by(reply: &ReplyFacts) -> bool {
 /// statement.
 pub fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
     match target {
-        Target::Names { .. } => Some(&ALL),
+        Target::Names { .. } => Some(CHARSETS),
         // The connection's character set becomes that of the schema.
         Target::CharacterSet(_) => None,
         Target::Session(name) => Some(match name.as_str() {
@@ -146,7 +138,7 @@ impl Session {
         let Some(row) = reply.rows.first() else { return false };
         let mut values = Reader::new(row);
         let _as_results_have_it = values.lenenc_bytes();
-        for name in ALL.iter().take(4) {
+        for name in CHARSETS.iter().take(4) {
             // NULL (0xfb) is no string: results without a conversion.
             let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
             self.set_variable(name, Some(&value));

@@ -572,10 +572,9 @@ pub(super) fn learn(shared: &Shared, user: &User, verified: &Verified) -> bool {
         // What is in force is looked at under the lock under which a change of passwords forgets them.
         let in_force = shared.in_force.load();
         let now = in_force.snapshot.frontend_user(user.name.as_bytes());
-        let additional = |user: &User| user.attributes.additional_password.clone();
         let is_it_still = now.is_some_and(|now| match verified.which {
             Which::Primary => now.password == user.password,
-            Which::Additional => additional(now) == additional(user),
+            Which::Additional => now.attributes.additional_password == user.attributes.additional_password,
         });
         if !is_it_still {
             return false;

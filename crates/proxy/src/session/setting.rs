@@ -13,7 +13,7 @@ use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;
 use crate::reframe::ReplyFacts;
-use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, assignment_rank, canonical, displaced_by, follower_of};
+use crate::state::{CHARSETS, NAMED_CHARSETS, NAMED_COLLATIONS, assignment_rank, canonical, displaced_by, follower_of};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
@@ -156,8 +156,8 @@ impl Session {
 
     /// Asks for the character sets in force. False when they are others than before: which collations go with them is not known.
     async fn has_kept_charsets(&mut self) -> bool {
-        let before = self.charset_changes(&charsets::ALL);
-        self.ask_for_charsets(&[Hidden::Kept; 2]).await && self.charset_changes(&charsets::ALL) == before
+        let before = self.charset_changes(CHARSETS);
+        self.ask_for_charsets(&[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
     }
 
     /// Asks for session variables that may have changed, and notes those. False when there is no answer.
@@ -184,12 +184,12 @@ impl Session {
     /// SET NAMES on a server that does not tell.
     fn set_names(&mut self, charset: &str, collation: Option<&str>) {
         let flavor = self.backend.as_ref().map(|b| b.core.info.flavor);
-        for name in ["character_set_client", "character_set_connection", "character_set_results"] {
+        for name in NAMED_CHARSETS {
             self.set_variable(name, Some(charset.as_bytes()));
         }
         let default = flavor.and_then(|f| wire::charset::default_of(f, charset)).map(|c| c.name);
         if let Some(collation) = collation.or(default) {
-            for name in ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION] {
+            for name in NAMED_COLLATIONS {
                 self.set_variable(name, Some(collation.as_bytes()));
             }
         }
@@ -205,7 +205,7 @@ impl Session {
                 Target::Session(name) => self.state.variables.set(canonical(&name, self.family), None),
                 Target::User(name) => self.state.user_variables.set(&name, None),
                 Target::Names { .. } | Target::CharacterSet(_) => {
-                    for name in ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION] {
+                    for name in NAMED_COLLATIONS {
                         self.state.variables.set(name, None);
                     }
                 }
@@ -254,9 +254,7 @@ impl Session {
         for (name, value) in in_order {
             self.note_variable(name, value, sql, analysis);
         }
-        let (assignments, is_versioned) = (assignments(sql, analysis, self.lex), analysis.facts.contains(Facts::VERSIONED));
-        let hidden = charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.usual_collation(charset));
-        if charsets_changed && !self.learn_charsets(reply, &hidden).await {
+        if charsets_changed && !self.learn_charsets(sql, analysis, reply).await {
             self.pin(PinReason::SessionState, analysis);
             return None;
         }
@@ -331,8 +329,10 @@ impl Session {
     }
 
     /// After a change of character sets: asks for them. False when there is no answer.
-    async fn learn_charsets(&mut self, reply: &ReplyFacts, hidden: &[Hidden; 2]) -> bool {
-        (reply.warnings == 0 || self.keep_warnings().await) && self.ask_for_charsets(hidden).await
+    async fn learn_charsets(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let (assignments, is_versioned) = (assignments(sql, analysis, self.lex), analysis.facts.contains(Facts::VERSIONED));
+        let hidden = charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.usual_collation(charset));
+        (reply.warnings == 0 || self.keep_warnings().await) && self.ask_for_charsets(&hidden).await
     }
 
     /// Reads the statement's warnings before something else is asked, which makes the server forget them. False when they

@@ -133,7 +133,7 @@ fn fast_path_and_a_stale_key() {
     let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
     let slow = Account { stored: Stored::CachingSha2(&crypted), fast: None, additional: None, key: Some(key()) };
     let fast = login(&slow, ClientSecret::Clear(b"secret"), Plugin::CachingSha2, Channel::Plain).unwrap().unwrap().fast.unwrap();
-    let quick = Account { fast: Some(&fast), additional: None, key: None, ..slow };
+    let quick = Account { fast: Some(&fast), key: None, ..slow };
     let verified = login(&quick, ClientSecret::Clear(b"secret"), Plugin::CachingSha2, Channel::Plain).unwrap().unwrap();
     assert_eq!(verified.before_ok, Some([1, 3]));
     assert_eq!(login(&quick, ClientSecret::Clear(b"wrong"), Plugin::CachingSha2, Channel::Plain), Ok(None));
