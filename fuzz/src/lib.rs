@@ -16,9 +16,6 @@ pub mod messages;
 pub mod prepared;
 pub mod proxy_cache;
 pub mod proxy_header;
-/// The file itself, not the crate: it is pure, and the crate would bring an async runtime and TLS into every build.
-#[path = "../../crates/proxy/src/reframe.rs"]
-pub mod proxy_reframe;
 pub mod query;
 pub mod reframe;
 pub mod replies;

@@ -1,6 +1,6 @@
 //! The proxy's translation of replies: the same bytes and facts whatever the cut, and a reply as the client agreed to it.
 
-use crate::proxy_reframe::{Patch, Reframe, ReplyFacts, TrackFilter};
+use wire::reframe::{Patch, Reframe, ReplyFacts, TrackFilter};
 use wire::reply::{ReplyKind, Tracker};
 use wire::{Capabilities, WireError};
 

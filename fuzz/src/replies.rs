@@ -1,10 +1,10 @@
 //! A small model of what servers answer: a reply is made from a fuzzer's bytes and written as either side agreed.
 
-use crate::proxy_reframe::TrackFilter;
 use wire::codec::put_lenenc;
 use wire::message::{EOF, ErrPacket, OK, OkPacket, put_eof};
 use wire::packet::put_packet;
 use wire::prepared::PrepareOk;
+use wire::reframe::TrackFilter;
 use wire::reply::ReplyKind;
 use wire::session_state::{Change, changes, put_change};
 use wire::{Capabilities, StatusFlags};

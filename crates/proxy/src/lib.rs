@@ -41,7 +41,6 @@ mod prefetch;
 mod queue;
 mod quota;
 mod ramp;
-pub mod reframe;
 mod refusals;
 mod replays;
 mod routines;
@@ -58,7 +57,6 @@ mod stmt_cache;
 mod stream;
 mod tls_loads;
 mod told;
-mod witness;
 mod worker;
 
 mod start;

@@ -23,7 +23,9 @@ pub mod packet;
 pub mod prepared;
 pub mod proxy_protocol;
 pub mod query;
+pub mod reframe;
 pub mod reply;
+pub mod reply_digest;
 pub mod session_state;
 
 pub use command::Command;

@@ -67,7 +67,7 @@ impl Entry {
         self.permit.bytes()
     }
 
-    /// How its packets are framed: give this to [`Reframe`](crate::reframe::Reframe) as the server's capabilities.
+    /// How its packets are framed: give this to [`Reframe`](wire::reframe::Reframe) as the server's capabilities.
     pub fn caps(&self) -> Capabilities {
         CAPS
     }

@@ -6,7 +6,6 @@ use crate::connect::{self, ConnectError, Raw};
 use crate::counters::count;
 use crate::lane::Lane;
 use crate::mailbox::Mail;
-use crate::reframe::ReplyError;
 use crate::session::certainty;
 use crate::session::kill::{Loss, end_given_up, end_lost_connection};
 use crate::shared::{ServerShared, Slot};
@@ -20,6 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
+use wire::reframe::ReplyError;
 
 /// At most one more connect in progress for each so many connections that exist.
 const GROWTH_STEP: usize = 8;

@@ -6,12 +6,12 @@ use super::acquire::Fault;
 use super::end::End;
 use super::statements::ClientStatement;
 use crate::pins::PinReason;
-use crate::reframe::ReplyFacts;
 use crate::stmt_cache::Meaning;
 use sql::{Analysis, Facts};
 use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::StatusFlags;
+use wire::reframe::ReplyFacts;
 
 /// Types of parameters of which long data is read as such: VARCHAR, the BLOBs and TEXTs, VAR_STRING and STRING.
 const TEXTS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];

@@ -15,7 +15,6 @@ use super::sync::{Ahead, is_about_diagnostics};
 use crate::backend::{Backend, Tracking};
 use crate::causal::{CausalRole, Origin, Writing};
 use crate::counters::count;
-use crate::reframe::ReplyFacts;
 use model::HostgroupId;
 use model::settings::CausalReads;
 use sql::{Analysis, Facts, Kind};
@@ -25,6 +24,7 @@ use std::time::Duration;
 use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::flags::StatusFlags;
+use wire::reframe::ReplyFacts;
 
 /// A server that waits for a GTID answers within the time it was given; this is for the way there and back, ms.
 const ANSWER_MS: u64 = 1_000;

@@ -3,10 +3,10 @@
 //! Pure: an error and what is known of the statement come in, a word goes out. INVARIANT: no proof, no retry; an error that
 //! is not in the table proves nothing.
 
-use crate::reframe::ReplyError;
 use model::HostgroupId;
 use model::snapshot::Snapshot;
 use sql::{Analysis, Facts, Kind};
+use wire::reframe::ReplyError;
 
 /// How a server refused a statement that it has not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

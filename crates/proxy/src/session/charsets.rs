@@ -9,12 +9,12 @@ use super::Session;
 use super::definition;
 use super::guard::guarded;
 use crate::memory::Change;
-use crate::reframe::ReplyFacts;
 use crate::shared::Family;
 use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, State, is_charset_name, is_wide};
 use sql::{Assignment, LexMode, MultiByte, Target, Value};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
+use wire::reframe::ReplyFacts;
 
 /// One question for all that a change of one may have changed: a text as results have it, then the names in plain bytes, in the order
 /// of [`CHARSETS`].

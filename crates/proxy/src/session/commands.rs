@@ -9,13 +9,13 @@ use super::settle::outlives_reset;
 use crate::logs::audit::AuditEvent;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
-use crate::reframe::ReplyFacts;
 use crate::shared::HostLogin;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
 use wire::command::Command;
 use wire::flags::Capabilities;
+use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 impl Session {

@@ -22,13 +22,13 @@ use crate::backend::{Backend, Collected, ServerError};
 use crate::buffer::BufferPool;
 use crate::counters::count;
 use crate::labels::Label;
-use crate::reframe::ReplyFacts;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::codec::Reader;
 use wire::flags::StatusFlags;
 use wire::message::{OK, OkPacket};
+use wire::reframe::ReplyFacts;
 
 /// The server was lost, and the transaction was not applied: as where a server had to be left.
 const NOT_APPLIED: u16 = 9004;

@@ -11,7 +11,6 @@ use super::untold::{UNKNOWN_STATEMENT, mentions_role};
 use crate::backend::Tracking;
 use crate::counters::count;
 use crate::pins::PinReason;
-use crate::reframe::ReplyFacts;
 use crate::routines::has_word;
 use crate::safety::Safety;
 use crate::state::Text;
@@ -20,6 +19,7 @@ use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, To
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
 use wire::flags::StatusFlags;
+use wire::reframe::ReplyFacts;
 
 /// What in sql_mode decides how text is read.
 const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE", b"IGNORE_SPACE"];

@@ -12,7 +12,6 @@ use super::statements::{ClientStatement, LAST_PREPARED, Marks};
 use super::sync::Ahead;
 use crate::backend::ServerError;
 use crate::entry::Activity;
-use crate::reframe::{Patch, ReplyFacts};
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
 use wire::codec::Reader;
@@ -23,6 +22,7 @@ use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::prepared::{
     BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_no_cursor, put_stmt_id, rewrite_bulk, rewrite_execute, stmt_id,
 };
+use wire::reframe::{Patch, ReplyFacts};
 use wire::reply::ReplyKind;
 
 /// The shortest COM_STMT_SEND_LONG_DATA: command, statement, parameter.

@@ -13,13 +13,13 @@ use super::query::shows_diagnostics;
 use super::settle;
 use crate::backend::{Backend, Tracking};
 use crate::pins::{PinReason, PinSet};
-use crate::reframe::ReplyFacts;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
 use wire::flags::Capabilities;
+use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 /// Errors of what reads before anything ran: what the text says is not so, or not allowed. (Syntax, names, columns, rights, read-only.)

@@ -8,7 +8,6 @@ use super::relay::LOOK_AGAIN;
 use crate::backend::Backend;
 use crate::buffer::CHUNK;
 use crate::entry::Signal;
-use crate::reframe::Reframe;
 use crate::worker::Worker;
 use sql::{Facts, Kind};
 use std::future::poll_fn;
@@ -16,6 +15,7 @@ use std::io;
 use std::task::{Context, Poll};
 use wire::Capabilities;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
+use wire::reframe::Reframe;
 
 /// The first word of a statement that loads a file.
 const LOAD: &[u8] = b"LOAD";

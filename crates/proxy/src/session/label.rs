@@ -21,7 +21,6 @@ use crate::backend::{ServerError, put_query};
 use crate::counters::count;
 use crate::labels::Label;
 use crate::pins::PinReason;
-use crate::reframe::ReplyFacts;
 use crate::server::ServerShared;
 use model::snapshot::RoleKind;
 use sql::{Analysis, Facts, Kind};
@@ -30,6 +29,7 @@ use std::sync::Arc;
 use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 /// ER_CANT_DO_IMPLICIT_COMMIT_IN_TRX_WHEN_GTID_NEXT_IS_SET.

@@ -18,11 +18,11 @@ use super::sync::Ahead;
 use crate::backend::{ServerError, put_query};
 use crate::causal::Writing;
 use crate::pins::PinReason;
-use crate::reframe::{ReplyError, ReplyFacts, with_changes};
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use wire::codec::Reader;
 use wire::flags::StatusFlags;
+use wire::reframe::{ReplyError, ReplyFacts, with_changes};
 use wire::reply::ReplyKind;
 use wire::session_state::{self, Change};
 

@@ -170,7 +170,7 @@ impl Session {
     pub(super) fn when_overdue(&self, began: bool, analysis: &Analysis) -> Overdue {
         match began {
             true => Overdue::Finishes,
-            false if self.witness.is_some() && self.is_undone_with_backend(analysis) => Overdue::Moves,
+            false if self.reply_hasher.is_some() && self.is_undone_with_backend(analysis) => Overdue::Moves,
             false => Overdue::MayNeverEnd,
         }
     }

@@ -10,7 +10,6 @@ use super::sync::AUTOCOMMIT;
 use super::tableless::words;
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Place;
-use crate::reframe::Patch;
 use crate::shared::ServerInfo;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
@@ -18,6 +17,7 @@ use wire::codec::{Reader, put_lenenc_bytes};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
 use wire::packet::{self, HEADER};
+use wire::reframe::Patch;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 use wire::session_state::{self, Change};
 

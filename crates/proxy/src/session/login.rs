@@ -452,7 +452,7 @@ impl Login {
             label: None,
             lost_at_us: None,
             transcript: None,
-            witness: None,
+            reply_hasher: None,
             replay_until_us: None,
             replaying: None,
             writes: None,

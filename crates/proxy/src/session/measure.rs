@@ -9,7 +9,6 @@ use super::end::{End, SERVER_LOST};
 use crate::counters::{add, count};
 use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
-use crate::reframe::ReplyFacts;
 use crate::shared::ServerShared;
 use crate::stats::digest::shown;
 use crate::stats::digest_table::Sums;
@@ -23,6 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use wire::command::Command;
 use wire::flags::StatusFlags;
+use wire::reframe::ReplyFacts;
 
 /// How a statement came, and its text.
 #[derive(Clone, Copy)]

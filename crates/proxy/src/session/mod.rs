@@ -71,7 +71,6 @@ use crate::logs::audit::AuditEvent;
 use crate::pins::Pins;
 use crate::pool::HostgroupPool;
 use crate::prefetch::{Extent, Warm};
-use crate::reframe::TrackFilter;
 use crate::replays::Replaying;
 use crate::shared::Family;
 use crate::state::State;
@@ -93,6 +92,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::reframe::TrackFilter;
 
 /// See the module.
 pub struct Session {
@@ -165,8 +165,8 @@ pub struct Session {
     lost_at_us: Option<u64>,
     /// What was said in the open transaction.
     transcript: Option<Box<transcript::Transcript>>,
-    /// Listens to the reply at hand, if that may have to be heard again.
-    witness: Option<Box<crate::witness::Witness>>,
+    /// Hashes the reply that is under way, if a replay may have to compare it.
+    reply_hasher: Option<Box<wire::reply_digest::ReplyHasher>>,
     /// Until when (process clock, us) a replay may take.
     replay_until_us: Option<u64>,
     /// While a lost transaction is to be said again.

@@ -15,7 +15,6 @@ use crate::entry::{Activity, Signal};
 use crate::link::Link;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
-use crate::reframe::ReplyFacts;
 use crate::stats::view::Held;
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use sql::{Analysis, Kill, KillTarget};
@@ -26,6 +25,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::command::Command;
 use wire::packet::{self, HEADER};
+use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 /// How long the server must have been silent after an answer, us, until it is taken for a whole one.

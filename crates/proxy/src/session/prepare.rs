@@ -15,7 +15,6 @@ use crate::backend::{Backend, Collected, ServerError};
 use crate::counters::count;
 use crate::memory::PrepareReply;
 use crate::pins::PinReason;
-use crate::reframe::{INTERRUPTED, QUERY_TIMEOUT, Reframe, ReplyFacts, TIME_IS_OVER};
 use crate::state::Text;
 use crate::stats::prepared::Side;
 use crate::stmt_cache::{Meaning, StatementKey};
@@ -28,6 +27,7 @@ use wire::command::Command;
 use wire::flags::Capabilities;
 use wire::packet::HEADER;
 use wire::prepared::PrepareOk;
+use wire::reframe::{INTERRUPTED, QUERY_TIMEOUT, Reframe, ReplyFacts, TIME_IS_OVER};
 use wire::reply::ReplyKind;
 
 /// Most statements a client may have prepared at once (a server's default `max_prepared_stmt_count`).

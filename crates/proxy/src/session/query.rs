@@ -16,7 +16,6 @@ use crate::backend::put_command;
 use crate::causal::Writing;
 use crate::counters::count;
 use crate::pins::PinReason;
-use crate::reframe::{Patch, ReplyFacts};
 use crate::safety::Safety;
 use crate::state::is_wide;
 use sql::{Analysis, Facts, Kind};
@@ -25,6 +24,7 @@ use wire::command::Command;
 use wire::flags::Capabilities;
 use wire::packet::{HEADER, MAX_PAYLOAD, put_packet};
 use wire::query::split_query;
+use wire::reframe::{Patch, ReplyFacts};
 use wire::reply::ReplyKind;
 
 /// A statement ready to run.

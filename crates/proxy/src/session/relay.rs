@@ -16,12 +16,12 @@ use crate::counters::add;
 use crate::entry::Signal;
 use crate::link::Sent;
 use crate::prefetch::Extent;
-use crate::reframe::{Processed, Reframe, ReplyFacts, TRANSACTION, TrackFilter};
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 use std::time::Duration;
 use wire::flags::StatusFlags;
+use wire::reframe::{Processed, Reframe, ReplyFacts, TRANSACTION, TrackFilter};
 use wire::reply::ReplyKind;
 
 /// How long a server may take to answer a statement that was killed, ms.
@@ -181,7 +181,7 @@ impl Session {
             .hiding(self.hidden())
             .hiding_gtids(!self.tells_gtids(filter));
         reframe.set_next_seq(self.answer_seq());
-        self.witness = self.witness_for(plan, from);
+        self.reply_hasher = self.reply_hasher_for(plan, from);
         loop {
             if !*began && let Some(fault) = self.withhold(&plan.analysis) {
                 self.statement_is_over().await;
@@ -267,8 +267,8 @@ impl Session {
         if let Some(fill) = self.fill.as_mut() {
             fill.feed(direct);
         }
-        if let Some(witness) = self.witness.as_mut() {
-            witness.feed(direct);
+        if let Some(hasher) = self.reply_hasher.as_mut() {
+            hasher.feed(direct);
         }
         let sent = match held {
             Some(held) => {

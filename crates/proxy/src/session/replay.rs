@@ -20,11 +20,9 @@ use super::transcript::{self, Gap, How, Progress, Said, Transcript};
 use crate::backend::{ServerError, put_command};
 use crate::counters::count;
 use crate::pins::{PinReason, PinSet};
-use crate::reframe::ReplyError;
 use crate::replays::{Replaying, Stake};
 use crate::safety::Safety;
 use crate::stmt_cache::StatementKey;
-use crate::witness::{Rows, Testimony, Witness};
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::rc::Rc;
@@ -34,7 +32,9 @@ use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::packet::MAX_PAYLOAD;
 use wire::prepared::put_stmt_id;
+use wire::reframe::ReplyError;
 use wire::reply::ReplyKind;
+use wire::reply_digest::{ReplyDigest, ReplyHasher, Rows};
 
 /// Pins of a transaction that was only opened.
 const OPENING: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::NextTransaction]);
@@ -338,7 +338,7 @@ impl Session {
     }
 
     async fn say_one(&mut self, said: &Said, packets: &[u8]) -> Result<(), Fault> {
-        let rows = said.testimony.map_or(Rows::Heard, |t| t.rows);
+        let rows = said.digest.map_or(Rows::Counted, |t| t.rows);
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
         let server = Arc::clone(&backend.core.server);
         let exchange = exchange(backend, packets, rows, &self.worker.buffers);
@@ -350,7 +350,7 @@ impl Session {
         if let Some(backend) = self.backend.as_mut() {
             backend.core.last_insert_id = None;
         }
-        match (said.testimony, told, error) {
+        match (said.digest, told, error) {
             (Some(was), Some(is), _) if was == is => Ok(()),
             (None, Some(_), None) => Ok(()),
             (_, _, Some(error)) => Err(refused_again(error)),
@@ -444,19 +444,19 @@ async fn exchange(
     command: &[u8],
     rows: Rows,
     pool: &crate::buffer::BufferPool,
-) -> io::Result<(Option<Testimony>, Option<ServerError>)> {
+) -> io::Result<(Option<ReplyDigest>, Option<ServerError>)> {
     backend.start_exchange()?;
     backend.link.write_all(command).await?;
-    let mut witness = Witness::new(ReplyKind::Results, backend.core.caps, rows);
+    let mut hasher = ReplyHasher::new(ReplyKind::Results, backend.core.caps, rows);
     let mut error = None;
     loop {
         if error.is_none() {
             let front = ReplyError::at_front(backend.input.filled(), backend.core.caps);
             error = front.map(|(e, _)| ServerError { code: e.code, sqlstate: e.sqlstate, message: e.message.to_vec() });
         }
-        let fed = witness.feed(backend.input.filled());
+        let fed = hasher.feed(backend.input.filled());
         backend.input.consume(fed.consumed);
-        if witness.is_done() || witness.is_confused() {
+        if hasher.is_done() || hasher.is_confused() {
             break;
         }
         backend.input.reserve(fed.needs.min(MAX_PAYLOAD), pool);
@@ -465,10 +465,10 @@ async fn exchange(
         }
     }
     backend.input.release(pool);
-    if witness.is_done() {
+    if hasher.is_done() {
         backend.settled();
     }
-    Ok((witness.testimony(), error))
+    Ok((hasher.finish(), error))
 }
 
 /// Whether a connection failed so because it was closed from without.

@@ -5,13 +5,13 @@ use super::end::End;
 use crate::counters::count;
 use crate::entry::Signal;
 use crate::link::Sent;
-use crate::reframe::{LASTING, Reframe, ReplyFacts};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{EOF, ErrPacket, OK, OkPacket, put_eof};
 use wire::packet;
+use wire::reframe::{LASTING, Reframe, ReplyFacts};
 use wire::reply::ReplyKind;
 
 /// How long a client may refuse to take bytes, ms: as a server's `net_write_timeout`.

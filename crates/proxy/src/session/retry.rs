@@ -20,13 +20,13 @@ use crate::backend::{Collected, ServerError};
 use crate::counters::count;
 use crate::entry::Signal;
 use crate::pins::PinReason;
-use crate::reframe::ReplyError;
 use crate::safety::Safety;
 use crate::stats::servers::ServerId;
 use crate::stats::view::Held;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
 use wire::flags::StatusFlags;
+use wire::reframe::ReplyError;
 
 /// A connection was ended by KILL: MariaDB's ER_CONNECTION_KILLED, MySQL's ER_SESSION_WAS_KILLED.
 const KILLED: [u16; 2] = [1927, 3169];

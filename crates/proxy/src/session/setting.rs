@@ -12,12 +12,12 @@ use super::told::UNCARRIED;
 use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;
-use crate::reframe::ReplyFacts;
 use crate::state::{CHARSETS, NAMED_CHARSETS, NAMED_COLLATIONS, assignment_rank, canonical, displaced_by, follower_of};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::flags::StatusFlags;
+use wire::reframe::ReplyFacts;
 use wire::session_state::is_variable_name;
 
 /// Errors of a SET that was not read to its end: syntax, ER_UNKNOWN_SYSTEM_VARIABLE.

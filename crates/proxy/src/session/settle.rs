@@ -15,7 +15,6 @@ use crate::backend::{Backend, Tracking, put_query};
 use crate::connect;
 use crate::pins::{PinReason, PinSet};
 use crate::pool::HostgroupPool;
-use crate::reframe::ReplyFacts;
 use crate::safety::Safety;
 use crate::worker::Worker;
 use model::snapshot::Effective;
@@ -26,6 +25,7 @@ use std::time::Duration;
 use wire::charset::Flavor;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 /// Why a backend could not be reset.

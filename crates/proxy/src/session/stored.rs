@@ -14,7 +14,6 @@ use super::told::contains_word;
 use crate::backend::Collected;
 use crate::memory::Body;
 use crate::pins::{PinReason, StoredCall};
-use crate::reframe::ReplyFacts;
 use crate::shared::builtins_of;
 use crate::state::Text;
 use sql::{Analysis, Facts, Kind, LexMode, Routine};
@@ -23,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
+use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 /// ER_SP_DOES_NOT_EXIST.

@@ -9,11 +9,11 @@ use super::untold::LOCK_TIMEOUTS;
 use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
 use crate::pins::PinReason;
-use crate::reframe::{ReplyFacts, TrackFilter};
 use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
 use sql::{Analysis, Facts, Kind, Target, Value};
 use std::sync::Arc;
 use wire::flags::StatusFlags;
+use wire::reframe::{ReplyFacts, TrackFilter};
 
 /// MySQL's variable that has a client told the GTIDs of its writes.
 pub const TRACK_GTIDS: &str = "session_track_gtids";

@@ -12,14 +12,14 @@ use super::query::Plan;
 use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
 use crate::counters::count;
 use crate::pins::PinReason;
-use crate::reframe::ReplyFacts;
 use crate::replays::Stake;
 use crate::stmt_cache::Meaning;
-use crate::witness::{Rows, Testimony, Witness};
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::reframe::ReplyFacts;
+use wire::reply_digest::{ReplyDigest, ReplyHasher, Rows};
 
 impl Session {
     /// The statement is part of a transaction, or opens one by itself.
@@ -27,14 +27,14 @@ impl Session {
         self.transcript.is_some() || !self.status.contains(StatusFlags::AUTOCOMMIT)
     }
 
-    /// A witness for the reply to `plan`, where answers are to be remembered.
-    pub(super) fn witness_for(&self, plan: &Plan, from: Capabilities) -> Option<Box<Witness>> {
+    /// A hasher for the reply to `plan`, where a replay may have to compare the reply.
+    pub(super) fn reply_hasher_for(&self, plan: &Plan, from: Capabilities) -> Option<Box<ReplyHasher>> {
         let is_on = self.lane.settings().transaction_replay;
         if !is_on || !self.listens() && plan.analysis.kind != Kind::Begin || self.has_gap() && plan.analysis.kind != Kind::Begin {
             return None;
         }
-        let rows = if plan.patches.is_empty() { Rows::Heard } else { Rows::Replaced };
-        Some(Box::new(Witness::new(plan.reply, from, rows)))
+        let rows = if plan.patches.is_empty() { Rows::Counted } else { Rows::Replaced };
+        Some(Box::new(ReplyHasher::new(plan.reply, from, rows)))
     }
 
     fn has_gap(&self) -> bool {
@@ -43,7 +43,7 @@ impl Session {
 
     /// Notes what a COM_QUERY said, if it opens a transaction or is part of one.
     pub(super) fn note_said(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
-        let testimony = self.witness.take().and_then(|w| w.testimony());
+        let digest = self.reply_hasher.take().and_then(|w| w.finish());
         if !self.is_in_transcript(plan.analysis.kind) {
             return;
         }
@@ -51,18 +51,18 @@ impl Session {
         match plan.analysis.kind {
             Kind::Begin | Kind::SetTransaction if is_alone => {
                 let body = plan.sent_body().unwrap_or_else(|| self.body(command)).to_vec();
-                self.note_opening(plan.analysis.kind, &body, testimony);
+                self.note_opening(plan.analysis.kind, &body, digest);
             }
             Kind::Commit | Kind::Rollback if is_alone && self.pins.set().contains(PinReason::Transaction) => self.note_chained(),
-            _ if self.needs_place(plan, reply, testimony) => {
-                let ids = ids_of(&plan.analysis, testimony);
+            _ if self.needs_place(plan, reply, digest) => {
+                let ids = ids_of(&plan.analysis, digest);
                 let max = self.transcript_limit();
                 let Some(mut transcript) = self.transcript.take() else { return };
                 match plan.rewritten.is_some() && plan.sent_body().is_none() {
                     true => _ = transcript.lose(Gap::TooLarge),
                     false => {
                         let body = plan.sent_body().unwrap_or_else(|| self.body(command));
-                        transcript.keep(How::Text, testimony, ids, max, |bytes| bytes.extend_from_slice(body));
+                        transcript.keep(How::Text, digest, ids, max, |bytes| bytes.extend_from_slice(body));
                     }
                 }
                 self.transcript = Some(transcript);
@@ -75,7 +75,7 @@ impl Session {
 
     /// The same for an execution of the prepared statement `id`.
     pub(super) fn note_executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
-        let testimony = self.witness.take().and_then(|w| w.testimony());
+        let digest = self.reply_hasher.take().and_then(|w| w.finish());
         if !self.is_in_transcript(plan.analysis.kind) {
             return;
         }
@@ -91,7 +91,7 @@ impl Session {
             // MariaDB prepares these too; said as text they are the same.
             let mut payload = Vec::with_capacity(statement.key.text.len() + 3);
             wire::query::put_query(&mut payload, &statement.key.text, self.caps);
-            return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), testimony);
+            return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), digest);
         }
         let ends = matches!(plan.analysis.kind, Kind::Commit | Kind::Rollback) && reply.error.is_none();
         if ends && self.pins.set().contains(PinReason::Transaction) {
@@ -100,10 +100,10 @@ impl Session {
         if !is_plain {
             return self.lose_transcript(Gap::Unrepeatable);
         }
-        if !self.needs_place(plan, reply, testimony) {
+        if !self.needs_place(plan, reply, digest) {
             return;
         }
-        let ids = ids_of(&plan.analysis, testimony);
+        let ids = ids_of(&plan.analysis, digest);
         let max = self.transcript_limit();
         let (Some(mut transcript), Some(statement)) = (self.transcript.take(), self.statements.get(id)) else { return };
         let payload = self.payload(command);
@@ -114,7 +114,7 @@ impl Session {
             None => Arc::clone(&statement.key),
         };
         let mut kept = Ok(());
-        transcript.keep(How::Execution(key), testimony, ids, max, |bytes| kept = statement.put_whole(payload, self.caps, bytes));
+        transcript.keep(How::Execution(key), digest, ids, max, |bytes| kept = statement.put_whole(payload, self.caps, bytes));
         if kept.is_err() {
             transcript.lose(Gap::Unrepeatable);
         }
@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// BEGIN ends the transaction that is open, and what was said before it goes; but not `SET TRANSACTION` ahead of it.
-    fn note_opening(&mut self, kind: Kind, body: &[u8], testimony: Option<Testimony>) {
+    fn note_opening(&mut self, kind: Kind, body: &[u8], digest: Option<ReplyDigest>) {
         let before = self.transcript.take().filter(|t| !t.is_open);
         let has_gap =
             self.pins.set().contains(PinReason::NextTransaction) && before.as_ref().is_some_and(|t| t.progress != Progress::Opening);
@@ -158,7 +158,7 @@ impl Session {
         } else if body.len() > MAX_OPENING {
             transcript.lose(Gap::TooLarge);
         } else {
-            transcript.keep(How::Text, testimony, Ids::default(), usize::MAX, |bytes| bytes.extend_from_slice(body));
+            transcript.keep(How::Text, digest, Ids::default(), usize::MAX, |bytes| bytes.extend_from_slice(body));
             transcript.opening += 1;
         }
         if kind == Kind::Begin && contains(body, b"snapshot") {
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// A statement ran in a transaction: whether it is to be kept. What cannot be is a gap.
-    fn needs_place(&mut self, plan: &Plan, reply: &ReplyFacts, testimony: Option<Testimony>) -> bool {
+    fn needs_place(&mut self, plan: &Plan, reply: &ReplyFacts, digest: Option<ReplyDigest>) -> bool {
         let analysis = &plan.analysis;
         if self.transcript.is_none() {
             // autocommit=0: the statement has opened the transaction. What else it did would not be undone with it.
@@ -228,14 +228,14 @@ impl Session {
         }
         let Some(transcript) = self.transcript.as_mut() else { return false };
         let is_setting = matches!(analysis.kind, Kind::Set | Kind::Use) && reply.error.is_none() && !analysis.facts.contains(Facts::MULTI);
-        if is_setting && transcript.progress == Progress::Opening && testimony.is_none() {
+        if is_setting && transcript.progress == Progress::Opening && digest.is_none() {
             transcript.carried = true;
             return false;
         }
         if matches!(transcript.progress, Progress::Lost(_)) {
             return false;
         }
-        let gap = match testimony {
+        let gap = match digest {
             None => Some(Gap::Off),
             Some(_) if !transcript::is_repeatable(analysis) || transcript.carried => Some(Gap::Unrepeatable),
             Some(told) if told.error.is_some_and(|code| !transcript::leaves_transaction(code)) => Some(Gap::Unrepeatable),
@@ -293,9 +293,9 @@ impl Session {
 }
 
 /// The id that a statement was answered, and whether it may take one.
-fn ids_of(analysis: &Analysis, testimony: Option<Testimony>) -> Ids {
+fn ids_of(analysis: &Analysis, digest: Option<ReplyDigest>) -> Ids {
     let generated = match analysis.kind {
-        Kind::Insert | Kind::Replace | Kind::SetStatement => testimony.map_or(0, |t| t.insert_id),
+        Kind::Insert | Kind::Replace | Kind::SetStatement => digest.map_or(0, |t| t.insert_id),
         _ => 0,
     };
     Ids { generated, may_insert: !certainty::is_plain_read(analysis) }

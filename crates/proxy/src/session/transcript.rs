@@ -6,9 +6,9 @@
 use crate::replays::Stake;
 use crate::state::State;
 use crate::stmt_cache::StatementKey;
-use crate::witness::Testimony;
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
+use wire::reply_digest::ReplyDigest;
 
 /// How far the transaction has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Said {
     /// Where its bytes end.
     end: usize,
     /// What was answered; None where only success matters (an opening that is kept without `transaction_replay`).
-    pub testimony: Option<Testimony>,
+    pub digest: Option<ReplyDigest>,
     /// The id that it was answered, as a rule the first that it generated; 0 for none.
     pub generated: u64,
     /// It may use up an id that is wanted of the next row.
@@ -112,10 +112,10 @@ impl Transcript {
     }
 
     /// Keeps one statement more, whose bytes `put` appends; too much of it is a gap.
-    pub fn keep(&mut self, how: How, testimony: Option<Testimony>, ids: Ids, max: usize, put: impl FnOnce(&mut Vec<u8>)) {
+    pub fn keep(&mut self, how: How, digest: Option<ReplyDigest>, ids: Ids, max: usize, put: impl FnOnce(&mut Vec<u8>)) {
         put(&mut self.bytes);
         let Ids { generated, may_insert } = ids;
-        self.said.push(Said { how, end: self.bytes.len(), testimony, generated, may_insert });
+        self.said.push(Said { how, end: self.bytes.len(), digest, generated, may_insert });
         if self.bytes.len() + self.said.len() * OVERHEAD > max {
             self.lose(Gap::TooLarge);
         }
@@ -136,7 +136,7 @@ impl Transcript {
     /// Begins as `before` did, of which all is here.
     pub fn open_as(&mut self, before: &Self) {
         for (said, bytes) in before.statements().take(before.opening) {
-            self.keep(said.how.clone(), said.testimony, Ids::default(), usize::MAX, |kept| kept.extend_from_slice(bytes));
+            self.keep(said.how.clone(), said.digest, Ids::default(), usize::MAX, |kept| kept.extend_from_slice(bytes));
         }
         self.opening = before.opening;
         self.is_open = before.is_open;

@@ -4,10 +4,10 @@ use super::Session;
 use super::effects::{changes_data_at_most, contains, verb};
 use super::told::{has_set_var, is_observed};
 use crate::pins::{PinReason, Trace};
-use crate::reframe::ReplyFacts;
 use sql::{Analysis, Facts, Kind, Lexer, TokenKind};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
+use wire::reframe::ReplyFacts;
 
 /// ER_UNKNOWN_STMT_HANDLER: there is none of that name (any more, after a PREPARE that failed).
 pub(super) const UNKNOWN_STATEMENT: u16 = 1243;

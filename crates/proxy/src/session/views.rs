@@ -12,7 +12,6 @@ use super::command::Incoming;
 use super::guard::guarded;
 use super::query::Plan;
 use super::relay::Outgoing;
-use crate::reframe::ReplyError;
 use crate::shared::builtins_of;
 use sql::{Facts, Kind, LexMode, TableName};
 use std::fmt::Write;
@@ -21,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
 use wire::codec::Reader;
+use wire::reframe::ReplyError;
 
 /// How deep views of views are looked into.
 const DEEPEST: usize = 4;

@@ -2,9 +2,9 @@
 
 use super::server::{EOF_CAPS, End, payloads, reply_with};
 use super::*;
-use crate::reframe::{Reframe, ReplyFacts, TrackFilter};
 use proptest::prelude::*;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::reframe::{Reframe, ReplyFacts, TrackFilter};
 use wire::reply::ReplyKind;
 
 fn refusal(bytes: &[u8], caps: Capabilities) -> Refusal {

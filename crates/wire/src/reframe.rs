@@ -5,13 +5,13 @@
 //! for are taken out, and a value the session knows better than the backend is put in. On the way it notes the facts
 //! of the reply ([`ReplyFacts`]).
 
-use wire::WireError;
-use wire::codec::Reader;
-use wire::flags::{Capabilities, StatusFlags};
-use wire::message::{EOF, ErrPacket, OkPacket, put_eof};
-use wire::packet::{self, HEADER};
-use wire::reply::{Frame, ReplyKind, Step, Tracker};
-use wire::session_state::{self, Change};
+use crate::WireError;
+use crate::codec::Reader;
+use crate::flags::{Capabilities, StatusFlags};
+use crate::message::{EOF, ErrPacket, OkPacket, put_eof};
+use crate::packet::{self, HEADER};
+use crate::reply::{Frame, ReplyKind, Step, Tracker};
+use crate::session_state::{self, Change};
 
 /// Which session-tracker entries the client asked for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,11 +47,11 @@ impl TrackFilter {
 /// are not told of them.
 pub fn with_changes(answer: &[u8], caps: Capabilities, changes: &[u8]) -> Option<Vec<u8>> {
     let (len, mut seq) = packet::header(answer)?;
-    let body = answer.get(HEADER..).filter(|body| body.len() == len && body.first() == Some(&wire::message::OK))?;
+    let body = answer.get(HEADER..).filter(|body| body.len() == len && body.first() == Some(&crate::message::OK))?;
     let ok = OkPacket::parse(body, caps).ok().filter(|_| caps.contains(Capabilities::SESSION_TRACK))?;
     let (session_state, status) = ([ok.session_state, changes].concat(), ok.status | StatusFlags::SESSION_STATE_CHANGED);
     let (mut payload, mut out) = (Vec::new(), Vec::new());
-    OkPacket { session_state: &session_state, status, ..ok }.write(&mut payload, wire::message::OK, caps);
+    OkPacket { session_state: &session_state, status, ..ok }.write(&mut payload, crate::message::OK, caps);
     packet::put_packet(&mut out, &mut seq, &payload);
     Some(out)
 }
@@ -179,7 +179,7 @@ impl<'a> ReplyError<'a> {
     /// all there, and for any other reply. `caps` is what was agreed with the server.
     pub fn at_front(reply: &'a [u8], caps: Capabilities) -> Option<(Self, usize)> {
         let (len, seq) = packet::header(reply)?;
-        let body = reply.get(HEADER..HEADER + len).filter(|body| body.first() == Some(&wire::message::ERR))?;
+        let body = reply.get(HEADER..HEADER + len).filter(|body| body.first() == Some(&crate::message::ERR))?;
         let error = ErrPacket::parse(body, caps).ok()?;
         Some((Self { code: error.code, sqlstate: error.sqlstate, message: error.message, unasked: seq == 0 }, HEADER + len))
     }
@@ -566,7 +566,7 @@ impl<'f> Reframe<'f> {
         if ok.last_insert_id != 0 {
             facts.last_insert_id = ok.last_insert_id;
         }
-        self.rewritten(&ok, wire::message::OK, facts)
+        self.rewritten(&ok, crate::message::OK, facts)
     }
 
     /// An EOF packet that is the whole answer, as an OK packet (some servers send a plain one all the same): plain, for a client
@@ -663,7 +663,7 @@ impl<'f> Reframe<'f> {
 fn number_row(value: i64, binary: bool, column_type: u8) -> Vec<u8> {
     let mut row = Vec::with_capacity(22);
     if !binary {
-        wire::codec::put_lenenc_bytes(&mut row, value.to_string().as_bytes());
+        crate::codec::put_lenenc_bytes(&mut row, value.to_string().as_bytes());
         return row;
     }
     row.extend_from_slice(&[0, 0]);
@@ -673,7 +673,7 @@ fn number_row(value: i64, binary: bool, column_type: u8) -> Vec<u8> {
         MYSQL_TYPE_SHORT => row.extend_from_slice(&bytes[..2]),
         MYSQL_TYPE_LONG | MYSQL_TYPE_INT24 => row.extend_from_slice(&bytes[..4]),
         MYSQL_TYPE_LONGLONG => row.extend_from_slice(&bytes),
-        _ => wire::codec::put_lenenc_bytes(&mut row, value.to_string().as_bytes()),
+        _ => crate::codec::put_lenenc_bytes(&mut row, value.to_string().as_bytes()),
     }
     row
 }
@@ -699,7 +699,7 @@ mod tests {
         let status = StatusFlags::IN_TRANS | StatusFlags::AUTOCOMMIT | StatusFlags::SESSION_STATE_CHANGED;
         let ok = OkPacket { affected_rows: 3, last_insert_id: 7, status, warnings: 1, info: b"Records: 3", session_state: &state };
         let (mut payload, mut input) = (Vec::new(), Vec::new());
-        ok.write(&mut payload, wire::message::OK, CAPS);
+        ok.write(&mut payload, crate::message::OK, CAPS);
         packet::put_packet(&mut input, &mut 1, &payload);
         let filter = TrackFilter { system_variables: vec!["*".into()], ..TrackFilter::default() };
         let (mut out, mut facts) = (Vec::new(), ReplyFacts::default());
@@ -719,7 +719,7 @@ mod tests {
         let status = StatusFlags::AUTOCOMMIT | StatusFlags::SESSION_STATE_CHANGED;
         let ok = OkPacket { affected_rows: 1, status, session_state: &state, ..OkPacket::default() };
         let (mut payload, mut out) = (Vec::new(), Vec::new());
-        ok.write(&mut payload, wire::message::OK, CAPS);
+        ok.write(&mut payload, crate::message::OK, CAPS);
         packet::put_packet(&mut out, &mut 1, &payload);
         out
     }
@@ -748,7 +748,7 @@ mod tests {
             packet::put_packet(&mut out, &mut seq, &definition(None));
             for row in *rows {
                 payload.clear();
-                wire::codec::put_lenenc_bytes(&mut payload, row.as_bytes());
+                crate::codec::put_lenenc_bytes(&mut payload, row.as_bytes());
                 packet::put_packet(&mut out, &mut seq, &payload);
             }
             payload.clear();
@@ -825,8 +825,8 @@ mod tests {
 
     fn definition(metadata: Option<&[u8]>) -> Vec<u8> {
         let mut payload = Vec::new();
-        [&b"def"[..], b"test", b"t", b"t", b"a", b"a"].iter().for_each(|name| wire::codec::put_lenenc_bytes(&mut payload, name));
-        metadata.into_iter().for_each(|metadata| wire::codec::put_lenenc_bytes(&mut payload, metadata));
+        [&b"def"[..], b"test", b"t", b"t", b"a", b"a"].iter().for_each(|name| crate::codec::put_lenenc_bytes(&mut payload, name));
+        metadata.into_iter().for_each(|metadata| crate::codec::put_lenenc_bytes(&mut payload, metadata));
         payload.extend_from_slice(&[0x0c, 45, 0, 4, 0, 0, 0, 253, 0, 0, 0, 0, 0]);
         payload
     }

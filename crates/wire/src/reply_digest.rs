@@ -1,14 +1,15 @@
-//! What a client was told by a reply, as a number: two replies that say the same have the same [`Testimony`].
+//! A digest of what a reply tells the client. Two replies that tell the same have the same [`ReplyDigest`].
 //!
-//! Fed the server's bytes as they pass. Counted are columns by number and type, rows byte by byte, changed rows, insert ids,
-//! warnings, the numbers in an OK's text, errors by number and by what they name, and whether a transaction is open; not how the
-//! connection frames it, nor what columns are called, nor the words of texts, which differ between versions and languages. Pure.
+//! [`ReplyHasher`] is fed the server's bytes as they pass. The digest covers the columns' number and types, the rows' bytes,
+//! changed rows, insert ids and warnings. It also covers the numbers in an OK's text, an error's code and the key that it names,
+//! and whether a transaction is open. It does not cover framing, column names or the words of texts: these differ between
+//! connections, versions and languages. Pure.
 
+use crate::flags::{Capabilities, StatusFlags};
+use crate::message::{EOF, ErrPacket, OkPacket};
+use crate::packet::{self, HEADER};
+use crate::reply::{Frame, ReplyKind, Step, Tracker};
 use aws_lc_rs::digest::{Context, SHA256};
-use wire::flags::{Capabilities, StatusFlags};
-use wire::message::{EOF, ErrPacket, OkPacket};
-use wire::packet::{self, HEADER};
-use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
 /// Bytes at the end of a column definition: type (1), flags (2), decimals (1), filler (2).
 const DEFINITION_TAIL: usize = 6;
@@ -22,9 +23,9 @@ const DUPLICATE: [u16; 2] = [1062, 1586];
 /// Half of a SHA-256: enough for replies that nobody has made to collide.
 const KEPT: usize = 16;
 
-/// See the module.
+/// What one complete reply told the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Testimony {
+pub struct ReplyDigest {
     digest: [u8; KEPT],
     /// The insert id of the last OK that had one; 0 for none.
     pub insert_id: u64,
@@ -36,7 +37,7 @@ pub struct Testimony {
     pub rows: Rows,
 }
 
-/// How far a witness came with bytes that it was given.
+/// How many of the given bytes a [`ReplyHasher`] used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fed {
     /// Bytes dealt with.
@@ -48,14 +49,14 @@ pub struct Fed {
 /// Whether the content of rows counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// It does.
-    Heard,
-    /// It does not: the client is given other values than the server's.
+    /// The rows count.
+    Counted,
+    /// The rows do not count: the client gets other values than the server's.
     Replaced,
 }
 
-/// Listens to one reply.
-pub struct Witness {
+/// Hashes one reply as its bytes arrive.
+pub struct ReplyHasher {
     tracker: Tracker,
     caps: Capabilities,
     rows: Rows,
@@ -68,11 +69,11 @@ pub struct Witness {
     insert_id: u64,
     error: Option<u16>,
     in_transaction: Option<bool>,
-    /// It saw what it does not understand, or what cannot be repeated.
+    /// The reply cannot be read, or cannot be repeated.
     is_confused: bool,
 }
 
-impl Witness {
+impl ReplyHasher {
     /// For the reply to one command, on a connection with these capabilities.
     pub fn new(kind: ReplyKind, caps: Capabilities, rows: Rows) -> Self {
         Self {
@@ -95,19 +96,19 @@ impl Witness {
         self.tracker.is_done() && self.left == 0
     }
 
-    /// It saw what cannot be repeated, or not be understood.
+    /// True after a packet that cannot be read, or a reply that cannot be repeated (a client's file).
     pub fn is_confused(&self) -> bool {
         self.is_confused
     }
 
-    /// Listens to what can be understood of `bytes`: whole frames, and parts of rows.
+    /// Hashes the front of `bytes` as far as it can be read: whole frames, and parts of rows.
     pub fn feed(&mut self, bytes: &[u8]) -> Fed {
         let mut at = 0;
         while !self.is_done() && !self.is_confused {
             let rest = bytes.get(at..).unwrap_or_default();
             if self.left > 0 {
                 let part = rest.get(..self.left).unwrap_or(rest);
-                self.hear(part);
+                self.update(part);
                 self.left -= part.len();
                 at += part.len();
                 if self.left > 0 {
@@ -124,13 +125,13 @@ impl Witness {
         Fed { consumed: at, needs: 0 }
     }
 
-    /// What it heard; None when the reply was not complete or is not to be repeated.
-    pub fn testimony(self) -> Option<Testimony> {
+    /// The digest; None when the reply is not complete or cannot be repeated.
+    pub fn finish(self) -> Option<ReplyDigest> {
         if !self.is_done() || self.is_confused {
             return None;
         }
         let digest = *self.digest.finish().as_ref().first_chunk()?;
-        Some(Testimony { digest, insert_id: self.insert_id, error: self.error, in_transaction: self.in_transaction, rows: self.rows })
+        Some(ReplyDigest { digest, insert_id: self.insert_id, error: self.error, in_transaction: self.in_transaction, rows: self.rows })
     }
 
     /// Takes the frame at the front, or what is there of a row: its length; or how many bytes there must be.
@@ -156,16 +157,16 @@ impl Witness {
             Frame::Definition => {
                 self.in_row = false;
                 self.definition = Some([0; DEFINITION_TAIL]);
-                self.hear(body);
+                self.update(body);
             }
             Frame::Row => {
-                self.in_row = self.rows == Rows::Heard;
+                self.in_row = self.rows == Rows::Counted;
                 if self.in_row {
                     self.count(b'R', &[len as u64]);
                 }
-                self.hear(body);
+                self.update(body);
             }
-            Frame::Continuation => self.hear(body),
+            Frame::Continuation => self.update(body),
             Frame::ResultEnd => {
                 self.in_row = false;
                 self.count(b'E', &[self.tracker.rows(), u64::from(self.tracker.warnings())]);
@@ -211,7 +212,7 @@ impl Witness {
         self.in_transaction = Some(open);
     }
 
-    fn hear(&mut self, part: &[u8]) {
+    fn update(&mut self, part: &[u8]) {
         if self.in_row {
             self.digest.update(part);
         }
@@ -274,10 +275,10 @@ mod tests {
         packets(&all)
     }
 
-    fn heard(bytes: &[u8], caps: Capabilities, rows: Rows) -> Option<Testimony> {
-        let mut witness = Witness::new(ReplyKind::Results, caps, rows);
-        witness.feed(bytes);
-        witness.testimony()
+    fn digest_of(bytes: &[u8], caps: Capabilities, rows: Rows) -> Option<ReplyDigest> {
+        let mut hasher = ReplyHasher::new(ReplyKind::Results, caps, rows);
+        hasher.feed(bytes);
+        hasher.finish()
     }
 
     const PLAIN: Capabilities = Capabilities::PROTOCOL_41;
@@ -285,38 +286,38 @@ mod tests {
     #[test]
     fn the_same_rows_say_the_same_however_they_are_framed() {
         let new = PLAIN | Capabilities::DEPRECATE_EOF;
-        let a = heard(&result(&[b"a", b"bc"], PLAIN), PLAIN, Rows::Heard).unwrap();
-        assert_eq!(a, heard(&result(&[b"a", b"bc"], new), new, Rows::Heard).unwrap());
+        let a = digest_of(&result(&[b"a", b"bc"], PLAIN), PLAIN, Rows::Counted).unwrap();
+        assert_eq!(a, digest_of(&result(&[b"a", b"bc"], new), new, Rows::Counted).unwrap());
         for other in [&[&b"ab"[..], b"c"][..], &[b"a"], &[b"bc", b"a"], &[]] {
-            assert_ne!(a, heard(&result(other, PLAIN), PLAIN, Rows::Heard).unwrap());
+            assert_ne!(a, digest_of(&result(other, PLAIN), PLAIN, Rows::Counted).unwrap());
         }
         assert_eq!(
-            heard(&result(&[b"a"], PLAIN), PLAIN, Rows::Replaced),
-            heard(&result(&[b"b"], PLAIN), PLAIN, Rows::Replaced),
+            digest_of(&result(&[b"a"], PLAIN), PLAIN, Rows::Replaced),
+            digest_of(&result(&[b"b"], PLAIN), PLAIN, Rows::Replaced),
             "rows that the client does not see do not count"
         );
     }
 
     #[test]
     fn numbers_of_an_ok_count() {
-        let ok = |affected, id, warnings| heard(&packets(&[vec![0, affected, id, 3, 0, warnings, 0]]), PLAIN, Rows::Heard).unwrap();
+        let ok = |affected, id, warnings| digest_of(&packets(&[vec![0, affected, id, 3, 0, warnings, 0]]), PLAIN, Rows::Counted).unwrap();
         let base = ok(1, 5, 0);
         assert_eq!((base.insert_id, base.in_transaction), (5, Some(true)));
         assert_eq!(base, ok(1, 5, 0));
         assert!(base != ok(2, 5, 0) && base != ok(1, 6, 0) && base != ok(1, 5, 1));
-        let error = heard(&packets(&[b"\xff\x26\x04#23000Duplicate".to_vec()]), PLAIN, Rows::Heard).unwrap();
+        let error = digest_of(&packets(&[b"\xff\x26\x04#23000Duplicate".to_vec()]), PLAIN, Rows::Counted).unwrap();
         assert_eq!((error.error, error.in_transaction), (Some(1062), None));
     }
 
     #[test]
     fn what_an_ok_or_an_error_says_counts_and_its_words_do_not() {
-        let ok = |info: &str| heard(&packets(&[[&[0, 0, 0, 2, 0, 0, 0][..], info.as_bytes()].concat()]), PLAIN, Rows::Heard).unwrap();
+        let ok = |info: &str| digest_of(&packets(&[[&[0, 0, 0, 2, 0, 0, 0][..], info.as_bytes()].concat()]), PLAIN, Rows::Counted).unwrap();
         assert_eq!(ok("Rows matched: 1  Changed: 0  Warnings: 0"), ok("Passende: 1  Ge\u{e4}ndert: 0  Warnungen: 0"));
         assert_ne!(ok("Rows matched: 1  Changed: 0  Warnings: 0"), ok("Rows matched: 0  Changed: 0  Warnings: 0"));
         assert_ne!(ok("Rows matched: 11  Changed: 1"), ok("Rows matched: 1  Changed: 11"));
         let error = |code: u16, text: &str| {
             let packet = [&[0xff][..], &code.to_le_bytes(), b"#23000", text.as_bytes()].concat();
-            heard(&packets(&[packet]), PLAIN, Rows::Heard).unwrap()
+            digest_of(&packets(&[packet]), PLAIN, Rows::Counted).unwrap()
         };
         let primary = error(1062, "Duplicate entry '1' for key 'PRIMARY'");
         assert_eq!(primary, error(1062, "Duplicate entry '1' for key 't.PRIMARY'"));
@@ -331,14 +332,14 @@ mod tests {
             let definition = [b"\x03def".as_slice(), name.as_bytes(), &[12, 63, 0, 11, 0, 0, 0, kind, flags, 0, 0, 0, 0]].concat();
             let end = vec![0xfe, 0, 0, 2, 0];
             let bytes = packets(&[vec![1], definition, end.clone(), b"\x015".to_vec(), end]);
-            let whole = heard(&bytes, PLAIN, Rows::Heard).unwrap();
-            let mut witness = Witness::new(ReplyKind::Results, PLAIN, Rows::Heard);
+            let whole = digest_of(&bytes, PLAIN, Rows::Counted).unwrap();
+            let mut hasher = ReplyHasher::new(ReplyKind::Results, PLAIN, Rows::Counted);
             let (mut at, mut end) = (0, 0);
             while end < bytes.len() {
                 end += 1;
-                at += witness.feed(&bytes[at..end]).consumed;
+                at += hasher.feed(&bytes[at..end]).consumed;
             }
-            assert_eq!(witness.testimony(), Some(whole));
+            assert_eq!(hasher.finish(), Some(whole));
             whole
         };
         assert_eq!(column("v", 3, 1), column("value", 3, 0));
@@ -349,8 +350,8 @@ mod tests {
     #[test]
     fn half_a_reply_says_nothing() {
         let whole = result(&[b"abc"], PLAIN);
-        assert_eq!(heard(&whole[..whole.len() - 9], PLAIN, Rows::Heard), None);
-        assert_eq!(heard(&packets(&[b"\xfbfile".to_vec()]), PLAIN, Rows::Heard), None, "a file of the client's is not kept");
+        assert_eq!(digest_of(&whole[..whole.len() - 9], PLAIN, Rows::Counted), None);
+        assert_eq!(digest_of(&packets(&[b"\xfbfile".to_vec()]), PLAIN, Rows::Counted), None, "a file of the client's is not kept");
     }
 
     proptest! {
@@ -359,15 +360,15 @@ mod tests {
         fn parts_do_not_matter(rows in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..8), cuts in proptest::collection::vec(1_usize..40, 0..60)) {
             let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
             let bytes = result(&rows, PLAIN);
-            let mut witness = Witness::new(ReplyKind::Results, PLAIN, Rows::Heard);
+            let mut hasher = ReplyHasher::new(ReplyKind::Results, PLAIN, Rows::Counted);
             let (mut at, mut end) = (0, 0);
             let mut cuts = cuts.into_iter();
             while end < bytes.len() {
                 end = (end + cuts.next().unwrap_or(7)).min(bytes.len());
-                at += witness.feed(&bytes[at..end]).consumed;
+                at += hasher.feed(&bytes[at..end]).consumed;
             }
             prop_assert_eq!(at, bytes.len());
-            prop_assert_eq!(witness.testimony(), heard(&bytes, PLAIN, Rows::Heard));
+            prop_assert_eq!(hasher.finish(), digest_of(&bytes, PLAIN, Rows::Counted));
         }
     }
 }
