@@ -75,6 +75,9 @@ fn plans(wanted: Wanted) -> BTreeMap<(ServerAddr, Lane), LanePlan> {
         let empty =
             || LanePlan { checks: Vec::new(), access: wanted.account.access(&check.server), settings: wanted.settings.clone(), spread };
         let plan = plans.entry(key).or_insert_with(empty);
+        if !check.peers.is_empty() {
+            plan.settings.peers = Arc::clone(&check.peers);
+        }
         plan.checks.push(check);
     }
     plans

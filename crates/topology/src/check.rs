@@ -18,6 +18,8 @@ pub struct Check {
     pub interval_ms: u64,
     /// Longest that it may take, ms.
     pub timeout_ms: u64,
+    /// The servers of the cluster that it replicates in; empty where that is not asked for, or for a server in none.
+    pub peers: Arc<[ServerAddr]>,
 }
 
 /// What a check looks at.

@@ -35,9 +35,12 @@ enum Urgency {
 pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap<ServerAddr, Facts>, now_ms: u64) -> Vec<Check> {
     let vars = &snapshot.vars;
     let mut all: BTreeMap<(ServerAddr, CheckKind), Check> = BTreeMap::new();
+    let peers = peers(clusters);
     let mut add = |server: &Arc<Server>, kind: CheckKind, (interval_ms, timeout_ms): (u64, u64)| {
         let addr = server.key.addr();
-        let check = Check { addr: addr.clone(), server: Arc::clone(server), kind, interval_ms, timeout_ms };
+        let peers = if kind == CheckKind::Lag { peers.get(&addr).cloned() } else { None };
+        let peers = peers.unwrap_or_default();
+        let check = Check { addr: addr.clone(), server: Arc::clone(server), kind, interval_ms, timeout_ms, peers };
         let known = all.entry((addr, kind)).or_insert_with(|| check.clone());
         known.interval_ms = known.interval_ms.min(check.interval_ms);
     };
@@ -74,6 +77,16 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
     let mut checks: Vec<Check> = all.into_values().collect();
     prefer_tls(&mut checks);
     checks
+}
+
+/// The servers that each replica's cluster has.
+fn peers(clusters: &[Cluster]) -> BTreeMap<ServerAddr, Arc<[ServerAddr]>> {
+    let mut peers = BTreeMap::new();
+    for cluster in clusters.iter().filter(|cluster| matches!(cluster.group.kind, RoleKind::Replication(_))) {
+        let members: Arc<[ServerAddr]> = cluster.members.keys().cloned().collect();
+        peers.extend(members.iter().map(|addr| (addr.clone(), Arc::clone(&members))));
+    }
+    peers
 }
 
 /// Rows of servers that were found in replication: nobody else says how far behind they are, as other kinds of clusters do.

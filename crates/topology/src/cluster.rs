@@ -22,7 +22,7 @@ use model::{HostgroupId, ServerAddr};
 
 use self::succession::Takeover;
 use crate::facts::Facts;
-use crate::health::{HostgroupPolicy, Lags, Vital, lags, missed_pings, place, vital};
+use crate::health::{HostgroupPolicy, Lags, Quiet, Vital, lags, missed_pings, place, vital};
 use crate::identity::{self, Identity, MemberIdentity, STRANGER, Strangers, Turn, Voices};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
 use crate::member::{self, Member};
@@ -69,6 +69,8 @@ struct Memory {
     has_written: bool,
     /// Since when nobody can be written to, ms.
     writerless_since_ms: Option<u64>,
+    /// The last time in which nobody wrote.
+    quiet: Option<Quiet>,
     identity: identity::Memory,
     replication: replication::Memory,
     aurora: aurora::Memory,
@@ -281,6 +283,7 @@ impl Cluster {
         let has_writer = layout.get(&self.group.writer).is_some_and(|all| all.iter().any(|p| p.status == ServerStatus::Online));
         let readers = layout.get(&self.group.reader).map_or(&[][..], Vec::as_slice).iter();
         memory.readers = readers.filter(|p| p.status == ServerStatus::Online).map(|p| p.server.key.addr()).collect();
+        memory.quiet = self.quiet(world, has_writer, &memory);
         memory.has_written |= has_writer;
         memory.writerless_since_ms = (!has_writer).then(|| memory.writerless_since_ms.unwrap_or(world.now_ms));
         memory.writers = writers;
@@ -290,6 +293,20 @@ impl Cluster {
         }
         self.judgements = judgements;
         layout
+    }
+
+    /// The last time in which nobody wrote. It begins when who wrote was last seen to work: what ends replication may be seen before
+    /// it is seen that they do not.
+    fn quiet(&self, world: World<'_>, has_writer: bool, memory: &Memory) -> Option<Quiet> {
+        match (memory.quiet, has_writer) {
+            (Some(quiet), true) => Some(Quiet { to_ms: quiet.to_ms.or(Some(world.now_ms)), ..quiet }),
+            (Some(Quiet { to_ms: None, .. }), false) | (None, true) => memory.quiet,
+            (_, false) if !memory.has_written => None,
+            (_, false) => {
+                let seen_ms = memory.last_writers.iter().filter_map(|addr| world.facts.get(addr)).map(|facts| self.seen_ms(facts));
+                Some(Quiet { from_ms: seen_ms.max().unwrap_or(world.now_ms), to_ms: None })
+            }
+        }
     }
 
     fn is_asked(&self, facts: &Facts) -> bool {

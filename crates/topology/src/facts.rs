@@ -192,6 +192,8 @@ pub(crate) struct Facts {
     pub rds: Track<RdsView>,
     /// Replication lag, and when it was told (ms).
     pub lag: Samples<(u64, Lag)>,
+    /// How far it was behind when it last knew.
+    known_lag: Option<KnownLag>,
     /// What it had executed, and when it said so (ms).
     pub gtids: Samples<(u64, GtidSet)>,
     /// Transactions behind (Galera, Group Replication), the latest last.
@@ -208,6 +210,15 @@ pub(crate) struct Facts {
     is_lost: bool,
     /// Since when it is back after it was lost, ms, as long as its buffer pool may be loading.
     pub warming_since_ms: Option<u64>,
+}
+
+/// How far a replica was behind when it last knew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownLag {
+    /// How far, ms.
+    pub ms: u64,
+    /// When it first said after that, that it does not know (ms).
+    pub unknown_since_ms: Option<u64>,
 }
 
 /// The failures of the check that tells a server's role, without its answer.
@@ -251,7 +262,11 @@ impl Facts {
             // Pings say no more than that it lives.
             Seen::Ping(result) => self.ping.take(now_ms, Loss::default(), result, |_, _| true),
             Seen::ReadOnly(result) => self.read_only.take(now_ms, loss, result, |a, b| a == b),
-            Seen::Lag(result) => self.lag.take(result.map(|lag| (now_ms, lag))),
+            Seen::Lag(result) => {
+                self.note_lag(now_ms, result.as_ref().ok());
+                self.lag.take(result.map(|lag| (now_ms, lag)));
+                self.known_lag = self.known_lag.filter(|_| !self.lag.is_forgotten());
+            }
             Seen::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
             Seen::Galera(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.recv_queue));
@@ -270,6 +285,22 @@ impl Facts {
             true => self.answered(now_ms),
             false => self.is_lost |= self.is_gone(ping_max_failures),
         }
+        // What it knew before it was lost says nothing of the data that it comes back with.
+        self.known_lag = self.known_lag.filter(|_| !self.is_lost);
+    }
+
+    fn note_lag(&mut self, now_ms: u64, told: Option<&Lag>) {
+        match (told, &mut self.known_lag) {
+            (Some(Lag::Behind(ms)), known) => *known = Some(KnownLag { ms: *ms, unknown_since_ms: None }),
+            (Some(Lag::Unknown | Lag::NotReplica), Some(known)) => drop(known.unknown_since_ms.get_or_insert(now_ms)),
+            (Some(Lag::Member), known) => *known = None,
+            (Some(Lag::Unknown | Lag::NotReplica) | None, _) => {}
+        }
+    }
+
+    /// How far it was behind when it last knew, and since when it does not; None while it knows, or if it never did.
+    pub fn lag_until_unknown(&self) -> Option<(u64, u64)> {
+        self.known_lag.and_then(|known| Some((known.ms, known.unknown_since_ms?)))
     }
 
     /// Takes what traffic saw; `until_ms` is when the suspicion ends.

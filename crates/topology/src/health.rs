@@ -66,12 +66,45 @@ pub(crate) struct Behind {
 /// What is said of servers that are too far behind.
 pub(crate) type Lags = BTreeMap<ServerAddr, String>;
 
-/// How far a replica is behind, ms, if that is beyond the limit of `row` in as many samples as the settings ask for. One that
-/// replicates from nobody, and is `to_follow_since_ms`, does not know how far.
+/// A time in which nobody could write to a cluster: who replicates in it fell no further behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quiet {
+    /// When who wrote was last seen to work, ms.
+    pub from_ms: u64,
+    /// When somebody wrote again, ms; None if nobody does.
+    pub to_ms: Option<u64>,
+}
+
+impl Quiet {
+    /// How much of the time from `from_ms` to `to_ms` it covers, ms.
+    fn within(self, from_ms: u64, to_ms: u64) -> u64 {
+        self.to_ms.map_or(to_ms, |end_ms| end_ms.min(to_ms)).saturating_sub(self.from_ms.max(from_ms))
+    }
+}
+
+/// What has to be known of a replica's cluster to judge how far it is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Sources {
+    /// Since when it is a replica that has to replicate from somebody, ms.
+    pub to_follow_since_ms: Option<u64>,
+    /// The last time in which nobody wrote.
+    pub quiet: Option<Quiet>,
+}
+
+/// What lag counts as that is not known at `at_ms`: no more than the lag that was known last and the time since in which somebody
+/// could write.
+fn unknown_lag_ms(facts: &Facts, at_ms: u64, quiet: Option<Quiet>, policy: HostgroupPolicy) -> u64 {
+    let Some((known_ms, since_ms)) = facts.lag_until_unknown() else { return policy.lag_when_unknown_ms };
+    let passed_ms = at_ms.saturating_sub(since_ms);
+    let quiet_ms = quiet.map_or(0, |quiet| quiet.within(since_ms, at_ms));
+    policy.lag_when_unknown_ms.min(known_ms + passed_ms.saturating_sub(quiet_ms))
+}
+
+/// How far a replica is behind, ms, if that is beyond the limit of `row` in as many samples as the settings ask for.
 pub(crate) fn excessive_lag(
     facts: &Facts,
     row: &Server,
-    to_follow_since_ms: Option<u64>,
+    sources: Sources,
     policy: HostgroupPolicy,
     vars: &MysqlVariables,
 ) -> Option<Behind> {
@@ -79,9 +112,9 @@ pub(crate) fn excessive_lag(
     let limit_ms = u64::from(limit_s) * 1_000;
     let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
     let behind = |(at_ms, lag): &(u64, Lag)| match lag {
-        Lag::NotReplica if to_follow_since_ms.is_some_and(|since_ms| *at_ms >= since_ms) => policy.lag_when_unknown_ms,
-        Lag::NotReplica | Lag::Member => 0,
-        Lag::Unknown => policy.lag_when_unknown_ms,
+        Lag::NotReplica if sources.to_follow_since_ms.is_none_or(|since_ms| *at_ms < since_ms) => 0,
+        Lag::Member => 0,
+        Lag::NotReplica | Lag::Unknown => unknown_lag_ms(facts, *at_ms, sources.quiet, policy),
         Lag::Behind(ms) => *ms,
     };
     let mut latest = facts.lag.iter().rev().take(count).map(behind);

@@ -13,7 +13,9 @@ use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
 use crate::facts::{Facts, Troubles};
 use crate::gtids::GtidSet;
-use crate::health::{HostgroupPolicy, Lags, Seat, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital};
+use crate::health::{
+    HostgroupPolicy, Lags, Seat, Sources, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital,
+};
 use crate::identity::{Identity, MemberIdentity, Turn};
 use crate::judgement::{Judgements, describe, small};
 use crate::order::Order;
@@ -556,7 +558,8 @@ impl Topology {
         }
         seat.slow = (vital == Vital::Slow).then_some(UnderWay::Severed);
         seat.is_warming = facts.warming_since_ms.is_some();
-        seat.behind = excessive_lag(facts, row, None, self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
+        seat.behind =
+            excessive_lag(facts, row, Sources::default(), self.known.world().policy(row.key.hostgroup), &self.known.snapshot.vars);
         seat
     }
 

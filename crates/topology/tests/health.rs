@@ -71,8 +71,82 @@ fn events_of_lag_say_how_much_and_what_the_limit_is() {
     assert_eq!(seen(&mut fleet), ["11.0 s behind; max_replication_lag=10"]);
     fleet.see("a", lag(9));
     assert_eq!(seen(&mut fleet), ["9.0 s behind; max_replication_lag=10"], "it is used again");
-    fleet.see("a", Seen::Lag(Ok(Lag::Unknown)));
-    assert_eq!(seen(&mut fleet), ["lag unknown, counted as 60 s; max_replication_lag=10"]);
+    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).pass(5_000).see("a", Seen::Lag(Ok(Lag::Unknown)));
+    assert_eq!(seen(&mut fleet), ["lag unknown, counted as 14 s; max_replication_lag=10"]);
+}
+
+/// A replica is no further behind than when it last knew, and the time since; the setting is the most that is counted.
+#[test]
+fn unknown_lag_grows_from_what_was_known() {
+    let unknown = || Seen::Lag(Ok(Lag::Unknown));
+    let shunned = |fleet: &Fleet| fleet.hostgroup(5) == "a(SHUNNED_REPLICATION_LAG) b";
+    let mut fleet = Fleet::new(PLAIN);
+    fleet.see("a", unknown()).see("b", lag(0));
+    assert!(shunned(&fleet), "nothing was ever known");
+    fleet.see("a", lag(4)).pass(10_000).see("a", unknown());
+    for second in 1..=7 {
+        assert!(!shunned(&fleet), "{second}");
+        fleet.pass(1_000).see("a", unknown());
+    }
+    assert!(shunned(&fleet), "11 s");
+    // A server that was away may have come back with other data.
+    fleet.see("a", lag(0));
+    for _ in 0..3 {
+        fleet.pass(8_000).see("a", ping(unreachable()));
+    }
+    fleet.pass(1_000).see("a", Seen::Ping(Ok(100))).see("a", unknown());
+    assert!(shunned(&fleet), "it was lost");
+    // What fails to be told for long is no more known than what never was.
+    fleet.see("a", lag(0));
+    for _ in 0..3 {
+        fleet.see("a", Seen::Lag(Err(ProbeError::Failed("1146".to_owned()))));
+    }
+    fleet.see("a", unknown());
+    assert!(shunned(&fleet), "forgotten");
+    let mut fleet = Fleet::new(&format!("mysql_variables = {{ monitor_slave_lag_when_null=10 }}\n{PLAIN}"));
+    fleet.see("b", lag(0)).see("a", lag(0)).see("a", unknown()).pass(3_600_000).see("a", unknown());
+    assert_eq!(fleet.hostgroup(5), "a b", "the setting is the most that it counts as");
+}
+
+/// While nobody writes no replica falls behind, though none of them knows how far it is.
+#[test]
+fn replicas_of_a_dead_primary_are_read_from() {
+    let text = ["b", "c"].iter().fold(REPLICATION.to_owned(), |text, name| {
+        let row = format!("hostgroup=2, address=\"{name}\", port=3306");
+        text.replace(&row, &format!("{row}, max_replication_lag=5"))
+    });
+    let unknown = || Seen::Lag(Ok(Lag::Unknown));
+    let both = |fleet: &mut Fleet, seen: fn() -> Seen| {
+        fleet.see("b", seen()).see("c", seen());
+    };
+    let gone = || Seen::ReadOnly(Err(unreachable()));
+    let mut fleet = Fleet::new(&text);
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).see("b", lag(2)).see("c", lag(2));
+    fleet.pass(10_000).see("a", read_only(false)).pass(500);
+    both(&mut fleet, unknown);
+    fleet.pass(500).see("a", gone()).pass(500).see("a", gone());
+    for _ in 0..100 {
+        assert_eq!(fleet.hostgroup(2), "a(SHUNNED) b c");
+        fleet.pass(10_000);
+        both(&mut fleet, unknown);
+    }
+    // It is back: its replicas try again after a time of their own, in which they fall behind.
+    fleet.see("a", read_only(false));
+    for second in 0..4 {
+        assert_eq!(fleet.hostgroup(2), "a b c", "{second}");
+        fleet.pass(1_000);
+        both(&mut fleet, unknown);
+    }
+    assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c(SHUNNED_REPLICATION_LAG)");
+    both(&mut fleet, || lag(0));
+    // Another one takes over; who does not follow it falls behind from then on.
+    both(&mut fleet, unknown);
+    fleet.pass(500).see("a", gone()).pass(500).see("a", gone()).pass(60_000);
+    both(&mut fleet, unknown);
+    fleet.see("b", read_only(false)).pass(100).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b c");
+    fleet.pass(10_000).see("c", unknown());
+    assert_eq!(fleet.hostgroup(2), "a(SHUNNED) b c(SHUNNED_REPLICATION_LAG)");
 }
 
 #[test]
@@ -82,8 +156,8 @@ fn replicas_that_lag_are_not_read_from() {
     assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a");
     fleet.see("a", lag(10));
     assert_eq!(fleet.layout(), "5: a b; 6: a");
-    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).see("b", lag(0));
-    assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a", "unknown counts as 60 s");
+    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).see("b", lag(0)).pass(1_000).see("a", Seen::Lag(Ok(Lag::Unknown)));
+    assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a", "it may be 11 s behind");
     fleet.see("a", Seen::Lag(Err(ProbeError::Timeout)));
     assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a", "an error changes nothing");
     fleet.see("a", Seen::Lag(Ok(Lag::NotReplica)));
@@ -127,16 +201,16 @@ fn who_replicates_from_nobody_beside_a_writer_has_unknown_lag() {
     fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
     fleet.see("b", lag(0));
     assert_eq!(fleet.layout(), "1: a; 2: a b c");
-    fleet.pass(1_000).see("b", Seen::Lag(Ok(Lag::Unknown))).pass(1_000).events();
+    fleet.pass(1_000).see("b", Seen::Lag(Ok(Lag::Unknown))).pass(4_000).see("b", Seen::Lag(Ok(Lag::Unknown))).events();
     assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c");
     fleet.see("b", alone());
     assert_eq!((fleet.hostgroup(2).as_str(), fleet.events()), ("a b(SHUNNED_REPLICATION_LAG) c", vec![]), "RESET SLAVE ALL");
     fleet.see("b", lag(0));
     assert_eq!(fleet.hostgroup(2), "a b c");
     fleet.topology.take_events();
-    fleet.see("b", alone());
+    fleet.see("b", alone()).pass(5_000).see("b", alone());
     let seen = fleet.topology.take_events().remove(0).seen;
-    assert!(seen.starts_with("it replicates from nobody, lag unknown, counted as 60 s; max_replication_lag=3"), "{seen}");
+    assert!(seen.starts_with("it replicates from nobody, lag unknown, counted as 5 s; max_replication_lag=3"), "{seen}");
     // A member of a cluster of another kind needs no channel.
     fleet.see("b", Seen::Lag(Ok(Lag::Member)));
     assert_eq!(fleet.hostgroup(2), "a b c");
@@ -148,7 +222,7 @@ fn who_replicates_from_nobody_beside_a_writer_has_unknown_lag() {
     // A writer that becomes a replica is asked first: what it said before counts for nothing.
     fleet.pass(1_000).see("b", read_only(true)).see("a", read_only(false)).pass(20).see("a", read_only(false));
     assert_eq!(fleet.layout(), "1: a; 2: a b c");
-    fleet.pass(1_000).see("b", alone());
+    fleet.pass(4_000).see("b", alone());
     assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c");
     fleet.see("b", lag(0));
     assert_eq!(fleet.hostgroup(2), "a b c");

@@ -257,6 +257,7 @@ settings! {
     monitor_read_only_interval: u64 = 1_000, ms(100, 604_800_000), Live, "Time between read_only probes.";
     monitor_read_only_timeout: u64 = 800, ms(100, 600_000), Live, "Longest that a read_only probe may take.";
     monitor_read_only_max_timeout_count: u64 = 3, count(1, 1_000_000), Live, "Timeouts in a row after which a server counts as read-only.";
+    monitor_replication_channel: String = "", Kind::Text(TextRule::Any), Live, "Name of the replication channel (MariaDB: connection) whose lag counts on servers that have it; empty is those from servers of the own cluster, else all.";
     monitor_replication_lag_group_by_host: bool = false, BOOL, NoEffect("lag is probed once for each server, whatever hostgroups it is in"), "Probe lag once for each host.";
     monitor_replication_lag_interval: u64 = 10_000, ms(100, 604_800_000), Live, "Time between replication lag probes.";
     monitor_replication_lag_timeout: u64 = 1_000, ms(100, 600_000), Live, "Longest that a lag probe may take.";

@@ -1,7 +1,12 @@
-//! Replication lag: from the heartbeat table if there is one, else from the replica's own status, over all its channels.
+//! Replication lag: from the heartbeat table if there is one, else from the replica's own status.
+//!
+//! A server may have channels from elsewhere. What counts is the channel that the settings name; else those from members of the
+//! server's own cluster; else a member of Galera, a group or Aurora needs none; else all count, as names of sources may differ.
 
+use model::ServerAddr;
 use topology::Lag;
 
+use super::ProbeSettings;
 use crate::client::{Connection, Fault, Row, Rows, Version, is_on};
 
 /// The channels of Group Replication itself: they are no asynchronous replication, and report no lag.
@@ -13,10 +18,10 @@ const MEMBER: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
                       ('wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'aurora_version')";
 
 /// How far it is behind.
-pub(super) async fn look(connection: &mut Connection, heartbeat_table: &str) -> Result<Lag, Fault> {
-    match heartbeat_table.is_empty() {
-        true => status(connection).await,
-        false => heartbeat(connection, heartbeat_table).await,
+pub(super) async fn look(connection: &mut Connection, settings: &ProbeSettings) -> Result<Lag, Fault> {
+    match settings.heartbeat_table.is_empty() {
+        true => status(connection, settings).await,
+        false => heartbeat(connection, &settings.heartbeat_table).await,
     }
 }
 
@@ -39,13 +44,49 @@ fn age(lag_ms: Option<i64>, table: &str) -> Result<Lag, Fault> {
     }
 }
 
-async fn status(connection: &mut Connection) -> Result<Lag, Fault> {
-    let version = connection.version().clone();
-    let rows = connection.query(statement(&version)).await.map_err(|fault| fault.with_hint(privilege(&version)))?;
-    match worst(&rows) {
-        Lag::NotReplica if is_member(&connection.query(MEMBER).await?) => Ok(Lag::Member),
-        lag => Ok(lag),
+async fn status(connection: &mut Connection, settings: &ProbeSettings) -> Result<Lag, Fault> {
+    let rows = channels(connection).await?;
+    let own = own(&rows, settings);
+    if !own.is_empty() {
+        return Ok(worst(&own));
     }
+    match is_member(&connection.query(MEMBER).await?) {
+        true => Ok(Lag::Member),
+        false => Ok(worst(&asynchronous(&rows).collect::<Vec<_>>())),
+    }
+}
+
+/// The replica's status, a row for each channel.
+async fn channels(connection: &mut Connection) -> Result<Rows, Fault> {
+    let version = connection.version().clone();
+    connection.query(statement(&version)).await.map_err(|fault| fault.with_hint(privilege(&version)))
+}
+
+/// The rows that are not of a group's own channels.
+fn asynchronous(rows: &Rows) -> impl Iterator<Item = Row<'_>> {
+    rows.iter().filter(|row| !name(row).starts_with(GROUP_CHANNELS))
+}
+
+fn name<'a>(row: &Row<'a>) -> &'a str {
+    // MariaDB calls it a connection.
+    row.text("channel_name").or_else(|| row.text("connection_name")).unwrap_or_default()
+}
+
+/// The channel that the settings name, else those from members of its own cluster.
+fn own<'a>(rows: &'a Rows, settings: &ProbeSettings) -> Vec<Row<'a>> {
+    let wanted = &*settings.channel;
+    let named: Vec<Row<'_>> = asynchronous(rows).filter(|row| !wanted.is_empty() && name(row).eq_ignore_ascii_case(wanted)).collect();
+    match named.is_empty() {
+        false => named,
+        true => asynchronous(rows).filter(|row| source(row).is_some_and(|source| settings.is_peer(&source))).collect(),
+    }
+}
+
+/// Whom a channel is from.
+fn source(row: &Row<'_>) -> Option<ServerAddr> {
+    let host = row.text("source_host").or_else(|| row.text("master_host"))?;
+    let port = row.number("source_port").or_else(|| row.number("master_port"))?;
+    Some(ServerAddr { host: host.into(), port: u16::try_from(port).ok()? })
 }
 
 /// Of Galera, of a group, or of Aurora.
@@ -73,11 +114,8 @@ fn privilege(version: &Version) -> &'static str {
 }
 
 /// The channel that is farthest behind; one that does not know makes the whole unknown.
-fn worst(rows: &Rows) -> Lag {
-    let (groups, channels): (Vec<_>, Vec<_>) =
-        rows.iter().partition(|row| row.text("channel_name").unwrap_or_default().starts_with(GROUP_CHANNELS));
-    let none = if groups.is_empty() { Lag::NotReplica } else { Lag::Member };
-    channels.iter().map(of_channel).fold(none, |worst, lag| match (worst, lag) {
+fn worst(channels: &[Row<'_>]) -> Lag {
+    channels.iter().map(of_channel).fold(Lag::NotReplica, |worst, lag| match (worst, lag) {
         (Lag::Unknown, _) | (_, Lag::Unknown) => Lag::Unknown,
         (Lag::Behind(a), Lag::Behind(b)) => Lag::Behind(a.max(b)),
         (Lag::NotReplica | Lag::Member, lag) | (lag, Lag::NotReplica | Lag::Member) => lag,
@@ -93,16 +131,43 @@ fn of_channel(row: &Row<'_>) -> Lag {
 mod tests {
     use super::*;
 
-    fn mysql(rows: &[&[Option<&str>]]) -> Lag {
-        worst(&Rows::of(&["Channel_Name", "Seconds_Behind_Source"], rows))
+    const COLUMNS: &[&str] = &["Channel_Name", "Source_Host", "Source_Port", "Seconds_Behind_Source"];
+
+    /// What counts of these channels; None where it is left to the kind of the server.
+    fn of_own(rows: &[&[Option<&str>]], peers: &[(&str, u16)], channel: &str) -> Option<Lag> {
+        let peer = |(host, port): &(&str, u16)| ServerAddr { host: (*host).into(), port: *port };
+        let settings = ProbeSettings { peers: peers.iter().map(peer).collect(), channel: channel.into(), ..ProbeSettings::default() };
+        let rows = Rows::of(COLUMNS, rows);
+        let own = own(&rows, &settings);
+        (!own.is_empty()).then(|| worst(&own))
+    }
+
+    fn all(rows: &[&[Option<&str>]]) -> Lag {
+        worst(&asynchronous(&Rows::of(COLUMNS, rows)).collect::<Vec<_>>())
     }
 
     #[test]
-    fn the_slowest_channel_counts() {
-        assert_eq!(mysql(&[]), Lag::NotReplica);
-        assert_eq!(mysql(&[&[Some(""), Some("3")], &[Some("b"), Some("7")]]), Lag::Behind(7_000));
-        assert_eq!(mysql(&[&[Some(""), Some("3")], &[Some("b"), None]]), Lag::Unknown);
-        assert_eq!(mysql(&[&[Some("group_replication_applier"), None]]), Lag::Member);
+    fn where_sources_are_unknown_the_slowest_channel_counts() {
+        let channel = |name, lag| [Some(name), Some("x"), Some("3306"), lag];
+        assert_eq!(all(&[]), Lag::NotReplica);
+        assert_eq!(all(&[&channel("", Some("3")), &channel("b", Some("7"))]), Lag::Behind(7_000));
+        assert_eq!(all(&[&channel("", Some("3")), &channel("b", None)]), Lag::Unknown);
+        assert_eq!(all(&[&channel("group_replication_applier", None)]), Lag::NotReplica);
+    }
+
+    #[test]
+    fn channels_from_elsewhere_do_not_count() {
+        let own = [Some("own"), Some("DB1"), Some("3306"), Some("1")];
+        let foreign = [Some("foreign"), Some("elsewhere"), Some("3306"), None];
+        let other_port = [Some("other"), Some("db1"), Some("3307"), Some("90")];
+        let group = [Some("group_replication_recovery"), Some("db1"), Some("3306"), None];
+        let rows: &[&[Option<&str>]] = &[&own, &foreign, &other_port, &group];
+        assert_eq!(of_own(rows, &[("db1", 3306), ("db2", 3306)], ""), Some(Lag::Behind(1_000)));
+        assert_eq!(of_own(rows, &[("db1", 3306), ("db1", 3307)], ""), Some(Lag::Behind(90_000)));
+        assert_eq!(of_own(rows, &[("10.0.0.1", 3306)], ""), None, "names differ");
+        assert_eq!(of_own(rows, &[("db1", 3306)], "Foreign"), Some(Lag::Unknown), "it is named");
+        assert_eq!(of_own(rows, &[("db1", 3306)], "gone"), Some(Lag::Behind(1_000)), "nobody has that channel");
+        assert_eq!(of_own(&[&foreign], &[("db1", 3306)], ""), None);
     }
 
     #[test]
@@ -127,7 +192,10 @@ mod tests {
     #[test]
     fn old_words_are_read_too() {
         let rows = Rows::of(&["Connection_name", "Seconds_Behind_Master"], &[&[Some(""), Some("0")]]);
-        assert_eq!(worst(&rows), Lag::Behind(0));
+        assert_eq!(worst(&asynchronous(&rows).collect::<Vec<_>>()), Lag::Behind(0));
+        let rows = Rows::of(&["Connection_name", "Master_Host", "Master_Port"], &[&[Some("c"), Some("h"), Some("7")]]);
+        let row = rows.first().unwrap();
+        assert_eq!((name(&row), source(&row)), ("c", Some(ServerAddr { host: "h".into(), port: 7 })));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod real_tests;
 use std::sync::Arc;
 use std::time::Instant;
 
+use model::ServerAddr;
 use model::settings::MysqlVariables;
 use topology::{CheckKind, GaleraView, GtidSet, Lag, ProbeError, RdsView, Seen};
 
@@ -32,12 +33,27 @@ pub(crate) use read_only::is_read_only;
 pub(crate) struct ProbeSettings {
     /// `monitor_replication_lag_use_percona_heartbeat`: `schema.table`, or empty.
     pub(crate) heartbeat_table: Arc<str>,
+    /// `monitor_replication_channel`: the channel whose lag counts, or empty.
+    pub(crate) channel: Arc<str>,
+    /// The servers of the cluster that the server replicates in.
+    pub(crate) peers: Peers,
 }
+
+/// Servers of one cluster.
+pub(crate) type Peers = Arc<[ServerAddr]>;
 
 impl ProbeSettings {
     /// From the settings.
     pub(crate) fn of(vars: &MysqlVariables) -> Self {
-        Self { heartbeat_table: vars.monitor_replication_lag_use_percona_heartbeat.as_str().into() }
+        Self {
+            heartbeat_table: vars.monitor_replication_lag_use_percona_heartbeat.as_str().into(),
+            channel: vars.monitor_replication_channel.as_str().into(),
+            peers: Peers::default(),
+        }
+    }
+
+    fn is_peer(&self, addr: &ServerAddr) -> bool {
+        self.peers.iter().any(|peer| peer.port == addr.port && peer.host.eq_ignore_ascii_case(&addr.host))
     }
 }
 
@@ -72,7 +88,7 @@ pub(crate) async fn look(kind: CheckKind, connection: &mut Connection, settings:
         CheckKind::Connect => Ok(Found::Connect),
         CheckKind::Ping => ping(connection).await.map(Found::Ping),
         CheckKind::ReadOnly(check) => read_only::look(connection, check).await.map(Found::ReadOnly),
-        CheckKind::Lag => lag::look(connection, &settings.heartbeat_table).await.map(Found::Lag),
+        CheckKind::Lag => lag::look(connection, settings).await.map(Found::Lag),
         CheckKind::Gtids => gtids::look(connection).await.map(|(set, text)| Found::Gtids(set, text)),
         CheckKind::Galera => galera::look(connection).await.map(Found::Galera),
         CheckKind::Group => group::look(connection).await.map(Found::Group),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lab::{Group, Mariadb, Mysql, Options, Server, wait};
+use lab::{Flavor, Group, Mariadb, Mysql, Options, Replication, Server, wait};
 use model::snapshot::ReadOnlyCheck;
 use model::{HostgroupId, Secret, ServerAddr};
 use topology::{CheckKind, Lag, ProbeError, Seen, Topology};
@@ -63,7 +63,7 @@ fn what_every_server_answers(server: &Server) {
 
 fn heartbeats(server: &Server) {
     server.sql("CREATE TABLE test.heartbeat (ts VARCHAR(26) NOT NULL, server_id INT PRIMARY KEY)").unwrap();
-    let settings = ProbeSettings { heartbeat_table: "test.heartbeat".into() };
+    let settings = ProbeSettings { heartbeat_table: "test.heartbeat".into(), ..ProbeSettings::default() };
     let app = access(server, "app", "app-pass");
     let lag = || ask_with(&app, CheckKind::Lag, &settings).unwrap();
     assert_eq!(lag(), Found::Lag(Lag::Unknown), "no heartbeat at all");
@@ -123,6 +123,40 @@ fn mysql() {
     server.sql("GRANT SELECT ON performance_schema.* TO monitor@'%'").unwrap();
     let Found::Group(group) = ask(&server, CheckKind::Group).unwrap() else { panic!() };
     assert!(!super::group_view(&group, &Default::default()).viable);
+}
+
+/// A replica of its cluster's primary has a second channel, from elsewhere, that is broken.
+fn channels_from_elsewhere(flavor: Flavor) {
+    let Replication { primary, replicas } = Replication::start(flavor, 1, &Options::new()).unwrap();
+    let replica = &replicas[0];
+    // It is not running, so nobody knows how far behind it is.
+    let foreign = match flavor {
+        Flavor::Mariadb => "CHANGE MASTER 'foreign' TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='u'",
+        Flavor::Mysql => "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='u' FOR CHANNEL 'foreign'",
+    };
+    replica.sql(foreign).unwrap();
+    let lag = |peers: &[&Server], channel: &str| {
+        let peers = peers.iter().map(|server| ServerAddr { host: server.host().into(), port: server.port() }).collect();
+        let settings = ProbeSettings { peers, channel: channel.into(), ..ProbeSettings::default() };
+        ask_with(&access(replica, "monitor", "monitor"), CheckKind::Lag, &settings).unwrap()
+    };
+    let until = |what: &str, peers: &[&Server], channel: &str, is_wanted: fn(Lag) -> bool| {
+        let look = || matches!(lag(peers, channel), Found::Lag(lag) if is_wanted(lag)).then_some(());
+        wait::until(what, LIMIT, look).unwrap();
+    };
+    until("it is named", &[&primary, replica], "foreign", |lag| lag == Lag::Unknown);
+    until("the own channel counts", &[&primary, replica], "", |lag| matches!(lag, Lag::Behind(_)));
+    until("no source is known, and all count", &[replica], "", |lag| lag == Lag::Unknown);
+}
+
+#[test]
+fn channels_from_elsewhere_mariadb() {
+    channels_from_elsewhere(Flavor::Mariadb);
+}
+
+#[test]
+fn channels_from_elsewhere_mysql() {
+    channels_from_elsewhere(Flavor::Mysql);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use model::{HostgroupId, ServerAddr};
 use super::{Cluster, Memory, World, is_warming};
 use crate::converge::Tier;
 use crate::facts::Facts;
-use crate::health::{Behind, Seat, Vital, excessive_lack, excessive_lag, vital};
+use crate::health::{Behind, Quiet, Seat, Sources, Vital, excessive_lack, excessive_lag, vital};
 use crate::judgement::{Fitness, Judgement, Judgements, NOT_KNOWN};
 use crate::member::Member;
 use crate::seen::AuroraInstance;
@@ -24,6 +24,7 @@ struct Part<'a> {
     judgement: &'a Judgement,
     is_writer: bool,
     writers: &'a BTreeSet<ServerAddr>,
+    quiet: Option<Quiet>,
     has_backups: bool,
 }
 
@@ -44,7 +45,7 @@ impl Cluster {
             .any(|(addr, member)| !writers.contains(addr) && self.tier(world, addr, member, judgements.get(addr)) == Some(Tier::Fit));
         for (addr, member) in &self.members {
             let judgement = judgements.get(addr).unwrap_or(&unseen);
-            let part = Part { addr, member, judgement, is_writer: writers.contains(addr), writers, has_backups };
+            let part = Part { addr, member, judgement, is_writer: writers.contains(addr), writers, quiet: memory.quiet, has_backups };
             for id in self.hostgroups_of(world, part, memory) {
                 if let Some(mut seat) = self.seat(world, part, id) {
                     seat.serves = id == self.group.reader && memory.readers.contains(addr);
@@ -139,9 +140,8 @@ impl Cluster {
             _ => judgement.why.clone(),
         };
         if !part.is_writer && id == self.group.reader {
-            let lag = facts.and_then(|facts| {
-                excessive_lag(facts, &seat.row, self.to_follow_since_ms(world, facts, part.writers), world.policy(id), vars)
-            });
+            let sources = |facts| Sources { to_follow_since_ms: self.to_follow_since_ms(world, facts, part.writers), quiet: part.quiet };
+            let lag = facts.and_then(|facts| excessive_lag(facts, &seat.row, sources(facts), world.policy(id), vars));
             let lack = facts.and_then(|facts| self.lack(world, facts, part.writers, id));
             seat.behind = self.behind(judgement).max(lag).max(lack);
         }
