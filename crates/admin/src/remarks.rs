@@ -4,13 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use model::config::remarks::references;
 use model::config::{Config, Row, inert};
 use model::control::DataPlane;
 use model::fleet::Placement;
 use model::remark::{by_kind, row_name};
-use model::snapshot::ServerStatus;
+use model::settings::SecondWriters;
+use model::snapshot::{RoleGroup, RoleKind, ServerStatus};
 use model::{About, Remark, Scope, ServerAddr, Snapshot};
 
 use crate::reply::Reply;
@@ -71,9 +73,25 @@ pub fn frozen(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
     })
 }
 
-/// What stays [`frozen`], and hostgroups in which nothing begins because more servers are ONLINE than may be.
+/// Replication clusters of which several servers take writes, where the operator has not said that any may.
+fn several_writers(snapshot: &Snapshot, placements: &[Placement]) -> impl Iterator<Item = String> {
+    let is_told = |group: &&Arc<RoleGroup>| {
+        let second_writers = snapshot.effective_in(group.writer).second_writers;
+        matches!(group.kind, RoleKind::Replication(_)) && second_writers == SecondWriters::Configured
+    };
+    snapshot.roles.iter().filter(is_told).filter_map(|group| {
+        let online = placements.iter().filter(|p| p.server.key.hostgroup == group.writer && p.status == ServerStatus::Online);
+        let writers: BTreeSet<String> = online.map(|placement| placement.server.key.addr().to_string()).collect();
+        let names = writers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        (writers.len() > 1).then(|| format!("{} servers take writes in hostgroup {}: {names}", writers.len(), group.writer))
+    })
+}
+
+/// What stays [`frozen`], clusters with several writers, and hostgroups in which nothing begins because more servers are ONLINE
+/// than may be.
 pub fn standstill(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
     let mut found: Vec<String> = frozen(snapshot, placements).into_iter().collect();
+    found.extend(several_writers(snapshot, placements));
     for hostgroup in snapshot.hostgroups.values() {
         let (id, most) = (hostgroup.id, hostgroup.attributes.max_num_online_servers);
         let online = placements.iter().filter(|p| p.server.key.hostgroup == id && p.status == ServerStatus::Online).count();
@@ -102,10 +120,12 @@ pub fn told(notes: Vec<String>, frozen: Option<String>, remarks: &[Remark]) -> R
     lines.extend(frozen.clone());
     lines.extend(named(remarks));
     let mut warnings: Vec<String> = frozen.into_iter().chain(remarks.iter().take(KEPT).map(ToString::to_string)).collect();
-    if remarks.len() > KEPT {
-        warnings.push(format!("and {} more", remarks.len() - KEPT));
-    }
+    warnings.extend(remarks.len().checked_sub(KEPT).filter(|count| *count > 0).map(more));
     Reply::Ok { affected: 0, insert_id: 0, info: lines.join("; "), warnings }
+}
+
+fn more(count: usize) -> String {
+    format!("and {count} more")
 }
 
 /// The first of what an OK tells, and how many more there are.
@@ -122,7 +142,8 @@ pub fn passed_over(reply: Reply, faults: &[String]) -> Reply {
     let Reply::Ok { affected, insert_id, info, warnings } = reply else { return reply };
     let mut lines = named(faults);
     lines.extend(Some(info).filter(|info| !info.is_empty()));
-    let warnings = faults.iter().take(KEPT).cloned().chain(warnings).collect();
+    let beyond = faults.len().checked_sub(KEPT).filter(|count| *count > 0).map(more);
+    let warnings = faults.iter().take(KEPT).cloned().chain(beyond).chain(warnings).collect();
     Reply::Ok { affected, insert_id, info: lines.join("; "), warnings }
 }
 

@@ -157,6 +157,116 @@ fn mysql_cuts_over() {
     cuts_over_with_a_shunned_row(Flavor::Mysql);
 }
 
+/// A primary with a replica, and a proxy before them.
+struct Pair {
+    cluster: Replication,
+    proxy: Tidegate,
+}
+
+impl Pair {
+    fn start(flavor: Flavor) -> Pair {
+        let cluster = Replication::start(flavor, 1, &Options::new()).unwrap();
+        cluster.primary.sql("CREATE TABLE test.t(i INT PRIMARY KEY AUTO_INCREMENT)").unwrap();
+        cluster.wait_caught_up().unwrap();
+        let builder = Tidegate::builder().app_user();
+        let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+        let proxy = builder.backend(0, &cluster.primary).backend(1, &cluster.replicas[0]).start().unwrap();
+        let pair = Pair { cluster, proxy };
+        pair.wait_writer(&pair.cluster.primary);
+        pair
+    }
+
+    fn wait(&self, what: &str, sql: &str) {
+        let mut admin = self.proxy.admin().unwrap();
+        let is_so = || (admin.run(sql).ok()?.scalar().ok()?? != "0").then_some(());
+        wait::until(what, Duration::from_secs(30), is_so).unwrap();
+    }
+
+    fn wait_writer(&self, server: &Server) {
+        let sql = format!("SELECT COUNT(*) FROM runtime_mysql_servers WHERE hostgroup_id=0 AND status='ONLINE' AND port={}", server.port());
+        self.wait("a writer", &sql);
+    }
+
+    fn wait_event(&self, why: &str) {
+        self.wait(why, &format!("SELECT COUNT(*) FROM stats_tidegate_events WHERE why LIKE '{why}%'"));
+    }
+
+    /// Inserts 20 rows, each over a connection of its own.
+    fn insert(&self) {
+        for _ in 0..20 {
+            self.proxy.connect_app().unwrap().run("INSERT INTO test.t VALUES(NULL)").unwrap();
+        }
+    }
+
+    /// Rows on the primary and on the replica.
+    fn rows(&self) -> [String; 2] {
+        [&self.cluster.primary, &self.cluster.replicas[0]].map(|server| server.scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap())
+    }
+}
+
+/// A power cut, and `read_only` stands in nobody's file: the replica is back first and says that it is writable. All that clients
+/// insert is on the primary, until the replica is promoted.
+fn has_a_power_cut(flavor: Flavor) {
+    let pair = Pair::start(flavor);
+    let (primary, replica) = (&pair.cluster.primary, &pair.cluster.replicas[0]);
+    primary.kill9();
+    replica.kill9();
+    pair.wait("nobody writes", "SELECT COUNT(*)=0 FROM runtime_mysql_servers WHERE hostgroup_id=0 AND status='ONLINE'");
+    replica.restart().unwrap();
+    assert_eq!(replica.scalar("SELECT @@read_only").unwrap().as_deref(), Some("0"));
+    pair.wait_event("writable, but it replicates from");
+    primary.restart().unwrap();
+    pair.wait_writer(primary);
+    pair.insert();
+    pair.cluster.wait_caught_up().unwrap();
+    assert_eq!(pair.rows(), ["20", "20"]);
+    promote(replica).unwrap();
+    pair.wait_writer(replica);
+    pair.insert();
+    assert_eq!(pair.rows(), ["20", "40"]);
+}
+
+/// A replica becomes writable, and then replicates no more, while the primary works. It writes when the primary is dead.
+fn keeps_a_second_writer_out(flavor: Flavor) {
+    let pair = Pair::start(flavor);
+    let (primary, replica) = (&pair.cluster.primary, &pair.cluster.replicas[0]);
+    lab::replication::set_read_only(replica, false).unwrap();
+    pair.wait_event("writable, but");
+    pair.insert();
+    pair.cluster.wait_caught_up().unwrap();
+    assert_eq!(pair.rows(), ["20", "20"]);
+    let metrics = pair.proxy.admin().unwrap().run("SHOW PROMETHEUS METRICS").unwrap().scalar().unwrap().unwrap().clone();
+    assert!(metrics.contains("tidegate_writable_servers{cluster=\"0\"} 2"), "{metrics}");
+    promote(replica).unwrap();
+    pair.wait("it is not read from", "SELECT COUNT(*) FROM runtime_mysql_servers WHERE hostgroup_id=1 AND status='SHUNNED'");
+    pair.insert();
+    assert_eq!(pair.rows(), ["40", "20"]);
+    primary.kill9();
+    pair.wait_writer(replica);
+    pair.insert();
+    assert_eq!(replica.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("40"));
+}
+
+#[test]
+fn mariadb_keeps_a_second_writer_out() {
+    keeps_a_second_writer_out(Flavor::Mariadb);
+}
+
+#[test]
+fn mysql_keeps_a_second_writer_out() {
+    keeps_a_second_writer_out(Flavor::Mysql);
+}
+
+#[test]
+fn mariadb_has_a_power_cut() {
+    has_a_power_cut(Flavor::Mariadb);
+}
+
+#[test]
+fn mysql_has_a_power_cut() {
+    has_a_power_cut(Flavor::Mysql);
+}
+
 /// Servers that are reached over Unix sockets are checked like others: an old primary that returns writable gets no write.
 fn fails_over_on_sockets(flavor: Flavor) {
     let cluster = Replication::start(flavor, 1, &Options::new()).unwrap();

@@ -37,7 +37,7 @@ impl Lane {
     pub(crate) fn of(kind: CheckKind) -> Self {
         match kind {
             CheckKind::Ping | CheckKind::ReadOnly(_) | CheckKind::Galera | CheckKind::Group => Self::Roles,
-            CheckKind::Lag | CheckKind::Gtids | CheckKind::Aurora | CheckKind::BufferPool => Self::Background,
+            CheckKind::Lag | CheckKind::Gtids | CheckKind::Sources | CheckKind::Aurora | CheckKind::BufferPool => Self::Background,
             // It is so rare that a server would end an idle connection before.
             CheckKind::Connect | CheckKind::RdsTopology => Self::Login,
         }

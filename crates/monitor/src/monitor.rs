@@ -252,6 +252,11 @@ impl Monitor {
         self.core().topology.preferred(writer).cloned()
     }
 
+    /// How many servers of each replication cluster say that they are writable, by writer hostgroup.
+    pub(crate) fn writable(&self) -> Vec<(model::HostgroupId, usize)> {
+        self.core().topology.writable()
+    }
+
     /// What the servers say of the clusters that they belong to.
     pub(crate) fn identities(&self) -> Vec<MemberIdentity> {
         self.core().topology.identities()

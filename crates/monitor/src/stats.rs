@@ -36,6 +36,7 @@ impl StatsSource for Monitor {
         let mut metrics = self.counts.metrics(&self.connector.resolver.counts);
         metrics.push(lock(&self.holds).metric());
         metrics.push(strangers(&self.identities()));
+        metrics.push(writable(self.writable()));
         metrics.push(refused(lock(&self.log).refused()));
         metrics
     }
@@ -52,6 +53,18 @@ fn strangers(identities: &[MemberIdentity]) -> Metric {
     Metric {
         name: "tidegate_foreign_servers",
         help: "Servers at addresses of a cluster that belong to another one, by writer hostgroup; they serve nothing",
+        kind: MetricKind::Gauge,
+        samples: counts.into_iter().map(sample).collect(),
+    }
+}
+
+/// Servers that say that they are writable, for each replication cluster.
+fn writable(counts: Vec<(HostgroupId, usize)>) -> Metric {
+    let sample =
+        |(writer, count): (HostgroupId, usize)| Sample { suffix: "", labels: vec![("cluster", writer.to_string())], value: count as f64 };
+    Metric {
+        name: "tidegate_writable_servers",
+        help: "Servers of a replication cluster that say read_only=0, by writer hostgroup, those that are kept out too",
         kind: MetricKind::Gauge,
         samples: counts.into_iter().map(sample).collect(),
     }

@@ -146,6 +146,8 @@ impl Prober {
             CheckKind::Ping => Seen::Ping(seen.map(|_| us)),
             CheckKind::ReadOnly(_) => Seen::ReadOnly(seen.map(|s| s.read_only)),
             CheckKind::Lag => Seen::Lag(seen.map(|s| s.lag)),
+            // A server of the simulation that may be written to replicates from nobody.
+            CheckKind::Sources => Seen::Sources(seen.map(|_| Vec::new())),
             CheckKind::BufferPool => Seen::BufferPool(seen.map(|s| (true, s.uptime_s))),
             CheckKind::Connect | CheckKind::Gtids | CheckKind::Galera | CheckKind::Group | CheckKind::Aurora | CheckKind::RdsTopology => {
                 return;

@@ -43,6 +43,8 @@ pub enum CheckKind {
     Aurora,
     /// Whether the buffer pool has been loaded.
     BufferPool,
+    /// Whom it replicates from.
+    Sources,
     /// The topology table of an RDS Multi-AZ DB cluster.
     RdsTopology,
 }

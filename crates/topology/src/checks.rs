@@ -66,6 +66,9 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
                 add(server, CheckKind::Gtids, (interval_ms, vars.monitor_replication_lag_timeout));
             }
             add(server, CheckKind::Ping, (hasten(vars.monitor_ping_interval, urgency, vars), vars.monitor_ping_timeout));
+            if cluster.asks_sources(&server.key.addr(), facts) {
+                add(server, CheckKind::Sources, (hasten(vars.monitor_read_only_interval, urgency, vars), vars.monitor_read_only_timeout));
+            }
             if let (RoleKind::Replication(_), Some(interval_ms), true) =
                 (&cluster.group.kind, rds::interval_ms(vars), rds::is_rds(&server.key.host))
             {

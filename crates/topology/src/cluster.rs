@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::fleet::{Placement, UnderWay};
-use model::settings::Failback;
+use model::settings::{Failback, SecondWriters};
 use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
 
@@ -117,6 +117,7 @@ pub(crate) struct Cluster {
     /// Who wrote when the proxy was last up: its place is kept until it was seen.
     awaited: Option<ServerAddr>,
     comeback: Return,
+    second_writers: SecondWriters,
     /// Servers whose rows the operator changed while nobody looked, and when (ms): they are as configured until they are seen.
     rewritten: BTreeMap<ServerAddr, u64>,
     /// Who is in it by its own words.
@@ -181,6 +182,7 @@ impl Cluster {
             awaited: awaited.filter(|addr| members.contains_key(addr) && !memory.is_settled),
             roll,
             comeback: Return { policy, delay_ms: settings.failback_delay_ms },
+            second_writers: settings.second_writers,
             rewritten,
             before: memory.clone(),
             memory,
@@ -261,6 +263,14 @@ impl Cluster {
     /// Servers that are kept out because others took over.
     pub fn fenced(&self) -> impl Iterator<Item = &ServerAddr> {
         self.memory.replication.fenced.keys()
+    }
+
+    /// Whether it matters whom a server replicates from: it says that it is writable, and is not the one that alone does.
+    pub fn asks_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> bool {
+        let is_asked = matches!(self.group.kind, RoleKind::Replication(_)) && self.second_writers == SecondWriters::Configured;
+        let is_writable = |addr: &ServerAddr| facts.get(addr).is_some_and(|facts| facts.read_only.last == Some(false));
+        let is_alone = || self.memory.writers.contains(addr) && !self.members.keys().any(|other| other != addr && is_writable(other));
+        is_asked && is_writable(addr) && !is_alone()
     }
 
     /// Who serves which hostgroup of the cluster.
@@ -345,6 +355,8 @@ impl Cluster {
             members: &self.members,
             facts: world.facts,
             strangers: &self.strangers.all,
+            second_writers: self.second_writers,
+            drained: world.drained,
             writers,
             now_ms: world.now_ms,
         }
@@ -408,6 +420,15 @@ impl Cluster {
             is_settled: self.memory.identity.settled().is_some(),
         };
         self.members.keys().filter(|_| identity::is_told(&self.group.kind)).map(row).collect()
+    }
+
+    /// How many of its servers say that they are writable, those that are kept out too; None for kinds where several may be.
+    pub fn writable(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Option<usize> {
+        let is_writable = |addr: &&ServerAddr| {
+            let facts = facts.get(*addr).filter(|_| !self.judgements.get(*addr).is_some_and(|judgement| judgement.is_down));
+            facts.is_some_and(|facts| facts.read_only.last == Some(false))
+        };
+        matches!(self.group.kind, RoleKind::Replication(_)).then(|| self.members.keys().filter(is_writable).count())
     }
 
     /// What tells it from other clusters, as far as is known.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use model::ServerAddr;
 use model::fleet::SignalKind;
 
 use crate::gtids::GtidSet;
@@ -190,6 +191,8 @@ pub(crate) struct Facts {
     pub aurora: Track<AuroraView>,
     /// The cluster by RDS's table.
     pub rds: Track<RdsView>,
+    /// Whom it replicates from.
+    pub sources: Track<Vec<ServerAddr>>,
     /// Replication lag, and when it was told (ms).
     pub lag: Samples<(u64, Lag)>,
     /// How far it was behind when it last knew.
@@ -249,9 +252,11 @@ impl Troubles {
 impl Facts {
     /// Takes what a check saw.
     pub fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
-        // That the table of RDS could not be read says nothing else of the server.
-        if let Seen::Rds(result @ Err(_)) = seen {
-            return self.rds.take(now_ms, Loss::default(), result, |a, b| a == b);
+        // That these could not be read says nothing else of the server.
+        match seen {
+            Seen::Rds(result @ Err(_)) => return self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
+            Seen::Sources(result @ Err(_)) => return self.sources.take(now_ms, Loss::default(), result, |a, b| a == b),
+            _ => {}
         }
         let is_good = seen.error().is_none();
         if matches!(seen.error(), Some(ProbeError::Unreachable(_) | ProbeError::Closed(_))) {
@@ -279,6 +284,7 @@ impl Facts {
             }
             Seen::Aurora(result) => self.aurora.take(now_ms, loss, result, |a, b| a.writer() == b.writer()),
             Seen::BufferPool(result) => self.warm(result),
+            Seen::Sources(result) => self.sources.take(now_ms, Loss::default(), result, |a, b| a == b),
             Seen::Rds(result) => self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
         }
         match is_good {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::ServerAddr;
 use model::fleet::UnderWay;
-use model::settings::MysqlVariables;
+use model::settings::{MysqlVariables, SecondWriters};
 use model::snapshot::RoleGroup;
 
 use crate::facts::{Facts, Track, Troubles};
@@ -67,8 +67,8 @@ pub(crate) struct Judgement {
     pub is_down: bool,
     /// Nothing of it answers: it is out where others are in.
     pub is_silent: bool,
-    /// It was lost, came back, and is not wanted to write.
-    pub has_returned: bool,
+    /// What it was before it could write, if it is there and is not wanted to: `lost`, `read-only`.
+    pub kept_out: Option<&'static str>,
     /// What becomes of what runs there, if it is out.
     pub under_way: UnderWay,
     /// It is too far behind to be read from.
@@ -86,7 +86,7 @@ pub(crate) struct Judgement {
 impl Judgement {
     /// It could write, and is not wanted to.
     pub fn is_kept_out(&self) -> bool {
-        self.fitness == Fitness::Fenced && self.has_returned
+        matches!(self.fitness, Fitness::Fenced | Fitness::Reader) && self.kept_out.is_some()
     }
 
     /// A judgement with nothing special about it.
@@ -95,7 +95,7 @@ impl Judgement {
             fitness,
             is_down: false,
             is_silent: false,
-            has_returned: false,
+            kept_out: None,
             under_way: UnderWay::MayFinish,
             is_behind: false,
             behind: 0,
@@ -126,6 +126,10 @@ pub(crate) struct Scene<'a> {
     pub facts: &'a BTreeMap<ServerAddr, Facts>,
     /// Those of its servers that belong to another cluster.
     pub strangers: &'a BTreeMap<ServerAddr, Identity>,
+    /// Which of its servers may write beside the one that does.
+    pub second_writers: SecondWriters,
+    /// Servers that an operator drains.
+    pub drained: &'a BTreeSet<ServerAddr>,
     /// Who wrote before.
     pub writers: &'a BTreeSet<ServerAddr>,
     /// The present, ms.

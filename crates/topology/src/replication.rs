@@ -4,14 +4,19 @@
 //! works must say so twice. And a server that returns writable after another one took over is kept out (fenced): an old primary
 //! that was killed and restarted usually says `read_only=0`, and would take writes that nobody else has.
 //!
+//! A server beside a writer does not write for saying that it could: see [`second`].
+//!
 //! INVARIANT: a fence names who took over, and ends when its server says `read_only=1`, when all who took over do and nobody else
 //! writes, when the other leaves the configuration, or when an operator orders it.
+
+mod second;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::ServerAddr;
 use model::fleet::UnderWay;
 
+use self::second::{Held, held};
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Scene, describe, small, under_way};
 
@@ -36,20 +41,33 @@ pub(crate) struct Memory {
     doubted: BTreeMap<ServerAddr, (ServerAddr, u64)>,
     /// Servers that are kept out and have said since that they are writable.
     returned: BTreeSet<ServerAddr>,
+    /// Servers that say that they are writable and are not to write for that.
+    held: BTreeMap<ServerAddr, Held>,
+    /// Servers that an operator let write all the same, until they say that they are read-only.
+    ordered: BTreeSet<ServerAddr>,
     /// Servers that are kept out, and who took over.
     pub fenced: BTreeMap<ServerAddr, ServerAddr>,
 }
 
 impl Memory {
+    /// It was lost, and nothing more is known of what it is since: one that is held has been seen.
+    fn has_come_back(&self, addr: &ServerAddr) -> bool {
+        self.lost.contains(addr) && self.held.get(addr).is_none_or(|held| *held == Held::Awaited)
+    }
+
     /// An operator wants this server to write, whoever took over from it: they are kept out, as are those who took over from
     /// them, and all who write now beside whom the operator did not write it as a writer too.
     pub fn pardon(&mut self, addr: &ServerAddr, is_explicit: impl Fn(&ServerAddr) -> bool) {
         let mut newer = self.fenced.remove(addr);
-        let is_fenced = newer.is_some();
+        let is_held = self.held.remove(addr).is_some();
+        let is_kept_out = is_held || newer.is_some();
+        if is_held {
+            self.ordered.insert(addr.clone());
+        }
         while let Some(heir) = newer.filter(|heir| heir != addr) {
             newer = self.fenced.insert(heir, addr.clone());
         }
-        let others: Vec<ServerAddr> = self.writable.iter().filter(|other| *other != addr && is_fenced).cloned().collect();
+        let others: Vec<ServerAddr> = self.writable.iter().filter(|other| *other != addr && is_kept_out).cloned().collect();
         for other in others.into_iter().filter(|other| !(is_explicit(addr) && is_explicit(other))) {
             self.fenced.entry(other).or_insert_with(|| addr.clone());
         }
@@ -61,8 +79,18 @@ impl Memory {
 pub(crate) fn judge(scene: Scene<'_>, memory: &mut Memory) -> Judgements {
     forget(scene, memory);
     let before = memory.clone();
-    let newcomers: Vec<&ServerAddr> =
-        scene.known().filter(|(addr, _, facts)| is_newcomer(scene, &before, addr, facts)).map(|(addr, ..)| addr).collect();
+    memory.held = held(scene, &before);
+    let is_free = |addr: &ServerAddr| !memory.held.contains_key(addr);
+    let newcomers: Vec<&ServerAddr> = scene
+        .known()
+        .filter(|(addr, _, facts)| is_free(addr) && is_newcomer(scene, &before, &memory.held, addr, facts))
+        .map(|(addr, ..)| addr)
+        .collect();
+    for (addr, _) in memory.held.iter().filter(|(_, held)| matches!(held, Held::Follows(_))) {
+        if memory.writable.remove(addr) {
+            memory.read_only.insert(addr.clone());
+        }
+    }
     for (addr, _, facts) in scene.known() {
         note(addr, facts, scene.now_ms, memory);
     }
@@ -82,6 +110,7 @@ fn forget(scene: Scene<'_>, memory: &mut Memory) {
     memory.lost.retain(is_member);
     memory.replaced.retain(|(addr, newer)| is_member(addr) && is_member(newer));
     memory.doubted.retain(|addr, (newer, _)| is_member(addr) && is_member(newer));
+    memory.ordered.retain(is_member);
     memory.fenced.retain(|addr, _| is_member(addr));
 }
 
@@ -95,12 +124,12 @@ fn is_timed_out(scene: Scene<'_>, facts: &Facts) -> bool {
 }
 
 /// Says that it is writable, for the first time, and is believed.
-fn is_newcomer(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, facts: &Facts) -> bool {
+fn is_newcomer(scene: Scene<'_>, before: &Memory, held: &BTreeMap<ServerAddr, Held>, addr: &ServerAddr, facts: &Facts) -> bool {
     if facts.read_only.last != Some(false) || before.writable.contains(addr) || is_outdated(scene, before, addr, facts) {
         return false;
     }
     let is_expected = !before.read_only.contains(addr) && scene.members.get(addr).is_some_and(|member| member.is_explicit_writer);
-    is_expected || facts.read_only.repeats >= CONFIRMED_AFTER || !has_working_writer(scene, before, addr)
+    is_expected || facts.read_only.repeats >= CONFIRMED_AFTER || !has_working_writer(scene, before, held, addr)
 }
 
 /// Whether it was lost after it said what it is, or cannot be asked now: what comes back may be something else.
@@ -111,10 +140,14 @@ fn is_outdated(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, facts: &Fac
 }
 
 /// Whether somebody else writes, as far as is known.
-fn has_working_writer(scene: Scene<'_>, before: &Memory, but: &ServerAddr) -> bool {
+fn has_working_writer(scene: Scene<'_>, before: &Memory, held: &BTreeMap<ServerAddr, Held>, but: &ServerAddr) -> bool {
     let works = |addr: &ServerAddr, facts: &Facts, is_explicit: bool| {
         let is_believed = before.writable.contains(addr) || (is_explicit && facts.read_only.last.is_none());
-        is_believed && !before.fenced.contains_key(addr) && facts.read_only.last != Some(true) && !is_down(facts)
+        is_believed
+            && !before.fenced.contains_key(addr)
+            && !held.contains_key(addr)
+            && facts.read_only.last != Some(true)
+            && !is_down(facts)
     };
     scene.known().any(|(addr, member, facts)| addr != but && works(addr, facts, member.is_explicit_writer))
 }
@@ -130,6 +163,7 @@ fn note(addr: &ServerAddr, facts: &Facts, now_ms: u64, memory: &mut Memory) {
         memory.replaced.retain(|(older, newer)| newer != addr && (older != addr || !says_so_now));
         memory.read_only.insert(addr.clone());
         memory.lost.remove(addr);
+        memory.ordered.remove(addr);
     }
     if is_down(facts) {
         memory.lost.insert(addr.clone());
@@ -139,7 +173,7 @@ fn note(addr: &ServerAddr, facts: &Facts, now_ms: u64, memory: &mut Memory) {
 /// A server becomes writable: it takes over from writers that are broken, and is fenced itself when it comes back from a
 /// restart while others write.
 fn admit(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, memory: &mut Memory) {
-    let history = History { was_lost: before.lost.contains(addr), was_read_only: before.read_only.contains(addr) };
+    let history = History { was_lost: before.has_come_back(addr), was_read_only: before.read_only.contains(addr) };
     memory.lost.remove(addr);
     memory.read_only.remove(addr);
     memory.writable.insert(addr.clone());
@@ -258,24 +292,30 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
     let value = facts.read_only.last.map_or("read_only=?".to_owned(), |set| format!("read_only={}", u8::from(set)));
     let seen = [value, describe(troubles)].join(" ").trim_end().to_owned();
     let is_timed_out = is_timed_out(scene, facts);
+    let held = memory.held.get(addr);
     let (fitness, why) = match facts.read_only.last {
         None => (Fitness::Unseen, "not seen yet".to_owned()),
         Some(true) => (Fitness::Reader, "read_only is on".to_owned()),
         Some(false) if is_timed_out && !memory.fenced.contains_key(addr) => {
             (Fitness::Reader, "its check times out, so it counts as read-only".to_owned())
         }
-        Some(false) => match memory.fenced.get(addr) {
-            Some(newer) => (Fitness::Fenced, fence(newer, memory.returned.contains(addr))),
-            None if memory.writable.contains(addr) => (Fitness::Writer, "read_only is off".to_owned()),
-            None => (Fitness::Reader, "writable, to be confirmed".to_owned()),
+        Some(false) => match (memory.fenced.get(addr), held) {
+            (Some(newer), _) => (Fitness::Fenced, fence(newer, memory.returned.contains(addr))),
+            (None, Some(held)) => held.fitness(),
+            (None, None) if memory.writable.contains(addr) => (Fitness::Writer, "read_only is off".to_owned()),
+            (None, None) => (Fitness::Reader, "writable, to be confirmed".to_owned()),
         },
     };
-    let is_awaited = fitness == Fitness::Reader && facts.read_only.last == Some(false) && !is_timed_out;
+    let is_awaited = match held {
+        Some(held) => held.is_confirming(scene, facts),
+        None => fitness == Fitness::Reader && facts.read_only.last == Some(false) && !is_timed_out,
+    };
+    let is_told = held.is_some_and(|held| *held != Held::Awaited) && facts.read_only.repeats >= CONFIRMED_AFTER;
     let is_down = is_down(facts);
     Judgement {
         is_down,
         is_silent: is_timed_out && (facts.ping.is_troubled() || facts.read_only.is_denied),
-        has_returned: memory.returned.contains(addr),
+        kept_out: memory.returned.contains(addr).then_some("lost").or(is_told.then_some("reader")),
         under_way: under_way(scene, troubles, UnderWay::MayFinish),
         is_confirming: is_awaited
             || memory.doubted.contains_key(addr)

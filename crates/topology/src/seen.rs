@@ -60,6 +60,8 @@ pub enum Seen {
     Aurora(Result<AuroraView, ProbeError>),
     /// Whether the buffer pool has been loaded since the start, and the server's uptime in seconds.
     BufferPool(Result<(bool, u64), ProbeError>),
+    /// Whom it replicates from: the sources of its running channels.
+    Sources(Result<Vec<ServerAddr>, ProbeError>),
     /// What an instance of RDS says of its Multi-AZ DB cluster.
     Rds(Result<RdsView, ProbeError>),
 }
@@ -69,6 +71,11 @@ impl Seen {
     pub fn tells_role(&self) -> bool {
         let is_role = matches!(self, Self::ReadOnly(_) | Self::Galera(_) | Self::Group(_) | Self::Aurora(_));
         is_role && self.error().is_none()
+    }
+
+    /// Whether it says nothing of the server's health if it fails: another right or table than that of the other checks.
+    pub(crate) fn is_aside(&self) -> bool {
+        matches!(self, Self::Lag(_) | Self::Gtids(_) | Self::Sources(_) | Self::Rds(_))
     }
 
     /// Why nothing was seen; None for a good answer, which also proves that the server lives.
@@ -82,6 +89,7 @@ impl Seen {
             Self::Group(result) => result.as_ref().err(),
             Self::Aurora(result) => result.as_ref().err(),
             Self::BufferPool(result) => result.as_ref().err(),
+            Self::Sources(result) => result.as_ref().err(),
             Self::Rds(result) => result.as_ref().err(),
         }
     }

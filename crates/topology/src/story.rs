@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::fleet::Placement;
-use model::snapshot::{RoleGroup, ServerStatus, WriterReads};
+use model::snapshot::{RoleGroup, RoleKind, ServerStatus, WriterReads};
 use model::{HostgroupId, ServerAddr};
 
 use crate::cluster::Choice;
 use crate::event::{Event, EventKind};
 use crate::health::Lags;
-use crate::judgement::{Fitness, Judgements};
+use crate::judgement::{Fitness, Judgement, Judgements};
 
 /// What made somebody decide anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,26 +151,30 @@ impl Teller<'_> {
         }
     }
 
-    /// Whether the cluster lost its last writer, or has one again.
+    /// Whether the cluster lost its last writer, or has one again; of replication, whether several write.
     fn writers(&self, old: &Part, new: &Part) -> Option<Event> {
         let group = self.group?;
         let (from, to) = (online(old, group.writer), online(new, group.writer));
+        let is_replication = matches!(group.kind, RoleKind::Replication(_));
+        let are_others = is_replication && from != to && from.len().max(to.len()) > 1;
         let why = match self.choice.is_some_and(|choice| choice.is_first) {
-            _ if to.is_empty() && group.max_writers == 0 => "max_writers is 0, so nobody may write",
-            _ if to.is_empty() => "nobody may write",
-            true => "the cluster has a writer",
-            false => "the cluster has a writer again",
+            _ if to.is_empty() && group.max_writers == 0 => "max_writers is 0, so nobody may write".to_owned(),
+            _ if to.is_empty() => "nobody may write".to_owned(),
+            _ if to.len() > 1 => format!("{} servers take writes: {}", to.len(), to.join(", ")),
+            _ if !from.is_empty() => "one server takes writes".to_owned(),
+            true => "the cluster has a writer".to_owned(),
+            false => "the cluster has a writer again".to_owned(),
         };
         let name = |writers: Vec<String>| if writers.is_empty() { "none".to_owned() } else { writers.join(",") };
-        (from.is_empty() != to.is_empty()).then(|| self.event(EventKind::Writer, None, (name(from), name(to)), why))
+        (from.is_empty() != to.is_empty() || are_others).then(|| self.event(EventKind::Writer, None, (name(from), name(to)), &why))
     }
 
-    /// Servers that came back and are kept out, of which that was not so `before`.
+    /// Servers that could write and are kept out, of which that was not so `before`.
     pub fn returned(&self, before: &Judgements) -> impl Iterator<Item = Event> {
         let is_new = |addr: &ServerAddr| before.get(addr).is_some_and(|judgement| !judgement.is_kept_out());
         let returned = self.judgements.iter().filter(move |(addr, judgement)| judgement.is_kept_out() && is_new(addr));
-        let change = || ("lost".to_owned(), "kept out".to_owned());
-        returned.map(move |(addr, judgement)| self.event(EventKind::Status, Some(addr), change(), &judgement.why))
+        let change = |judgement: &Judgement| (judgement.kept_out.unwrap_or_default().to_owned(), "kept out".to_owned());
+        returned.map(move |(addr, judgement)| self.event(EventKind::Status, Some(addr), change(judgement), &judgement.why))
     }
 
     /// An event, with what was seen of its server.

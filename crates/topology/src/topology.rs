@@ -86,6 +86,12 @@ impl Topology {
         all
     }
 
+    /// How many servers of each replication cluster say that they are writable, by writer hostgroup.
+    pub fn writable(&self) -> Vec<(HostgroupId, usize)> {
+        let count = |cluster: &Cluster| Some((cluster.group.writer, cluster.writable(&self.known.facts)?));
+        self.clusters.iter().filter_map(count).collect()
+    }
+
     /// What the servers say of the cluster that they belong to, where kinds tell.
     pub fn identities(&self) -> Vec<MemberIdentity> {
         self.clusters.iter().flat_map(|cluster| cluster.identities(&self.known.facts)).collect()
@@ -152,8 +158,7 @@ impl Topology {
         let Some(facts) = self.known.facts.get(server) else { return };
         let was_denied = facts.is_denied();
         let is_distance = matches!(seen, Seen::Lag(_) | Seen::Gtids(_));
-        // Neither says anything of its health.
-        let is_aside = is_distance || matches!(seen, Seen::Rds(_));
+        let is_aside = seen.is_aside();
         let denied = match seen.error() {
             Some(ProbeError::Denied(text)) if !is_aside => Some(text.clone()),
             _ => None,

@@ -58,9 +58,127 @@ fn one_odd_answer_makes_no_second_writer() {
     fleet.pass(20).see("b", read_only(true));
     assert_eq!(fleet.interval_ms("b", "ReadOnly"), 1_000);
     fleet.pass(1_000).see("b", read_only(false)).pass(20).see("b", read_only(false));
-    assert_eq!(fleet.layout(), "1: a b; 2: a b c", "two writers are an operator's business, if both are well");
+    assert_eq!(fleet.hostgroup(1), "a", "nor do many");
+    let mut fleet = Fleet::new(&format!("mysql_variables = {{ second_writers=\"any\" }}\n{REPLICATION}"));
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    fleet.pass(1_000).see("b", read_only(false)).pass(20).see("b", read_only(false));
+    assert_eq!(fleet.layout(), "1: a b; 2: a b c", "unless the setting lets them");
+    let told = "writer - a:3306>a:3306,b:3306".to_owned();
+    assert!(fleet.events().contains(&told));
     fleet.pass(1_000).see("a", read_only(false)).pass(1_000).see("b", read_only(false));
     assert_eq!(fleet.layout(), "1: a b; 2: a b c");
+}
+
+/// `a` is the writer by its row; nobody's file says `read_only`.
+#[test]
+fn after_a_power_cut_replicas_do_not_write() {
+    const ORDERS: [[&str; 3]; 4] = [["a", "b", "c"], ["b", "a", "c"], ["c", "b", "a"], ["b", "c", "a"]];
+    let as_writers = REPLICATION.replace("hostgroup=2, a", "hostgroup=1, a");
+    for (text, was_watched) in [(REPLICATION, false), (REPLICATION, true), (&*as_writers, true)] {
+        for order in ORDERS {
+            let mut fleet = Fleet::new(text);
+            if was_watched {
+                fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).pass(1_000);
+            }
+            for server in order {
+                down(&mut fleet, server);
+            }
+            fleet.follow("b", &["a"]).follow("c", &["b"]);
+            for (index, server) in order.into_iter().enumerate() {
+                fleet.pass(1_000).see(server, read_only(false)).pass(20).see(server, read_only(false));
+                let is_back = order[..=index].contains(&"a");
+                let writers: Vec<String> = fleet.hostgroup(1).split(' ').filter(|name| !name.contains('(')).map(str::to_owned).collect();
+                assert_eq!(writers.join(" "), if is_back { "a" } else { "" }, "{order:?} {server} {was_watched}");
+            }
+            // The one that writes is away for a while: nobody was promoted.
+            down(&mut fleet, "a");
+            fleet.pass(20).see("b", read_only(false)).see("c", read_only(false)).pass(20).see("b", read_only(false));
+            assert_eq!(fleet.hostgroup(1), "a(SHUNNED)", "{order:?}");
+            // And now one is.
+            fleet.follow("b", &[]).pass(20).see("b", read_only(false)).pass(20).see("b", read_only(false)).see("c", read_only(false));
+            let writes = |fleet: &Fleet| fleet.hostgroup(1).split(' ').filter(|name| !name.contains('(')).collect::<Vec<_>>().join(" ");
+            assert_eq!(writes(&fleet), "b", "{order:?} {was_watched} {}", fleet.layout());
+            fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false)).see("c", read_only(false));
+            assert_eq!(writes(&fleet), "b", "{order:?}");
+        }
+    }
+}
+
+/// A tool promotes `b` while `a` looks well: only one of them takes writes, and somebody is told.
+#[test]
+fn who_becomes_writable_beside_the_writer_is_kept_out() {
+    for text in [REPLICATION.to_owned(), REPLICATION.replace("hostgroup=2, address=\"b\"", "hostgroup=1, address=\"b\"")] {
+        for sources in [&[][..], &["a"], &["elsewhere"]] {
+            let mut fleet = Fleet::new(&text);
+            fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).follow("b", sources).events();
+            for _ in 0..90 {
+                fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
+                assert_eq!(fleet.hostgroup(1), "a", "{sources:?}");
+            }
+            let status = if sources.is_empty() { "b(SHUNNED)" } else { "b" };
+            assert_eq!(fleet.hostgroup(2), format!("a {status} c"), "{sources:?}");
+            let told = fleet.whys();
+            let change = if sources.is_empty() { "b ONLINE>SHUNNED: writable, but " } else { "b reader>kept out: writable, but " };
+            assert!(told.len() == 1 && told[0].starts_with(change), "{told:?} {sources:?}");
+            assert_eq!(fleet.interval_ms("b", "ReadOnly"), 1_000, "and then all is calm");
+            assert_eq!(fleet.interval_ms("b", "Sources"), 1_000);
+            // Once is chance; then it is over with the writer.
+            fleet.pass(1_000).see("a", Seen::ReadOnly(Err(unreachable())));
+            assert_eq!(fleet.hostgroup(1), "a", "{sources:?}");
+            let mut switched = fleet.clone();
+            switched.pass(20).see("a", read_only(true)).pass(20).see("b", read_only(false));
+            assert_eq!(switched.hostgroup(1), "b", "a switchover {sources:?}");
+            let mut ordered = fleet.clone();
+            ordered.pass(20).see("a", read_only(false));
+            order(&mut ordered, &Order::Prefer { writer: HostgroupId(1), server: Some(addr("b")) }).unwrap();
+            ordered.pass(20).see("b", read_only(false)).see("a", read_only(false)).pass(1_000).see("a", read_only(false));
+            assert!(ordered.hostgroup(1).contains('b') && !ordered.hostgroup(1).contains("b("), "{}", ordered.layout());
+            fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable()))).follow("b", &[]).pass(20).see("b", read_only(false));
+            assert!(fleet.hostgroup(1).ends_with(" b") || fleet.hostgroup(1) == "b", "{sources:?} {}", fleet.layout());
+            fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
+            assert_eq!(fleet.hostgroup(1), "b", "{sources:?}");
+        }
+    }
+}
+
+/// Two that replicate from each other, and were written as writers, both write, whatever becomes of one of them.
+#[test]
+fn writers_in_a_ring_both_write() {
+    let text = REPLICATION.replace("hostgroup=2, address=\"b\"", "hostgroup=1, address=\"b\"");
+    let mut fleet = Fleet::new(&text);
+    fleet.follow("a", &["b"]).follow("b", &["a"]);
+    fleet.see("a", read_only(false)).see("b", read_only(false)).see("c", read_only(true)).pass(1_000);
+    assert_eq!(fleet.hostgroup(1), "a b");
+    fleet.see("b", read_only(true)).see("a", read_only(false)).pass(1_000);
+    assert_eq!(fleet.hostgroup(1), "a");
+    fleet.see("b", read_only(false)).pass(20).see("b", read_only(false));
+    fleet.pass(1_000).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "a b", "its maintenance is over");
+    fleet.pass(1_000);
+    down(&mut fleet, "a");
+    fleet.pass(1_000).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "a(SHUNNED) b");
+    // One direction is stopped: what is written on b reaches a no more.
+    fleet.follow("a", &[]).pass(1_000).see("a", read_only(false)).see("b", read_only(false));
+    fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "a");
+}
+
+/// The monitor's user may not ask for the sources: it is decided without them.
+#[test]
+fn sources_that_are_not_told_hold_up_nobody() {
+    let refusals = [(1, ProbeError::Denied("1227".to_owned())), (1, ProbeError::Failed("1064".to_owned())), (3, ProbeError::Timeout)];
+    for (times, refusal) in refusals {
+        let mut fleet = settled();
+        fleet.sources.insert("b".to_owned(), Err(refusal.clone()));
+        down(&mut fleet, "b");
+        down(&mut fleet, "a");
+        for _ in 0..times {
+            assert_eq!(fleet.hostgroup(1), "a(SHUNNED)", "{refusal:?}");
+            fleet.pass(20).see("b", read_only(false));
+        }
+        assert!(fleet.hostgroup(1).ends_with('b'), "{refusal:?} {}", fleet.layout());
+    }
 }
 
 #[test]
@@ -151,7 +269,7 @@ fn an_old_primary_is_kept_out_though_it_was_back_before_anybody_looked() {
     // The new primary is seen first, then the crash.
     let mut fleet = settled();
     fleet.pass(500).see("b", read_only(false)).pass(20).see("b", read_only(false));
-    assert_eq!(fleet.hostgroup(1), "a b");
+    assert_eq!(fleet.hostgroup(1), "a");
     fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
     assert_eq!(fleet.hostgroup(1), "b");
     fleet.pass(3_000).see("a", read_only(false));

@@ -55,6 +55,16 @@ words! {
 }
 
 words! {
+    /// Which servers of a replication cluster may write beside the one that does.
+    SecondWriters {
+        /// Those that the operator wrote to the writer hostgroup, unless they replicate from one that writes.
+        Configured = "configured",
+        /// All that say `read_only=0`.
+        Any = "any",
+    }
+}
+
+words! {
     /// Whether reads wait for what was written before.
     CausalReads {
         /// They do not.
@@ -287,6 +297,7 @@ settings! {
     monitor_fast_interval: u64 = 20, ms(5, 60_000), Live, "Time between probes of a cluster that has no usable writer, or of which traffic says that something has changed.";
     monitor_events_max: u64 = 1_000, count(0, 1_000_000), Live, "Role changes that stats_tidegate_events keeps; beyond it the oldest go.";
     failback: Failback = Failback::Delayed, Failback::KIND, Live, "When the heaviest server becomes the writer again after another one took over: never, immediate, delayed, command.";
+    second_writers: SecondWriters = SecondWriters::Configured, SecondWriters::KIND, Live, "Which servers of a replication cluster may write beside the one that does: configured (those written to the writer hostgroup, unless they replicate from one that writes), any (all that say read_only=0).";
     failback_delay_ms: u64 = 10_000, ms(0, 86_400_000), Live, "With failback=delayed: how long it must have been healthy.";
     server_ramp_ms: u64 = 10_000, ms(0, 3_600_000), Live, "The share of work of a server that came back grows to its weight over this time; 0 gives it all at once.";
     wait_for_buffer_pool_load: bool = false, BOOL, Live, "A server that was restarted is used only when its buffer pool has been loaded (Innodb_buffer_pool_load_status).";

@@ -5,7 +5,7 @@
 //! as JSON with the variables' names without prefix: `{"auto_increment_delay_multiplex": 5}`.
 
 use crate::error::ErrorKind;
-use crate::settings::{CausalReads, Failback, MysqlVariables, Setting};
+use crate::settings::{CausalReads, Failback, MysqlVariables, SecondWriters, Setting};
 use crate::suggest;
 use serde_json::Value;
 
@@ -60,6 +60,7 @@ const HOSTGROUPS_ONLY: &[&str] = &[
     "max_transactions_behind",
     "monitor_slave_lag_when_null",
     "reader_floor",
+    "second_writers",
     "server_ramp_ms",
     "suspicion_ms",
     "switchover_manages_read_only",
@@ -115,6 +116,7 @@ effective! {
     multiplexing: bool,
     query_retries_on_failure: u64,
     reader_floor: u64,
+    second_writers: SecondWriters,
     server_ramp_ms: u64,
     settle_lost_writes: bool,
     suspicion_ms: u64,

@@ -20,20 +20,6 @@ const HISTORY_MS: u64 = 7_200_000;
 
 /// The class of a check that is refused by the login or for want of a right.
 const DENIED: u8 = 2;
-/// The kinds of checks by their place.
-const NAMES: [&str; 10] = [
-    "connect",
-    "ping",
-    "read_only",
-    "replication_lag",
-    "galera",
-    "group_replication",
-    "aws_aurora",
-    "buffer_pool",
-    "gtids",
-    "aws_rds_topology",
-];
-
 /// How the checks of an Aurora instance went.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CheckStatus {
@@ -72,31 +58,15 @@ impl Failing {
 #[derive(Debug)]
 pub(crate) struct CheckLog {
     keep_us: u64,
-    results: BTreeMap<u8, VecDeque<Checked>>,
+    results: BTreeMap<&'static str, VecDeque<Checked>>,
     aurora: BTreeMap<ServerAddr, CheckStatus>,
     /// Checks that failed last time.
-    failing: BTreeMap<(ServerAddr, u8), Failing>,
+    failing: BTreeMap<(ServerAddr, &'static str), Failing>,
 }
 
 impl Default for CheckLog {
     fn default() -> Self {
         Self { keep_us: HISTORY_MS * 1_000, results: BTreeMap::new(), aurora: BTreeMap::new(), failing: BTreeMap::new() }
-    }
-}
-
-/// All checks of `read_only` have one table, whatever their expression.
-fn place(kind: CheckKind) -> u8 {
-    match kind {
-        CheckKind::Connect => 0,
-        CheckKind::Ping => 1,
-        CheckKind::ReadOnly(_) => 2,
-        CheckKind::Lag => 3,
-        CheckKind::Galera => 4,
-        CheckKind::Group => 5,
-        CheckKind::Aurora => 6,
-        CheckKind::BufferPool => 7,
-        CheckKind::Gtids => 8,
-        CheckKind::RdsTopology => 9,
     }
 }
 
@@ -112,7 +82,7 @@ impl CheckLog {
             self.count_aurora(&checked);
         }
         self.report(&checked);
-        let results = self.results.entry(place(checked.kind)).or_default();
+        let results = self.results.entry(kind_name(checked.kind)).or_default();
         let keep_us = self.keep_us;
         let is_old = |oldest: &Checked| oldest.started_us.saturating_add(keep_us) < checked.started_us;
         while results.len() >= RESULTS_MAX || results.front().is_some_and(is_old) {
@@ -124,7 +94,7 @@ impl CheckLog {
     /// The results of a kind that are not too old, oldest first.
     pub(crate) fn results(&self, kind: CheckKind) -> impl Iterator<Item = &Checked> {
         let oldest_us = unix_us().saturating_sub(self.keep_us);
-        self.results.get(&place(kind)).into_iter().flatten().filter(move |checked| checked.started_us >= oldest_us)
+        self.results.get(&kind_name(kind)).into_iter().flatten().filter(move |checked| checked.started_us >= oldest_us)
     }
 
     /// How the checks of each Aurora instance went.
@@ -135,7 +105,7 @@ impl CheckLog {
     /// One line when a check begins to fail, fails in another way or for a reason that is new since then, and one when it is well again: not one for each.
     fn report(&mut self, checked: &Checked) {
         let (addr, kind) = (&checked.addr, kind_name(checked.kind));
-        let place = (addr.clone(), place(checked.kind));
+        let place = (addr.clone(), kind);
         let now = checked.outcome.as_ref().err().map(|error| (class(error), error_text(error, checked.timeout_ms)));
         let Some((class, text)) = now else {
             if self.failing.remove(&place).is_some() {
@@ -148,14 +118,11 @@ impl CheckLog {
         }
     }
 
-    /// How many servers refuse each kind of check: the monitor cannot log in there, or may not ask.
+    /// How many servers refuse each kind of check that is made: the monitor cannot log in there, or may not ask.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        let refusing = |place: usize| {
-            let of_kind =
-                self.failing.iter().filter(move |((_, other), failing)| usize::from(*other) == place && failing.class == Some(DENIED));
-            of_kind.count()
-        };
-        NAMES.iter().enumerate().map(move |(place, name)| (*name, refusing(place)))
+        let is_refused =
+            |kind: &str, ((_, other), failing): (&(ServerAddr, &str), &Failing)| *other == kind && failing.class == Some(DENIED);
+        self.results.keys().map(move |kind| (*kind, self.failing.iter().filter(|entry| is_refused(kind, *entry)).count()))
     }
 
     /// What is known of servers that are no more is not kept.
@@ -184,9 +151,21 @@ fn class(error: &ProbeError) -> u8 {
     }
 }
 
-/// As logs and metrics name it.
+/// As logs and metrics name it. All checks of `read_only` have one name, whatever their expression.
 pub(crate) fn kind_name(kind: CheckKind) -> &'static str {
-    NAMES[usize::from(place(kind))]
+    match kind {
+        CheckKind::Connect => "connect",
+        CheckKind::Ping => "ping",
+        CheckKind::ReadOnly(_) => "read_only",
+        CheckKind::Lag => "replication_lag",
+        CheckKind::Galera => "galera",
+        CheckKind::Group => "group_replication",
+        CheckKind::Aurora => "aws_aurora",
+        CheckKind::BufferPool => "buffer_pool",
+        CheckKind::Gtids => "gtids",
+        CheckKind::Sources => "replication_sources",
+        CheckKind::RdsTopology => "aws_rds_topology",
+    }
 }
 
 #[cfg(test)]

@@ -44,6 +44,18 @@ fn age(lag_ms: Option<i64>, table: &str) -> Result<Lag, Fault> {
     }
 }
 
+/// Whom it replicates from: the sources of its channels, but of those whose receiver is stopped.
+pub(super) async fn sources(connection: &mut Connection) -> Result<Vec<ServerAddr>, Fault> {
+    Ok(running(&channels(connection).await?))
+}
+
+fn running(rows: &Rows) -> Vec<ServerAddr> {
+    let receiver = |row: &Row<'_>| row.text("replica_io_running").or_else(|| row.text("slave_io_running")).map(str::to_owned);
+    // One that connects again and again runs too.
+    let runs = |row: &Row<'_>| receiver(row).is_none_or(|state| !state.eq_ignore_ascii_case("no"));
+    asynchronous(rows).filter(runs).filter_map(|row| source(&row)).collect()
+}
+
 async fn status(connection: &mut Connection, settings: &ProbeSettings) -> Result<Lag, Fault> {
     let rows = channels(connection).await?;
     let own = own(&rows, settings);
@@ -187,6 +199,19 @@ mod tests {
         let age = |ms| age(ms, "t.h").map_err(|fault| fault.to_string());
         assert_eq!((age(None), age(Some(5)), age(Some(-2_000))), (Ok(Lag::Unknown), Ok(Lag::Behind(5)), Ok(Lag::Behind(0))));
         assert!(age(Some(-2_001)).unwrap_err().contains("ahead of this server's clock"));
+    }
+
+    #[test]
+    fn a_server_replicates_from_those_whose_channels_run() {
+        let columns = &["Channel_Name", "Source_Host", "Source_Port", "Replica_IO_Running"];
+        let row = |name, host, running| [Some(name), Some(host), Some("3306"), Some(running)];
+        let [one, two, stopped] = [row("", "a", "Yes"), row("x", "b", "Connecting"), row("y", "c", "No")];
+        let group = row("group_replication_applier", "d", "Yes");
+        let hosts = |rows: &[&[Option<&str>]]| running(&Rows::of(columns, rows)).iter().map(|s| s.host.to_string()).collect::<Vec<_>>();
+        assert_eq!(hosts(&[&one, &two, &stopped, &group]), ["a", "b"]);
+        assert_eq!(hosts(&[]), [] as [&str; 0]);
+        let old = Rows::of(&["Connection_name", "Master_Host", "Master_Port", "Slave_IO_Running"], &[&stopped, &one]);
+        assert_eq!(running(&old).len(), 1);
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub(crate) enum Found {
     Aurora(Vec<AuroraRow>),
     /// Whether the buffer pool is loaded; uptime, s.
     BufferPool(bool, u64),
+    /// Whom it replicates from.
+    Sources(Vec<ServerAddr>),
     /// Who is in the cluster.
     Rds(RdsView),
 }
@@ -94,6 +96,7 @@ pub(crate) async fn look(kind: CheckKind, connection: &mut Connection, settings:
         CheckKind::Group => group::look(connection).await.map(Found::Group),
         CheckKind::Aurora => aurora::look(connection).await.map(Found::Aurora),
         CheckKind::BufferPool => buffer_pool::look(connection).await.map(|(is_loaded, uptime_s)| Found::BufferPool(is_loaded, uptime_s)),
+        CheckKind::Sources => lag::sources(connection).await.map(Found::Sources),
         CheckKind::RdsTopology => rds::look(connection).await.map(Found::Rds),
     }
 }
@@ -121,6 +124,7 @@ pub(crate) fn seen(
         (_, Ok(Found::Group(group))) => Seen::Group(Ok(translate(group))),
         (_, Ok(Found::Aurora(rows))) => Seen::Aurora(Ok(aurora::view(rows))),
         (_, Ok(Found::BufferPool(is_loaded, uptime_s))) => Seen::BufferPool(Ok((*is_loaded, *uptime_s))),
+        (_, Ok(Found::Sources(sources))) => Seen::Sources(Ok(sources.clone())),
         (_, Ok(Found::Rds(view))) => Seen::Rds(Ok(view.clone())),
         (CheckKind::Ping, _) => Seen::Ping(Err(error())),
         (CheckKind::ReadOnly(_), _) => Seen::ReadOnly(Err(error())),
@@ -130,6 +134,7 @@ pub(crate) fn seen(
         (CheckKind::Group, _) => Seen::Group(Err(error())),
         (CheckKind::Aurora, _) => Seen::Aurora(Err(error())),
         (CheckKind::BufferPool, _) => Seen::BufferPool(Err(error())),
+        (CheckKind::Sources, _) => Seen::Sources(Err(error())),
         (CheckKind::RdsTopology, _) => Seen::Rds(Err(error())),
     };
     Some(seen)

@@ -37,13 +37,15 @@ fn ends(under_way: UnderWay) -> &'static str {
 pub struct Fleet {
     pub topology: Topology,
     pub now_ms: u64,
+    /// Whom servers replicate from.
+    pub sources: BTreeMap<String, Result<Vec<ServerAddr>, ProbeError>>,
 }
 
 impl Fleet {
     pub fn new(text: &str) -> Self {
         let mut topology = Topology::new();
         topology.configure(&snapshot(text), 0);
-        Self { topology, now_ms: 0 }
+        Self { topology, now_ms: 0, sources: BTreeMap::new() }
     }
 
     /// The proxy was started again, with what it had kept.
@@ -51,7 +53,7 @@ impl Fleet {
         let mut topology = Topology::new();
         topology.recall(self.topology.standings());
         topology.configure(&snapshot(text), 0);
-        Self { topology, now_ms: 0 }
+        Self { topology, now_ms: 0, sources: BTreeMap::new() }
     }
 
     pub fn configure(&mut self, text: &str) {
@@ -70,8 +72,20 @@ impl Fleet {
         self
     }
 
+    /// A check ended. A server that is writable replicates from nobody, or from whom the test says.
     pub fn see(&mut self, server: &str, seen: Seen) -> &mut Self {
+        let is_writable = seen == read_only(false);
         self.topology.observe(self.now_ms, &addr(server), seen);
+        if is_writable {
+            let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
+            self.topology.observe(self.now_ms, &addr(server), Seen::Sources(sources));
+        }
+        self
+    }
+
+    /// From now on this server replicates from these.
+    pub fn follow(&mut self, server: &str, sources: &[&str]) -> &mut Self {
+        self.sources.insert(server.to_owned(), Ok(sources.iter().map(|source| addr(source)).collect()));
         self
     }
 

@@ -1,0 +1,199 @@
+//! Who says that it is writable beside a writer, and is not to write for that alone (`mysql-second_writers`).
+//!
+//! A replica whose file lacks `read_only` says so after a power cut, one that a tool promotes while the old primary hangs says so
+//! too. Whom a server replicates from tells them apart: who is promoted replicates from nobody any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::ServerAddr;
+use model::settings::SecondWriters;
+use model::snapshot::ServerStatus;
+
+use super::{CONFIRMED_AFTER, Memory, RECENT_MS, is_down, is_failing, is_outdated, is_timed_out};
+use crate::facts::{Facts, Track};
+use crate::judgement::{Fitness, Scene};
+use crate::member::Member;
+
+/// Checks of the sources that fail in a row before it is decided without them.
+const GIVEN_UP_AFTER: u32 = 3;
+
+/// Why a server that says that it is writable does not write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Held {
+    /// Whom it replicates from is not known yet.
+    Awaited,
+    /// It replicates from this one, which may write.
+    Follows(ServerAddr),
+    /// This one writes.
+    Second {
+        writer: ServerAddr,
+        /// It replicates from nobody, so what it has grows old.
+        is_apart: bool,
+    },
+}
+
+impl Held {
+    /// What it is fit for, and why.
+    pub fn fitness(&self) -> (Fitness, String) {
+        const UNTIL: &str = "or an operator orders it (mysql-second_writers)";
+        match self {
+            Self::Awaited => (Fitness::Reader, "writable; whom it replicates from is to be asked".to_owned()),
+            Self::Follows(source) => {
+                (Fitness::Reader, format!("writable, but it replicates from {source}: it reads until it no longer does, {UNTIL}"))
+            }
+            Self::Second { writer, is_apart } => {
+                let fitness = if *is_apart { Fitness::Fenced } else { Fitness::Reader };
+                (fitness, format!("writable, but {writer} takes writes: kept out until that one stops writing, {UNTIL}"))
+            }
+        }
+    }
+
+    /// What it says is to be heard again soon: it may be the first sign of a new writer.
+    pub fn is_confirming(&self, scene: Scene<'_>, facts: &Facts) -> bool {
+        match self {
+            Self::Awaited => true,
+            Self::Follows(_) => false,
+            Self::Second { writer, .. } => {
+                let was_seen = |writer: &Facts| writer.read_only.at_ms > facts.read_only.since_ms;
+                facts.read_only.repeats < CONFIRMED_AFTER || !scene.facts.get(writer).is_some_and(was_seen)
+            }
+        }
+    }
+}
+
+/// The servers that say that they are writable and are not to write.
+pub(super) fn held(scene: Scene<'_>, before: &Memory) -> BTreeMap<ServerAddr, Held> {
+    let mut all = BTreeMap::new();
+    if scene.second_writers == SecondWriters::Any {
+        return all;
+    }
+    let claims = |addr: &ServerAddr, facts: &Facts| {
+        let is_exempt = before.fenced.contains_key(addr) || before.ordered.contains(addr) || is_outdated(scene, before, addr, facts);
+        facts.read_only.last == Some(false) && !is_exempt
+    };
+    let claimants: Vec<_> = scene.known().filter(|(addr, _, facts)| claims(addr, facts)).collect();
+    for (addr, member, _) in &claimants {
+        all.extend(followed(scene, before, addr, member).map(|source| ((*addr).clone(), Held::Follows(source))));
+    }
+    let mut seconds = BTreeMap::new();
+    for (addr, member, facts) in claimants {
+        if !before.writable.contains(addr) && !all.contains_key(addr) {
+            let writer = working(scene, before, &all, addr, facts);
+            seconds.extend(second(scene, before, (addr, member, facts), writer).map(|held| (addr.clone(), held)));
+        }
+    }
+    all.extend(seconds);
+    all
+}
+
+/// Whether the operator lets it write.
+fn serves(scene: Scene<'_>, addr: &ServerAddr, member: &Member) -> bool {
+    member.status(scene.group.writer) == ServerStatus::Online && !scene.drained.contains(addr)
+}
+
+/// A server that is believed to write, and works.
+fn working<'a>(
+    scene: Scene<'a>,
+    before: &Memory,
+    held: &BTreeMap<ServerAddr, Held>,
+    but: &ServerAddr,
+    newer: &Facts,
+) -> Option<(&'a ServerAddr, &'a Member)> {
+    // What has just become writable may be promoted because the old one breaks; what has long been so is not.
+    let is_fresh = newer.read_only.since_ms + RECENT_MS > scene.now_ms;
+    let was_unreachable = |facts: &Facts| facts.unreachable_ms.is_some_and(|at_ms| at_ms + RECENT_MS > scene.now_ms);
+    let is_broken =
+        |facts: &Facts| is_down(facts) || is_timed_out(scene, facts) || (is_fresh && (is_failing(facts) || was_unreachable(facts)));
+    let is_believed = |addr: &ServerAddr| before.writable.contains(addr) && !before.fenced.contains_key(addr) && !held.contains_key(addr);
+    let works = |facts: &Facts| facts.read_only.last == Some(false) && !is_broken(facts);
+    let mut others = scene.known().filter(|(addr, ..)| *addr != but && is_believed(addr));
+    others.find(|(addr, member, facts)| works(facts) && serves(scene, addr, member)).map(|(addr, member, _)| (addr, member))
+}
+
+/// The member of the cluster that a server replicates from, where that is why it does not write: that one works, or nobody
+/// has promoted the server, as far as is known.
+fn followed(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, member: &Member) -> Option<ServerAddr> {
+    let sources = ancestors(scene, addr);
+    // In a ring each is as good as the other.
+    if sources.contains(addr) {
+        return None;
+    }
+    let was_read_only = before.read_only.contains(addr);
+    let was_restarted = match was_read_only {
+        true => before.lost.contains(addr),
+        false => !member.is_explicit_writer,
+    };
+    let is_new = !before.writable.contains(addr) && was_restarted;
+    let was_held = |source: &ServerAddr| before.held.get(addr) == Some(&Held::Follows(source.clone()));
+    let mut others = sources.into_iter().filter_map(|source| Some((scene.members.get(&source)?, scene.facts.get(&source), source)));
+    let is_followed = |(member, facts, source): &(&Member, Option<&Facts>, ServerAddr)| {
+        // Before it is known whom that one replicates from, it may be a ring.
+        let works = |facts: &Facts| facts.read_only.last == Some(false) && !is_down(facts) && is_asked(facts);
+        let may_write = facts.is_none_or(|facts| facts.read_only.last != Some(true));
+        let is_kept_out = before.fenced.contains_key(source) || scene.strangers.contains_key(source);
+        serves(scene, source, member) && (is_new || (may_write && !is_kept_out && (was_held(source) || facts.is_some_and(works))))
+    };
+    others.find(is_followed).map(|(.., source)| source)
+}
+
+/// The members of the cluster from which comes what a server has, as far as servers said.
+fn ancestors(scene: Scene<'_>, addr: &ServerAddr) -> BTreeSet<ServerAddr> {
+    let mut all = BTreeSet::new();
+    let mut next = vec![addr.clone()];
+    while let Some(at) = next.pop() {
+        // What others said before they were lost may still hold: a ring is one until it is known that it is not.
+        let said = |facts| if at == *addr { told(facts) } else { facts.sources.last.as_ref() };
+        let sources = scene.facts.get(&at).and_then(said).into_iter().flatten();
+        let members = sources.filter_map(|source| named(scene, source));
+        next.extend(members.filter(|member| all.insert((*member).clone())).cloned());
+    }
+    all
+}
+
+/// The member at an address as replication spells it.
+fn named<'a>(scene: Scene<'a>, source: &ServerAddr) -> Option<&'a ServerAddr> {
+    let is_it = |addr: &&ServerAddr| addr.port == source.port && addr.host.eq_ignore_ascii_case(&source.host);
+    scene.members.get_key_value(source).map(|(addr, _)| addr).or_else(|| scene.members.keys().find(is_it))
+}
+
+/// What it said of its sources since it was last lost.
+fn told(facts: &Facts) -> Option<&Vec<ServerAddr>> {
+    let is_of_now = facts.unreachable_ms.is_none_or(|at_ms| facts.sources.at_ms > at_ms);
+    facts.sources.last.as_ref().filter(|_| is_of_now && !is_given_up(&facts.sources))
+}
+
+fn is_given_up<T>(track: &Track<T>) -> bool {
+    track.is_denied || track.failed > 0 || track.timeouts >= GIVEN_UP_AFTER || track.unreachable >= GIVEN_UP_AFTER
+}
+
+/// Whether it is known whom it replicates from, as far as it ever will be.
+fn is_asked(facts: &Facts) -> bool {
+    told(facts).is_some() || is_given_up(&facts.sources)
+}
+
+/// Whether a server that replicates from no writer, and was not believed before, is kept from being the second one. `writer` works.
+fn second(
+    scene: Scene<'_>,
+    before: &Memory,
+    (addr, member, facts): (&ServerAddr, &Member, &Facts),
+    writer: Option<(&ServerAddr, &Member)>,
+) -> Option<Held> {
+    let was_read_only = before.read_only.contains(addr);
+    let Some((writer, other)) = writer else {
+        let may_follow = if was_read_only { before.lost.contains(addr) } else { !member.is_explicit_writer };
+        let has_company = scene.members.len() > 1;
+        return (may_follow && has_company && !is_asked(facts)).then_some(Held::Awaited);
+    };
+    // Who comes back while another one writes is fenced.
+    if before.has_come_back(addr) {
+        return None;
+    }
+    let sources = told(facts);
+    let is_apart = facts.read_only.repeats >= CONFIRMED_AFTER && sources.is_some_and(Vec::is_empty);
+    let held = Held::Second { writer: writer.clone(), is_apart };
+    match member.is_explicit_writer && other.is_explicit_writer {
+        false => (was_read_only || other.is_explicit_writer).then_some(held),
+        true if !is_asked(facts) || !scene.facts.get(writer).is_some_and(is_asked) => Some(Held::Awaited),
+        true => (was_read_only && sources.is_some() && !ancestors(scene, addr).contains(addr)).then_some(held),
+    }
+}
