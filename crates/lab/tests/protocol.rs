@@ -730,9 +730,12 @@ fn proxy_protocol_headers() {
         Flavor::Mariadb,
         |builder| builder,
         |proxy| {
-            // From a network that is not trusted the header is no header.
-            let address = relay(proxy.address(), v1.clone());
-            Client::connect(&ConnectOptions::tcp(address, "app", "app-pass")).unwrap_err();
+            // From a network that is not trusted nobody believes it, and the client is told why it cannot log in.
+            for header in [&v1, &v2] {
+                let address = relay(proxy.address(), header.clone());
+                let error = Client::connect(&ConnectOptions::tcp(address, "app", "app-pass")).unwrap_err().to_string();
+                assert!(error.contains("mysql-proxy_protocol_networks"), "{error}");
+            }
         },
     );
 }

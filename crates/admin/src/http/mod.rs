@@ -237,7 +237,8 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, seat: Seat) {
 
 async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
-    match (request.method(), path.as_str()) {
+    let page = path.strip_suffix('/').unwrap_or(&path);
+    match (request.method(), page) {
         (&Method::GET | &Method::HEAD, "/metrics") => metrics_page(Arc::clone(shared)).await,
         (&Method::GET | &Method::HEAD, "/healthz") => Answer::text(StatusCode::OK, "ok\n"),
         (&Method::GET | &Method::HEAD, "/readyz") => match (shared.is_ready)() {

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Body;
 use hyper::{Method, Request, StatusCode};
 use model::Config;
+use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, watch};
 
@@ -151,18 +152,27 @@ fn judge(run: &Run) -> Answer {
         Ended::Exited(_) => "The script failed",
         Ended::TimedOut => "The script took too long",
         Ended::Stopped => "The script was ended by the shutdown",
-        Ended::NotStarted(why) => why,
+        Ended::NotStarted { why, .. } => why,
     };
     Answer::json(
         StatusCode::FAILED_DEPENDENCY,
         &json!({
             "type": "out",
             "error": why,
-            "error_code": run.ended.code().to_string(),
+            "error_code": error_code(&run.ended).to_string(),
             "script_stdout": output,
             "script_stderr": run.stderr.text(),
         }),
     )
+}
+
+/// What ProxySQL answers: the system's error where there is one, else the code of the script.
+fn error_code(ended: &Ended) -> i32 {
+    match ended {
+        Ended::TimedOut => Errno::TIME.raw_os_error(),
+        Ended::NotStarted { errno: Some(errno), .. } => *errno,
+        Ended::Exited(_) | Ended::Stopped | Ended::NotStarted { errno: None, .. } => ended.code(),
+    }
 }
 
 fn refused(why: &str) -> Answer {
@@ -187,6 +197,14 @@ mod tests {
         let (config, _) = model::parse(text, "test.cnf").unwrap();
         let expected = Route { method: Method::POST, uri: "x".into(), script: "/a".into(), limit: Duration::from_millis(500) };
         assert_eq!(Route::read(&config), [expected]);
+    }
+
+    #[test]
+    fn codes_of_scripts_are_those_that_proxysql_answers() {
+        let missing = Ended::NotStarted { why: "gone".into(), errno: Some(2) };
+        let relative = Ended::NotStarted { why: "an absolute path is needed".into(), errno: None };
+        let ended = [Ended::Exited(3), Ended::TimedOut, Ended::Stopped, missing, relative];
+        assert_eq!(ended.map(|ended| error_code(&ended)), [3, 62, 143, 2, 127]);
     }
 
     proptest! {

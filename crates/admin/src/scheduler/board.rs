@@ -82,7 +82,7 @@ impl Board {
 /// Both outputs, the standard one first; why it did not start when it did not. The end is kept.
 pub(super) fn output(run: &Run) -> String {
     let text = match &run.ended {
-        Ended::NotStarted(why) => why.clone(),
+        Ended::NotStarted { why, .. } => why.clone(),
         _ => run.stdout.text() + &run.stderr.text(),
     };
     let mut from = text.len().saturating_sub(MAX_OUTPUT);

@@ -54,8 +54,13 @@ pub enum Ended {
     TimedOut,
     /// The shutdown ended it.
     Stopped,
-    /// It did not start, and why.
-    NotStarted(String),
+    /// It did not start.
+    NotStarted {
+        /// Why.
+        why: String,
+        /// The system's number of the error; None if the system was not asked.
+        errno: Option<i32>,
+    },
 }
 
 impl Ended {
@@ -64,7 +69,7 @@ impl Ended {
         match self {
             Self::Exited(code) => *code,
             Self::TimedOut | Self::Stopped => BY_SIGNAL + Signal::TERM.as_raw(),
-            Self::NotStarted(_) => NOT_STARTED,
+            Self::NotStarted { .. } => NOT_STARTED,
         }
     }
 }
@@ -89,7 +94,7 @@ pub async fn run(script: &Script, stop: &mut watch::Receiver<bool>) -> Run {
     let (mut stdout, mut stderr) = (capture(), capture());
     let ended = match start(script) {
         Ok(child) => supervise(child, script.limit, stop, (&mut stdout, &mut stderr)).await,
-        Err(e) => Ended::NotStarted(format!("{}: {e}", script.program)),
+        Err(e) => Ended::NotStarted { why: format!("{}: {e}", script.program), errno: e.raw_os_error() },
     };
     Run { ended, stdout, stderr, took: begun.elapsed() }
 }
@@ -206,7 +211,7 @@ mod tests {
     fn what_cannot_be_started() {
         for program in ["sh", "/does/not/exist"] {
             let run = run_now(&Script { program: program.into(), ..shell("", None) });
-            assert!(matches!(run.ended, Ended::NotStarted(_)) && run.ended.code() == 127);
+            assert!(matches!(run.ended, Ended::NotStarted { .. }) && run.ended.code() == 127);
         }
     }
 

@@ -263,15 +263,19 @@ impl Login {
         })
     }
 
-    /// A proxy before us may say who the client is: only one from a trusted network is believed.
+    /// A proxy before us may say who the client is: only one from a trusted network is believed, and another one is told so.
     async fn read_proxy_header(&mut self, entry: &Entry) -> Result<(), End> {
         let trusted = self.peer.is_some_and(|p| self.worker.snapshot().proxy_networks.contains(p.ip()));
-        if !trusted {
-            return Ok(());
-        }
         loop {
             match proxy_protocol::parse(self.input.filled()) {
                 Parsed::NeedMore => self.read().await?,
+                Parsed::Header { consumed, .. } if !trusted => {
+                    self.input.consume(consumed);
+                    // The client behind it reads no error before it has sent its login.
+                    self.receive().await?;
+                    let text = format!("PROXY protocol headers are not taken from {}: see mysql-proxy_protocol_networks", self.host());
+                    return Err(self.refuse(1130, "HY000", &text).await);
+                }
                 Parsed::Header { origin, consumed } => {
                     self.input.consume(consumed);
                     if let Origin::Relayed { src, dst } = origin {

@@ -35,15 +35,15 @@ pub(super) enum Held {
 impl Held {
     /// What it is fit for, and why.
     pub fn fitness(&self) -> (Fitness, String) {
-        const UNTIL: &str = "or an operator orders it (mysql-second_writers)";
+        const WHY: &str = "(mysql-second_writers)";
         match self {
             Self::Awaited => (Fitness::Reader, "writable; whom it replicates from is to be asked".to_owned()),
             Self::Follows(source) => {
-                (Fitness::Reader, format!("writable, but it replicates from {source}: it reads until it no longer does, {UNTIL}"))
+                (Fitness::Reader, format!("writable, but it replicates from {source}: it reads until it no longer does {WHY}"))
             }
             Self::Second { writer, is_apart } => {
                 let fitness = if *is_apart { Fitness::Fenced } else { Fitness::Reader };
-                (fitness, format!("writable, but {writer} takes writes: kept out until that one stops writing, {UNTIL}"))
+                (fitness, format!("writable, but {writer} takes writes: kept out until that one stops writing {WHY}"))
             }
         }
     }
