@@ -24,6 +24,7 @@ each_flavor!(
     diagnostics_before_several,
     numbers_in_wide_results,
     failed_texts_leave_nothing,
+    names_that_no_variable_has,
     returning,
 );
 
@@ -819,5 +820,28 @@ fn returning(world: &World) {
         b.disturb();
         assert_eq!(a.get("SELECT FOUND_ROWS() + 1"), "3", "{sql}");
         a.exec("SELECT * FROM t LIMIT 2");
+    }
+}
+
+/// Servers refuse user variables without a name, and MySQL those whose name is too long (3061).
+fn names_that_no_variable_has(world: &World) {
+    let long = "v".repeat(65);
+    for name in ["", &*long] {
+        for sql in [format!("SELECT @`{name}` := 1"), format!("SET @`{name}` = 1"), format!("SELECT 1 INTO @`{name}`")] {
+            let (mut a, mut b) = world.pair();
+            let refused = a.query(&sql).unwrap().err().map(|error| error.code);
+            let expected = match (world.is_mysql(), name.is_empty()) {
+                (true, _) => Some(3061),
+                (false, true) => Some(1064),
+                (false, false) => None,
+            };
+            assert_eq!(refused, expected, "{sql}");
+            b.disturb();
+            assert_eq!(a.get("SELECT 'served'"), "served", "{sql}");
+            if expected.is_none() {
+                b.disturb();
+                assert_eq!(a.get(&format!("SELECT @`{name}` + 1")), "2", "{sql}");
+            }
+        }
     }
 }

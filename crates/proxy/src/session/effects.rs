@@ -207,7 +207,9 @@ impl Session {
         let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
             || analysis.facts.contains(Facts::USER_VARIABLE)
                 && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
-        if assigns && analysis.kind != Kind::Set {
+        // A text that the server could not read, or that names a variable as none may be named, assigned nothing.
+        let was_read = !matches!(reply.error, Some(1064 | 3061)) || analysis.facts.contains(Facts::MULTI);
+        if assigns && was_read && analysis.kind != Kind::Set {
             self.pin_variables(sql::user_variables(sql, self.lex), analysis);
         }
     }
