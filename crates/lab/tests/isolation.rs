@@ -12,7 +12,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
 
 use common::{LIMIT, Peer, World};
-use lab::client::{Encoding, Param};
+use lab::client::{Client, Encoding, Param};
 use lab::wait;
 use names::schemas_with_accents;
 use values::*;
@@ -24,6 +24,7 @@ each_flavor!(
     schemas_that_are_entered,
     schemas_with_accents,
     login_collation,
+    every_login_collation,
     set_names,
     wide_connection_charset,
     wide_results,
@@ -251,11 +252,31 @@ fn schema_that_is_gone(world: &World) {
     a.exec(&format!("DROP DATABASE {gone}"));
 }
 
-/// What a connection of its own to the server answers that logged in with `utf8mb4_general_ci`. MariaDB takes that for
+/// A connection of its own to the server that logged in with `utf8mb4_general_ci`. MariaDB takes that for
 /// `utf8mb4_uca1400_ai_ci` since 11.5.
 fn on_its_own(world: &World) -> Peer {
     let direct = World::direct(world.flavor());
     direct.connect_with(&direct.options_for("app", "app-pass").charset(45))
+}
+
+/// Every collation that a login can name, those that the server does not know too.
+fn every_login_collation(world: &World) {
+    const STATE: &str = "SELECT @@character_set_client, @@character_set_results, @@collation_connection, 'a' = 'a '";
+    let direct = World::direct(world.flavor());
+    let mut other = world.connect();
+    let mut refused = 0;
+    for collation in 1..=255 {
+        // Servers let nobody in with ucs2, utf16, utf32 or filename.
+        let Ok(mut own) = Client::connect(&direct.options_for("app", "app-pass").charset(collation)) else {
+            refused += 1;
+            continue;
+        };
+        let mut shared = world.connect_with(&world.options().charset(collation));
+        other.exec("SELECT 1");
+        let own = own.query(STATE).unwrap().table().unwrap();
+        assert_eq!(shared.query(STATE).unwrap().table().unwrap(), own, "{collation}");
+    }
+    assert!((1..120).contains(&refused), "{refused}");
 }
 
 fn login_collation(world: &World) {

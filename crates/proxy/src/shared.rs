@@ -67,7 +67,7 @@ impl Family {
         match flavor {
             Flavor::MySql if version.starts_with("5.") => Self::MySql5,
             Flavor::MySql => Self::MySql,
-            Flavor::MariaDb if numbers(version).is_some_and(|version| version < (10, 10)) => Self::MariaDb,
+            Flavor::MariaDb if numbers(version).is_some_and(|version| version < (10, 10, 0)) => Self::MariaDb,
             Flavor::MariaDb => Self::MariaDbUca1400,
         }
     }
@@ -81,10 +81,11 @@ impl Family {
     }
 }
 
-/// Major and minor, behind the 5.5.5 that MariaDB 10 says first.
-fn numbers(version: &str) -> Option<(u32, u32)> {
-    let mut numbers = version.strip_prefix("5.5.5-").unwrap_or(version).split('.').map_while(|number| number.parse::<u32>().ok());
-    numbers.next().zip(numbers.next())
+/// Major, minor and patch, behind the 5.5.5 that MariaDB 10 says first.
+fn numbers(version: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = version.strip_prefix("5.5.5-").unwrap_or(version).split(['.', '-']);
+    let mut number = || parts.next()?.parse::<u32>().ok();
+    Some((number()?, number()?, number().unwrap_or_default()))
 }
 
 /// What is learnt once, until something else has taken its place.
@@ -136,6 +137,10 @@ pub fn name_in_utf8<'a>(info: Option<&ServerInfo>, collation: u16, name: &'a [u8
 
 /// gb18030_unicode_520_ci.
 const LAST_OF_MYSQL_5: u16 = 250;
+/// utf8mb4_0900_ai_ci.
+const FIRST_0900: u16 = 255;
+/// utf8mb4_0900_bin.
+const LAST_0900: u16 = 309;
 /// utf8mb3_uca1400_ai_ci.
 const FIRST_UCA1400: u16 = 2048;
 /// MariaDB's `character_set_collations` since 11.5, unless it was set.
@@ -154,7 +159,10 @@ impl ServerInfo {
             Family::MariaDb => id >= FIRST_UCA1400,
             Family::MySql | Family::MariaDbUca1400 => false,
         };
-        charset::collation_in(self.flavor, id).filter(|_| !is_newer)
+        // MariaDB took over MySQL's names (MDEV-20912).
+        let has_mysqls = (FIRST_0900..=LAST_0900).contains(&id) && self.is_mariadb_since((11, 4, 5));
+        let known = charset::collation_in(self.flavor, id).filter(|_| !is_newer);
+        known.or_else(|| charset::collation(id).filter(|_| has_mysqls))
     }
 
     /// The collation of this name, where the server knows it.
@@ -167,7 +175,7 @@ impl ServerInfo {
     /// Until the first connection has asked, the version has to say what is usual.
     pub fn login_collation(&self, id: u16) -> Option<&'static Collation> {
         let collation = self.collation_of(id)?;
-        let usual = if self.is_mariadb_since((11, 5)) { COLLATIONS_SINCE_11_5 } else { "" };
+        let usual = if self.is_mariadb_since((11, 5, 0)) { COLLATIONS_SINCE_11_5 } else { "" };
         Some(match self.flavor {
             Flavor::MariaDb => charset::chosen_for(collation, self.tracking.get().map_or(usual, |tracking| &tracking.collations)),
             Flavor::MySql => collation,
@@ -176,10 +184,10 @@ impl ServerInfo {
 
     /// Has it `character_set_collations`?
     pub fn chooses_collations(&self) -> bool {
-        self.is_mariadb_since((11, 2))
+        self.is_mariadb_since((11, 2, 0))
     }
 
-    fn is_mariadb_since(&self, since: (u32, u32)) -> bool {
+    fn is_mariadb_since(&self, since: (u32, u32, u32)) -> bool {
         self.flavor == Flavor::MariaDb && numbers(&self.version).is_some_and(|version| version >= since)
     }
 }

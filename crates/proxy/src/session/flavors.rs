@@ -126,6 +126,16 @@ mod tests {
         state
     }
 
+    /// Before any connection has asked.
+    #[test]
+    fn a_version_tells_which_of_mysqls_names_mariadb_took_over() {
+        let of = |version| info(Flavor::MariaDb, version).login_collation(255).map(|collation| collation.name);
+        assert_eq!(of("5.5.5-10.11.6-MariaDB-0+deb12u1"), None);
+        assert_eq!(of("11.4.4-MariaDB"), None);
+        assert_eq!(of("11.4.5-MariaDB-log"), Some("utf8mb4_0900_ai_ci"));
+        assert_eq!(of("12.1-MariaDB"), Some("utf8mb4_0900_ai_ci"));
+    }
+
     #[test]
     fn what_one_family_does_not_know_is_the_default_there() {
         let (mysql, mariadb) = (info(Flavor::MySql, "9.7.0"), info(Flavor::MariaDb, "10.11.6"));
