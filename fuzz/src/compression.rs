@@ -43,18 +43,18 @@ fn unpack(method: Method, frames: &[u8], cuts: u64) {
 fn unpack_in<'a>(method: Method, pieces: impl Iterator<Item = &'a [u8]>) -> wire::error::Result<Vec<u8>> {
     let (mut decompressor, mut plain) = (Decompressor::new(method), Vec::new());
     for piece in pieces {
-        decompressor.feed(piece, &mut plain)?;
+        decompressor.feed(piece, usize::MAX, &mut plain)?;
     }
     Ok(plain)
 }
 
-/// How many bytes the whole frames say that they hold.
+/// How many bytes the frames say that they hold, one that is not whole too.
 fn declared(mut frames: &[u8]) -> usize {
     let mut sum = 0;
     while let Some((head, rest)) = frames.split_first_chunk::<FRAME_HEADER>() {
         let [len, plain] = [[head[0], head[1], head[2], 0], [head[4], head[5], head[6], 0]].map(|bytes| u32::from_le_bytes(bytes) as usize);
-        let Some(rest) = rest.get(len..) else { break };
         sum += if plain == 0 { len } else { plain };
+        let Some(rest) = rest.get(len..) else { break };
         frames = rest;
     }
     sum

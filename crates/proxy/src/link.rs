@@ -3,13 +3,17 @@
 //! Above this module there are only plain packets.
 
 use crate::backend::invalid;
-use crate::buffer::{Buffer, BufferPool};
+use crate::buffer::{Buffer, BufferPool, WINDOW};
 use crate::stream::{DetachedStream, Stream};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
-use wire::compress::{Compressor, Decompressor, FRAME_HEADER, Method};
+use wire::compress::{Compressor, Decompressor, Method};
 use wire::packet::{self, HEADER};
+
+/// Bytes that a link compresses or decompresses before others have the worker: with zlib two or three milliseconds.
+const TURN: usize = WINDOW;
 
 /// Compression state of one link; boxed, for most links have none.
 pub struct Compression {
@@ -24,6 +28,8 @@ pub struct Compression {
     out_at: usize,
     /// What is written next begins with a command.
     begins: bool,
+    /// Bytes that were packed and unpacked since others had the worker.
+    work: usize,
 }
 
 impl Compression {
@@ -39,37 +45,48 @@ impl Compression {
             out: Vec::new(),
             out_at: 0,
             begins: false,
+            work: 0,
         })
     }
 }
 
 impl Compression {
-    /// Length of the frame at the front of what was received, header included.
-    fn frame_len(&self) -> Option<usize> {
-        let [low, middle, high] = *self.raw.filled().first_chunk::<3>()?;
-        Some(FRAME_HEADER + (usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16))
+    /// Packs the first of these bytes; how many. Towards a server each command begins a frame of its own: while it answers one it
+    /// forgets what else was in the frame.
+    fn pack(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.forget_sent();
+        let mut packed = 0;
+        while let Some(rest) = bytes.get(packed..).filter(|rest| !rest.is_empty() && packed < TURN) {
+            let len = match self.begins {
+                false => rest.len().min(TURN),
+                true => {
+                    self.compressor.reset();
+                    let len = command_len(rest);
+                    self.begins = len < rest.len();
+                    if self.begins { len } else { len.min(TURN) }
+                }
+            };
+            self.compressor.compress(rest.get(..len).unwrap_or_default(), &mut self.out).map_err(invalid)?;
+            packed += len;
+        }
+        self.work += packed;
+        Ok(packed)
     }
 
-    /// Towards a server each command is a frame of its own: while it answers one it forgets what else was in the frame.
-    fn pack(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.forget_sent();
-        if !std::mem::take(&mut self.begins) {
-            return self.compressor.compress(bytes, &mut self.out).map_err(invalid);
+    /// Lets others have the worker where this link has taken its turn of it: compression takes milliseconds.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.work < TURN {
+            return Poll::Ready(());
         }
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (command, more) = rest.split_at(command_len(rest));
-            self.compressor.reset();
-            self.compressor.compress(command, &mut self.out).map_err(invalid)?;
-            rest = more;
-        }
-        Ok(())
+        self.work = 0;
+        // It is polled once, which is what makes the runtime wake this task after the others.
+        pin!(tokio::task::yield_now()).poll(cx)
     }
 
     fn forget_sent(&mut self) {
         self.out.clear();
         self.out_at = 0;
-        if self.out.capacity() > crate::buffer::WINDOW {
+        if self.out.capacity() > WINDOW {
             self.out = Vec::new();
         }
     }
@@ -95,16 +112,19 @@ impl Compression {
         n
     }
 
-    /// Unpacks one frame, if all of it is there: never more, so that a little data cannot become a lot of memory.
-    fn unpack_frame(&mut self) -> Result<bool, wire::WireError> {
-        let frame = self.frame_len().and_then(|len| self.raw.filled().get(..len));
-        let Some(frame) = frame.filter(|f| f.len() >= FRAME_HEADER) else { return Ok(false) };
-        self.decompressor.feed(frame, &mut self.plain)?;
-        let len = frame.len();
-        self.raw.consume(len);
+    /// Whether there is more to unpack without another read.
+    fn has_packed(&self) -> bool {
+        !self.raw.is_empty() || self.decompressor.has_more()
+    }
+
+    /// Unpacks what was received, as much as a window holds.
+    fn unpack(&mut self) -> Result<(), wire::WireError> {
+        let taken = self.decompressor.feed(self.raw.filled(), TURN, &mut self.plain)?;
+        self.raw.consume(taken);
+        self.work += self.plain.len();
         // What is sent next answers it, unless it begins with a command.
         self.compressor.set_seq(self.decompressor.next_seq());
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -188,13 +208,12 @@ impl Link {
 
     /// Whether nothing is to be read, not even a part of a frame, and the peer has not closed: so is a connection between two replies.
     pub fn is_silent(&mut self) -> bool {
-        self.compression.as_ref().is_none_or(|c| !c.has_plain() && c.raw.is_empty()) && self.stream.is_silent()
+        self.compression.as_ref().is_none_or(|c| !c.has_plain() && c.raw.is_empty() && c.decompressor.is_idle()) && self.stream.is_silent()
     }
 
     /// Ready when bytes (or the end of the stream) may wait: worth a read. Whether a connection is alive, [`Link::is_silent`] says.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.compression.as_ref().is_some_and(|c| c.has_plain() || !c.raw.is_empty() && c.frame_len().is_some_and(|n| c.raw.len() >= n))
-        {
+        if self.compression.as_ref().is_some_and(|c| c.has_plain() || c.has_packed()) {
             return Poll::Ready(());
         }
         self.stream.poll_readable(cx)
@@ -220,12 +239,14 @@ impl Link {
             if c.has_plain() {
                 return Poll::Ready(Ok(c.move_plain(buffer, pool)));
             }
-            if c.unpack_frame().map_err(invalid)? {
+            if c.has_packed() {
+                ready!(c.poll_turn(cx));
+                c.unpack().map_err(invalid)?;
                 c.raw.release(pool);
-                continue;
+                if c.has_plain() || c.has_packed() {
+                    continue;
+                }
             }
-            let wanted = c.frame_len().unwrap_or(FRAME_HEADER);
-            c.raw.reserve(wanted, pool);
             if ready!(self.stream.poll_read(cx, &mut c.raw, pool))? == 0 {
                 return Poll::Ready(Ok(0));
             }
@@ -255,8 +276,8 @@ impl Link {
         let taken = match self.compression.as_mut() {
             None => ready!(self.stream.poll_write(cx, bytes))?,
             Some(c) => {
-                c.pack(bytes)?;
-                bytes.len()
+                ready!(c.poll_turn(cx));
+                c.pack(bytes)?
             }
         };
         self.traffic.0 += taken as u64;
@@ -279,6 +300,9 @@ impl Link {
 
     /// Sends what goes without waiting; the rest is for [`Link::write_all`].
     pub fn send_at_once(&mut self, bytes: &[u8]) -> io::Result<Sent> {
+        if self.compression.as_ref().is_some_and(|c| c.work >= TURN) {
+            return Ok(Sent::NONE);
+        }
         let cx = &mut Context::from_waker(Waker::noop());
         let taken = match self.poll_send(cx, bytes) {
             Poll::Ready(taken) => taken?,
@@ -310,8 +334,9 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::{CHUNK, WINDOW};
+    use crate::buffer::CHUNK;
     use crate::stream::DetachedSocket;
+    use std::cell::Cell;
     use std::os::unix::net::UnixStream;
 
     /// More than a socket takes at once.
@@ -359,6 +384,38 @@ mod tests {
             sent.unwrap();
             assert!(all == [few.clone(), few, much].concat(), "{method:?}: other bytes");
             assert_eq!(near.take_traffic().0, wanted as u64, "{method:?}");
+        }
+    }
+
+    /// What becomes few bytes is sent and read without a wait, and others have the worker all the while.
+    #[tokio::test]
+    async fn a_link_that_compresses_takes_turns() {
+        for method in [Method::Zlib { level: 6 }, Method::Zstd { level: 3 }] {
+            let (mut near, mut far) = pair();
+            near.compress(Compression::new(method));
+            far.compress(Compression::new(method));
+            let turns = &Cell::new(0);
+            let others = async {
+                loop {
+                    tokio::task::yield_now().await;
+                    turns.set(turns.get() + 1);
+                }
+            };
+            let within = async |work: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>| {
+                let before = turns.get();
+                poll_fn(work).await;
+                turns.get() - before
+            };
+            let work = async {
+                let much = vec![b'x'; MUCH];
+                let mut sending = pin!(near.write_all(&much));
+                let sent = within(&mut |cx| sending.as_mut().poll(cx).map(Result::unwrap)).await;
+                let mut reading = pin!(read(&mut far, MUCH));
+                let read = within(&mut |cx| reading.as_mut().poll(cx).map(drop)).await;
+                [sent, read]
+            };
+            let counts = tokio::select! { counts = work => counts, () = others => unreachable!("it has no end") };
+            assert!(counts.iter().all(|turns| *turns >= MUCH / TURN - 2), "{method:?}: {counts:?}");
         }
     }
 

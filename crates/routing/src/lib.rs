@@ -7,6 +7,7 @@
 //! Meaning of the rules: ProxySQL's documentation, "Query Rules" and "Main runtime: mysql_query_rules"; where Tidegate
 //! differs, docs/proxysql-differences.md says so.
 
+mod backtracking;
 mod before;
 mod dialect;
 mod directives;

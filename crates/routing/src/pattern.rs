@@ -2,24 +2,18 @@
 //!
 //! Building thousands of automata would make LOAD slow and cost memory for rules that never see traffic, so only what
 //! can fail is built at once. Patterns run on the linear engine where they mean the same there, else on PCRE2 with JIT.
-//! PCRE2 gives up after [`MATCH_LIMIT`] steps: that counts as no match, and is counted.
+//! A search of PCRE2's is given up after so many steps ([`Backtracking`]): that counts as no match, and is counted.
 
 use std::sync::OnceLock;
 
+use crate::backtracking::Backtracking;
+pub(crate) use crate::backtracking::LimitExceeded;
 use crate::dialect::{self, Engine};
 use crate::literals;
 use crate::rewrite::Rewrite;
 
-/// Steps that PCRE2 may take for one match; a millisecond or two.
-const MATCH_LIMIT: u32 = 1_000_000;
-/// Bytes of stack that PCRE2's JIT may use for one match.
-const JIT_STACK: usize = 1 << 20;
 /// Patterns beyond this many bytes are built at once, as are those with counted repetitions: they may be too large.
 const EAGER_LEN: usize = 512;
-
-/// PCRE2 gave up: too many steps, or too deep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LimitExceeded;
 
 /// What a rule does with the match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,25 +27,21 @@ pub(crate) enum Use {
 /// A checked pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
-    source: Source,
-    caseless: bool,
+    engine: Runs,
     /// See [`literals::required`].
     literals: Option<Vec<Vec<u8>>>,
-    built: OnceLock<Built>,
 }
 
+/// What runs a pattern.
 #[derive(Debug)]
-enum Source {
-    Linear(String),
-    Pcre2(String),
-}
-
-#[derive(Debug)]
-enum Built {
-    Linear(Box<regex::bytes::Regex>),
-    Pcre2(Box<pcre2::bytes::Regex>),
-    /// It was checked, so this is not expected. It never matches.
-    Failed,
+enum Runs {
+    /// It was checked, so that it cannot be built is not expected: then it never matches.
+    Linear {
+        source: String,
+        is_caseless: bool,
+        built: OnceLock<Option<Box<regex::bytes::Regex>>>,
+    },
+    Pcre2(Box<Backtracking>),
 }
 
 impl Pattern {
@@ -73,85 +63,54 @@ impl Pattern {
         let mut parser = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build();
         let parsed = parser.parse(&linear.regex).map_err(|error| one_line(&error.to_string()))?;
         let literals = literals::required(&parsed);
-        let caseless = caseless || linear.caseless;
-        let pattern = Self { source: Source::Linear(linear.regex), caseless, literals, built: OnceLock::new() };
-        pattern.build_if_large()
+        let is_caseless = caseless || linear.caseless;
+        let is_large = linear.regex.contains('{') || linear.regex.len() > EAGER_LEN;
+        let built = match is_large {
+            true => OnceLock::from(Some(build(&linear.regex, is_caseless).map_err(|error| one_line(&error.to_string()))?)),
+            false => OnceLock::new(),
+        };
+        Ok(Self { engine: Runs::Linear { source: linear.regex, is_caseless, built }, literals })
     }
 
     fn pcre2(text: &str, caseless: bool) -> Result<Self, String> {
-        let source = dialect::pcre2(text);
-        // Without the prefix, so that offsets in the error are the operator's.
-        pcre2::bytes::RegexBuilder::new().caseless(caseless).build(&source).map_err(|error| error.to_string())?;
-        Ok(Self {
-            // Where a match may begin is not looked for ahead: PCRE2 10.45's JIT finds no `x?ord[ab]{0,2}` in "ord".
-            source: Source::Pcre2(format!("(*NO_START_OPT)(*LIMIT_MATCH={MATCH_LIMIT}){source}")),
-            caseless,
-            literals: None,
-            built: OnceLock::new(),
-        })
-    }
-
-    fn build_if_large(self) -> Result<Self, String> {
-        if let Source::Linear(source) = &self.source
-            && (source.contains('{') || source.len() > EAGER_LEN)
-        {
-            let built = build_linear(source, self.caseless).map_err(|error| one_line(&error.to_string()))?;
-            return Ok(Self { built: OnceLock::from(built), ..self });
-        }
-        Ok(self)
-    }
-
-    fn built(&self) -> &Built {
-        self.built.get_or_init(|| {
-            let built = match &self.source {
-                Source::Linear(source) => build_linear(source, self.caseless).ok(),
-                Source::Pcre2(source) => build_pcre2(source, self.caseless).ok(),
-            };
-            built.unwrap_or(Built::Failed)
-        })
+        Ok(Self { engine: Runs::Pcre2(Box::new(Backtracking::new(dialect::pcre2(text), caseless)?)), literals: None })
     }
 
     /// Whether it matches anywhere in `text`.
     pub(crate) fn is_match(&self, text: &[u8]) -> Result<bool, LimitExceeded> {
-        match self.built() {
-            Built::Linear(regex) => Ok(regex.is_match(text)),
-            Built::Pcre2(regex) => regex.is_match(text).map_err(|_| LimitExceeded),
-            Built::Failed => Ok(false),
+        match &self.engine {
+            Runs::Linear { .. } => Ok(self.linear_built().is_some_and(|regex| regex.is_match(text))),
+            Runs::Pcre2(pattern) => pattern.is_match(text),
         }
+    }
+
+    fn linear_built(&self) -> Option<&regex::bytes::Regex> {
+        let Runs::Linear { source, is_caseless, built } = &self.engine else { return None };
+        built.get_or_init(|| build(source, *is_caseless).ok()).as_deref()
     }
 
     /// `text` with the match replaced; `None` when there is none.
     pub(crate) fn replace(&self, text: &[u8], rewrite: &Rewrite) -> Result<Option<Vec<u8>>, LimitExceeded> {
         let mut replacing = rewrite.begin(text);
-        match self.built() {
-            Built::Linear(regex) => {
-                for captures in regex.captures_iter(text) {
+        match &self.engine {
+            Runs::Linear { .. } => {
+                for captures in self.linear_built().into_iter().flat_map(|regex| regex.captures_iter(text)) {
                     let group = |index: usize| captures.get(index).map(|group| group.range());
                     if !replacing.take(group) {
                         break;
                     }
                 }
             }
-            Built::Pcre2(regex) => {
-                for captures in regex.captures_iter(text) {
-                    let captures = captures.map_err(|_| LimitExceeded)?;
-                    let group = |index: usize| captures.get(index).map(|group| group.start()..group.end());
-                    if !replacing.take(group) {
-                        break;
-                    }
-                }
-            }
-            Built::Failed => {}
+            Runs::Pcre2(pattern) => pattern.each_match(text, |group| replacing.take(group))?,
         }
         Ok(replacing.finish())
     }
 
     /// Groups that a replacement may name, the whole match left out.
     pub(crate) fn groups(&self) -> usize {
-        match self.built() {
-            Built::Linear(regex) => regex.captures_len() - 1,
-            Built::Pcre2(regex) => regex.captures_len() - 1,
-            Built::Failed => 0,
+        match &self.engine {
+            Runs::Linear { .. } => self.linear_built().map_or(0, |regex| regex.captures_len() - 1),
+            Runs::Pcre2(pattern) => pattern.groups(),
         }
     }
 
@@ -163,22 +122,15 @@ impl Pattern {
     /// Which engine runs it.
     #[cfg(test)]
     fn engine_name(&self) -> &'static str {
-        match self.source {
-            Source::Linear(_) => "linear",
-            Source::Pcre2(_) => "PCRE2",
+        match self.engine {
+            Runs::Linear { .. } => "linear",
+            Runs::Pcre2(_) => "PCRE2",
         }
     }
 }
 
-fn build_linear(source: &str, caseless: bool) -> Result<Built, regex::Error> {
-    let regex = regex::bytes::RegexBuilder::new(source).unicode(false).case_insensitive(caseless).build()?;
-    Ok(Built::Linear(Box::new(regex)))
-}
-
-fn build_pcre2(source: &str, caseless: bool) -> Result<Built, pcre2::Error> {
-    let mut builder = pcre2::bytes::RegexBuilder::new();
-    builder.caseless(caseless).jit_if_available(true).max_jit_stack_size(Some(JIT_STACK));
-    Ok(Built::Pcre2(Box::new(builder.build(source)?)))
+fn build(source: &str, is_caseless: bool) -> Result<Box<regex::bytes::Regex>, regex::Error> {
+    regex::bytes::RegexBuilder::new(source).unicode(false).case_insensitive(is_caseless).build().map(Box::new)
 }
 
 /// The crate draws arrows under the pattern; errors here are one line.

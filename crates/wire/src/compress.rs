@@ -9,6 +9,7 @@
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use zstd::bulk;
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::codec::put_u24;
 use crate::error::{Result, WireError};
@@ -19,8 +20,8 @@ pub const FRAME_HEADER: usize = 7;
 pub const MIN_COMPRESS: usize = 50;
 /// How much goes into one frame, in bytes before compression: a whole packet, for there are clients that expect it in one.
 const CHUNK: usize = 0xff_ff_ff;
-/// More than zlib can ever give for one byte.
-const ZLIB_MAX_RATIO: usize = 1040;
+/// Largest window that a zstd frame may ask for, as a power of two: a whole frame.
+const ZSTD_WINDOW_LOG_MAX: u32 = 24;
 
 /// How frames are compressed; agreed in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,35 +134,51 @@ impl Packer {
     }
 }
 
-/// Unpacks frames into the stream of packets.
+/// Unpacks frames into the stream of packets, as their bytes come: neither a frame nor what it holds is ever kept whole.
 pub struct Decompressor {
     engine: Unpacker,
-    /// The beginning of a frame that is not whole yet; under 16 MiB and a header.
-    pending: Vec<u8>,
+    /// The header of the frame at hand, as far as it has come.
+    head: [u8; FRAME_HEADER],
+    head_len: usize,
+    /// Bytes of the frame's data that have not come, bytes that it has yet to give, and how it holds them.
+    rest: Rest,
     next_seq: u8,
+}
+
+/// What is left of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// No frame has begun.
+    Nothing,
+    /// Data as they are.
+    Plain { coming: usize },
+    /// Compressed data.
+    Packed { coming: usize, plain: usize, has_ended: bool },
 }
 
 /// A method's state; heavy parts are made when first needed.
 enum Unpacker {
     Zlib(Decompress),
-    Zstd(Option<bulk::Decompressor<'static>>),
+    Zstd(Option<Decoder<'static>>),
 }
 
 impl std::fmt::Debug for Decompressor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decompressor").field("next_seq", &self.next_seq).field("pending_bytes", &self.pending.len()).finish_non_exhaustive()
+        f.debug_struct("Decompressor").field("next_seq", &self.next_seq).field("rest", &self.rest).finish_non_exhaustive()
     }
 }
 
+const BROKEN: WireError = WireError::Compression("data is broken, or longer or shorter than declared");
+
 impl Decompressor {
-    /// A decompressor with nothing pending.
+    /// A decompressor at the beginning of a stream.
     #[must_use]
     pub fn new(method: Method) -> Self {
         let engine = match method {
             Method::Zlib { .. } => Unpacker::Zlib(Decompress::new(true)),
             Method::Zstd { .. } => Unpacker::Zstd(None),
         };
-        Self { engine, pending: Vec::new(), next_seq: 0 }
+        Self { engine, head: [0; FRAME_HEADER], head_len: 0, rest: Rest::Nothing, next_seq: 0 }
     }
 
     /// One more than the last frame's sequence id. Drivers differ in how they count, so frames out of order are no error.
@@ -175,79 +192,133 @@ impl Decompressor {
         self.next_seq = 0;
     }
 
-    /// True between two frames; false when a frame is not whole yet.
+    /// True between two frames; false when a frame is not whole yet, or has not given all that it holds.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.pending.is_empty()
+        self.head_len == 0 && self.rest == Rest::Nothing
     }
 
-    /// Takes bytes as they come from the peer, cut anywhere, and appends what the whole frames among them held. After an
-    /// error the stream cannot be read on.
-    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        if self.pending.is_empty() {
-            let left = self.frames(bytes, out)?;
-            self.pending.extend_from_slice(left);
-            return Ok(());
+    /// Whether the frame at hand has come, and holds more than there was room for: [`Self::feed`] gives it without more bytes.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        matches!(self.rest, Rest::Packed { coming: 0, .. })
+    }
+
+    /// Takes bytes as they come from the peer, cut anywhere, and appends what they held, `room` bytes at most. How many bytes it
+    /// took: all, unless there was no room. After an error the stream cannot be read on.
+    pub fn feed(&mut self, bytes: &[u8], mut room: usize, out: &mut Vec<u8>) -> Result<usize> {
+        let mut left = bytes;
+        loop {
+            match self.rest {
+                Rest::Nothing => {
+                    let (taken, rest) = left.split_at(left.len().min(FRAME_HEADER - self.head_len));
+                    self.head[self.head_len..self.head_len + taken.len()].copy_from_slice(taken);
+                    (self.head_len, left) = (self.head_len + taken.len(), rest);
+                    if self.head_len < FRAME_HEADER {
+                        return Ok(bytes.len());
+                    }
+                    self.begin()?;
+                }
+                Rest::Plain { coming } => {
+                    let (taken, rest) = left.split_at(left.len().min(coming).min(room));
+                    out.extend_from_slice(taken);
+                    (room, left) = (room - taken.len(), rest);
+                    self.rest = if taken.len() == coming { Rest::Nothing } else { Rest::Plain { coming: coming - taken.len() } };
+                    if self.rest != Rest::Nothing {
+                        return Ok(bytes.len() - left.len());
+                    }
+                }
+                Rest::Packed { coming, plain, has_ended } => {
+                    let data = &left[..left.len().min(coming)];
+                    let start = out.len();
+                    out.resize(start + plain.min(room), 0);
+                    let turn = self.engine.unpack(data, &mut out[start..]);
+                    out.truncate(start + turn.as_ref().map_or(0, |turn| turn.given));
+                    let turn = turn?;
+                    (room, left) = (room - turn.given, &left[turn.taken..]);
+                    let (coming, plain) = (coming - turn.taken, plain - turn.given);
+                    let has_ended = turn.has_ended || (has_ended && turn.taken == 0);
+                    self.rest = match (coming, plain, has_ended) {
+                        (0, 0, true) => Rest::Nothing,
+                        // There is nothing more in it, or no more than was declared would fit.
+                        (0, _, true) | (0, 0, false) => return Err(BROKEN),
+                        _ => Rest::Packed { coming, plain, has_ended },
+                    };
+                    let is_stuck = turn.taken == 0 && turn.given == 0;
+                    if self.rest != Rest::Nothing && is_stuck {
+                        let waits = data.is_empty() && coming > 0 || room == 0 && plain > 0;
+                        return if waits { Ok(bytes.len() - left.len()) } else { Err(BROKEN) };
+                    }
+                }
+            }
         }
-        let mut pending = std::mem::take(&mut self.pending);
-        pending.extend_from_slice(bytes);
-        let left = self.frames(&pending, out)?.len();
-        pending.drain(..pending.len() - left);
-        self.pending = pending;
+    }
+
+    /// A frame's header is there.
+    fn begin(&mut self) -> Result<()> {
+        let [a, b, c, seq, d, e, f] = self.head;
+        let [coming, plain] =
+            [[a, b, c], [d, e, f]].map(|[low, middle, high]| usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16);
+        self.head_len = 0;
+        self.next_seq = seq.wrapping_add(1);
+        self.rest = match (coming, plain) {
+            (0, 0) => Rest::Nothing,
+            (_, 0) => Rest::Plain { coming },
+            _ => {
+                self.engine.begin()?;
+                Rest::Packed { coming, plain, has_ended: false }
+            }
+        };
         Ok(())
     }
+}
 
-    /// Unpacks all whole frames; gives back the rest.
-    fn frames<'a>(&mut self, mut bytes: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8]> {
-        while let Some(&[a, b, c, seq, d, e, f]) = bytes.first_chunk::<FRAME_HEADER>() {
-            let [len, plain_len] =
-                [[a, b, c], [d, e, f]].map(|[low, middle, high]| usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16);
-            let Some(data) = bytes.get(FRAME_HEADER..FRAME_HEADER + len) else { break };
-            if plain_len == 0 {
-                out.extend_from_slice(data);
-            } else {
-                self.engine.unpack(data, plain_len, out)?;
-            }
-            self.next_seq = seq.wrapping_add(1);
-            bytes = &bytes[FRAME_HEADER + len..];
-        }
-        Ok(bytes)
-    }
+/// What came of one turn of unpacking.
+struct Turn {
+    taken: usize,
+    given: usize,
+    /// The compressed stream is over.
+    has_ended: bool,
 }
 
 impl Unpacker {
-    /// Appends exactly `plain_len` bytes from `data`, or fails.
-    fn unpack(&mut self, data: &[u8], plain_len: usize, out: &mut Vec<u8>) -> Result<()> {
-        const BROKEN: WireError = WireError::Compression("data is broken, or longer or shorter than declared");
-        if matches!(self, Self::Zlib(_)) && plain_len / ZLIB_MAX_RATIO > data.len() {
-            return Err(BROKEN); // before memory is set aside for it
-        }
-        let start = out.len();
-        out.resize(start + plain_len, 0);
-        let got = match self {
-            Self::Zlib(engine) => inflate(engine, data, &mut out[start..]),
-            Self::Zstd(context) => {
-                let engine = match context {
-                    Some(engine) => engine,
-                    None => context.insert(bulk::Decompressor::new().map_err(|_| BROKEN)?),
-                };
-                engine.decompress_to_buffer(data, &mut out[start..]).ok()
+    /// A compressed stream begins.
+    fn begin(&mut self) -> Result<()> {
+        match self {
+            Self::Zlib(engine) => engine.reset(true),
+            Self::Zstd(Some(engine)) => engine.reinit().map_err(|_| BROKEN)?,
+            Self::Zstd(none) => {
+                let mut engine = Decoder::new().map_err(|_| BROKEN)?;
+                engine.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(|_| BROKEN)?;
+                *none = Some(engine);
             }
-        };
-        if got != Some(plain_len) {
-            out.truncate(start);
-            return Err(BROKEN);
         }
         Ok(())
     }
-}
 
-/// Inflates one whole zlib stream; `None` when it is broken or does not end within `out`.
-fn inflate(engine: &mut Decompress, data: &[u8], out: &mut [u8]) -> Option<usize> {
-    engine.reset(true);
-    let status = engine.decompress(data, out, FlushDecompress::Finish).ok()?;
-    let ended = status == Status::StreamEnd && engine.total_in() == data.len() as u64;
-    usize::try_from(engine.total_out()).ok().filter(|_| ended)
+    /// Takes as much of `data`, and gives as much of what it holds, as fits `out`.
+    fn unpack(&mut self, data: &[u8], out: &mut [u8]) -> Result<Turn> {
+        match self {
+            Self::Zlib(engine) => {
+                let (was_in, was_out) = (engine.total_in(), engine.total_out());
+                let status = engine.decompress(data, out, FlushDecompress::None).map_err(|_| BROKEN)?;
+                let taken = usize::try_from(engine.total_in() - was_in).map_err(|_| BROKEN)?;
+                let given = usize::try_from(engine.total_out() - was_out).map_err(|_| BROKEN)?;
+                // Nothing may follow the stream's end.
+                match status {
+                    Status::StreamEnd if taken < data.len() => Err(BROKEN),
+                    _ => Ok(Turn { taken, given, has_ended: status == Status::StreamEnd }),
+                }
+            }
+            Self::Zstd(None) => Err(BROKEN),
+            Self::Zstd(Some(engine)) => {
+                let (mut from, mut to) = (InBuffer::around(data), OutBuffer::around(out));
+                let wanted = engine.run(&mut from, &mut to).map_err(|_| BROKEN)?;
+                let (taken, given) = (from.pos(), to.pos());
+                Ok(Turn { taken, given, has_ended: wanted == 0 && (taken > 0 || given > 0) })
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -278,7 +349,7 @@ mod tests {
             0x30, 0x34, 0x32, 0x36, 0x31, 0x35, 0x33, 0xb7, 0xb0, 0xc4, 0xcd, 0x52, 0x02, 0, 0x0c, 0xd1, 0x0a, 0x6c,
         ];
         let mut out = Vec::new();
-        Decompressor::new(METHODS[0]).feed(&frame, &mut out).unwrap();
+        Decompressor::new(METHODS[0]).feed(&frame, usize::MAX, &mut out).unwrap();
         assert_eq!(out, b"\x2e\0\0\0\x03select \"012345678901234567890123456789012345\"");
     }
 
@@ -298,7 +369,7 @@ mod tests {
                 let mut out = Vec::new();
                 compressor.compress(data, &mut out).unwrap();
                 let (mut decompressor, mut plain) = (Decompressor::new(method), Vec::new());
-                decompressor.feed(&out, &mut plain).unwrap();
+                decompressor.feed(&out, usize::MAX, &mut plain).unwrap();
                 assert_eq!(decompressor.next_seq(), 255);
                 assert!(decompressor.is_idle());
                 assert!(plain == **data);
@@ -314,23 +385,46 @@ mod tests {
                 let mut bad = good.clone();
                 bad[4] = declared;
                 let mut out = vec![1];
-                assert!(Decompressor::new(method).feed(&bad, &mut out).is_err());
-                assert_eq!(out, [1]);
+                assert!(Decompressor::new(method).feed(&bad, usize::MAX, &mut out).is_err());
+                assert!(out.len() <= 1 + 200);
             }
         }
-        let bomb = [1, 0, 0, 0, 0xff, 0xff, 0xff, 0x78];
-        assert!(Decompressor::new(METHODS[0]).feed(&bomb, &mut Vec::new()).is_err());
+    }
+
+    /// Neither what a frame declares nor what it holds is memory before it is asked for.
+    #[test]
+    fn a_frame_gives_no_more_than_there_is_room_for() {
+        for method in METHODS {
+            let bomb = pack(method, &vec![b'x'; CHUNK]);
+            assert!(bomb.len() < 40_000, "{}", bomb.len());
+            let (mut decompressor, mut at, mut total) = (Decompressor::new(method), 0, 0);
+            while !decompressor.is_idle() || at == 0 {
+                let mut out = Vec::new();
+                at += decompressor.feed(&bomb[at..], 1_000, &mut out).unwrap();
+                assert!(out.len() <= 1_000 && out.capacity() <= 2_000 && out.iter().all(|byte| *byte == b'x'));
+                total += out.len();
+                assert!(decompressor.is_idle() || at < bomb.len() || decompressor.has_more());
+            }
+            assert_eq!((at, total), (bomb.len(), CHUNK));
+            let mut none = Vec::new();
+            let begun = Decompressor::new(method).feed(&[1, 0, 0, 0, 0xff, 0xff, 0xff, bomb[7]], 1_000, &mut none);
+            assert!(none.is_empty() && (begun.is_err() || begun.unwrap() == 8));
+        }
     }
 
     proptest! {
         #[test]
-        fn any_cut_gives_the_same(data in prop::collection::vec(0u8..4, 0..2000), cut in 1usize..500, zstd: bool) {
+        fn any_cut_gives_the_same(data in prop::collection::vec(0u8..4, 0..2000), cut in 1usize..500, room in 1usize..300, zstd: bool) {
             let method = METHODS[usize::from(zstd)];
             let packed = pack(method, &data);
             let (mut decompressor, mut plain) = (Decompressor::new(method), Vec::new());
             for piece in packed.chunks(cut) {
-                decompressor.feed(piece, &mut plain).unwrap();
+                let mut at = 0;
+                while at < piece.len() || decompressor.has_more() {
+                    at += decompressor.feed(&piece[at..], room, &mut plain).unwrap();
+                }
             }
+            prop_assert!(decompressor.is_idle());
             prop_assert_eq!(plain, data);
         }
 
@@ -338,7 +432,7 @@ mod tests {
         fn no_bytes_panic(data: Vec<u8>, plain_len in 0u8..255, zstd: bool) {
             let mut frame = vec![data.len() as u8, 0, 0, 0, plain_len, 0, 0];
             frame.extend_from_slice(&data);
-            let _ = Decompressor::new(METHODS[usize::from(zstd)]).feed(&frame, &mut Vec::new());
+            let _ = Decompressor::new(METHODS[usize::from(zstd)]).feed(&frame, usize::MAX, &mut Vec::new());
         }
     }
 }

@@ -107,6 +107,7 @@ settings! {
     have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
     // ProxySQL's default is 3; servers use 6. Its -1, which is 6, is none here.
     protocol_compression_level: u64 = 6, count(0, 9), Live, "zlib level of what connections that begin from then on are sent compressed, to clients and to servers: 0 stores, 1 is fastest, 9 smallest.";
+    protocol_zstd_level_max: u64 = 3, count(1, 22), Live, "Highest zstd level at which a client gets what it is sent, whatever it asks for: level 22 takes a thousand times as long as 3.";
     enable_client_deprecate_eof: bool = true, BOOL, Live, "Offer CLIENT_DEPRECATE_EOF to clients.";
     client_session_track_gtid: bool = true, BOOL, Live, "Tell clients that ask for them (session_track_gtids, MySQL) the GTIDs of their writes.";
     proxy_protocol_networks: String = "", Kind::Text(TextRule::Networks), Live, "Networks whose connections may begin with a PROXY protocol header: address/bits separated by commas, '*' for all.";

@@ -224,7 +224,8 @@ impl Session {
         let method = if self.caps.contains(Capabilities::COMPRESS) {
             crate::connect::zlib(&self.worker.snapshot())
         } else if self.caps.contains(Capabilities::ZSTD_COMPRESSION) {
-            Method::Zstd { level: i32::from(self.zstd_level.clamp(1, 22)) }
+            let max = self.worker.snapshot().vars.protocol_zstd_level_max;
+            Method::Zstd { level: i32::from(self.zstd_level.max(1)).min(i32::try_from(max).unwrap_or(1)) }
         } else {
             return;
         };
