@@ -224,6 +224,66 @@ fn a_command_without_end() {
     assert_eq!(connect(&proxy).scalar(&longest).unwrap().as_deref(), Some("19000000"));
 }
 
+/// A number of bytes that the system counts for the proxy: `VmRSS`, `VmHWM`.
+fn memory_of(proxy: &Tidegate, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Clients that announce much, and send little of it, before they have logged in.
+#[test]
+fn logins_that_announce_much_take_little() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder);
+    connect(&proxy);
+    let before = memory_of(&proxy, "VmRSS");
+    let strangers: Vec<TcpStream> = (0..500)
+        .map(|_| {
+            let mut stranger = TcpStream::connect(proxy.address()).unwrap();
+            stranger.read_exact(&mut [0; 60]).unwrap();
+            stranger.write_all(&[0xff, 0xff, 1, 1, 0x85, 0xa6, 0xff]).unwrap();
+            stranger
+        })
+        .collect();
+    let mut one = strangers[499].try_clone().unwrap();
+    one.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+    let _ = one.read(&mut [0; 100]);
+    let grown = memory_of(&proxy, "VmRSS").saturating_sub(before);
+    assert!(grown < 500 * 40_000, "{grown} bytes for 500 strangers");
+}
+
+/// Many commands that are never finished: they are refused before the proxy has more than its budget, and nobody else notices.
+#[test]
+fn commands_that_are_never_finished_stay_within_the_budget() {
+    const MIB: u64 = 1 << 20;
+    let proxy = proxy_with(server(Flavor::Mariadb), 2, |builder| builder.variable("memory_budget", 300 * (1 << 20)));
+    let mut other = connect(&proxy);
+    let long = format!("SELECT LENGTH('{}')", "x".repeat(1_000_000));
+    assert_eq!(other.scalar(&long).unwrap().as_deref(), Some("1000000"));
+    let mut hogs = Vec::new();
+    let unfinished = [&[0xff, 0xff, 0xff, 0, Command::Query as u8][..], &vec![b'x'; 15_000_000]].concat();
+    for _ in 0..40 {
+        let Ok(mut hog) = Client::connect(&app(&proxy)) else { break };
+        let is_refused = hog.send_bytes(&unfinished).is_err();
+        hogs.push(hog);
+        assert_eq!(other.scalar("SELECT 5").unwrap().as_deref(), Some("5"), "{}", hogs.len());
+        if is_refused {
+            break;
+        }
+    }
+    assert!(hogs.len() < 40, "nobody was refused");
+    wait::until("the log to tell", LIMIT, || proxy.log().contains("mysql-memory_budget is 300 MiB").then_some(())).unwrap();
+    assert!(proxy.log().contains("takes no command longer than 64 KiB now (1041)"), "{}", proxy.log());
+    let most = memory_of(&proxy, "VmHWM") / MIB;
+    assert!(most < 330, "{most} MiB");
+    drop(hogs);
+    let works = || connect(&proxy).scalar(&long).ok().flatten().filter(|len| len == "1000000").map(drop);
+    wait::until("long commands to be taken again", LIMIT, works).unwrap();
+    let metrics = proxy.admin().unwrap().run("SHOW PROMETHEUS METRICS").unwrap().scalar().unwrap().unwrap().clone();
+    let refused = metrics.lines().find_map(|line| line.strip_prefix("tidegate_memory_refusals_total{what=\"command\"} ")).unwrap();
+    assert!(refused.parse::<u64>().unwrap() > 0, "{metrics}");
+}
+
 /// What one client has prepared is bounded in bytes; a single statement may always be.
 #[test]
 fn prepared_statements_are_bounded_in_bytes() {

@@ -85,13 +85,17 @@ impl Control {
         *self.open.borrow() && !self.shared.draining.load(Ordering::Acquire)
     }
 
-    /// Why not every listener accepts clients.
+    /// Why not every client is served: a listener does not accept them, or a worker is stuck.
     ///
     /// # Errors
-    /// Clients are not accepted, or which listeners cannot be opened.
+    /// Clients are not accepted, which worker is stuck, or which listeners cannot be opened.
     pub fn is_ready(&self) -> Result<(), String> {
         if !self.is_open() {
             return Err("clients are not accepted".to_owned());
+        }
+        let (now_ms, limit_ms) = (self.shared.clock.now_ms(), self.shared.in_force.load().snapshot.vars.stuck_worker_ms);
+        if let Some((worker, ms)) = self.shared.beats.stuck(now_ms, limit_ms).next() {
+            return Err(format!("worker {worker} has been stuck for {ms} ms"));
         }
         let unopened: Vec<String> = self.shared.unopened().values().cloned().collect();
         if unopened.is_empty() { Ok(()) } else { Err(format!("{}; it is tried again", unopened.join(", "))) }

@@ -35,6 +35,7 @@ mod mailbox;
 mod memory;
 mod mirror;
 mod names;
+mod overload;
 mod pins;
 mod pool;
 mod prefetch;

@@ -163,10 +163,18 @@ async fn pause(e: &io::Error, told: &Told, shared: &Shared) {
     }
 }
 
-/// In turn, so that the workers serve equally many clients.
+/// In turn, so that the workers serve equally many clients. One that is stuck is passed over, as long as another one is not.
 fn give(shared: &Shared, next_worker: &AtomicUsize, socket: DetachedSocket, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
-    let turn = next_worker.fetch_add(1, Ordering::Relaxed);
-    let Some(mailbox) = shared.mailboxes.get(turn % shared.mailboxes.len().max(1)) else { return };
+    let (now_ms, limit_ms) = (shared.clock.now_ms(), shared.in_force.load().snapshot.vars.stuck_worker_ms);
+    let turn = || next_worker.fetch_add(1, Ordering::Relaxed) % shared.mailboxes.len().max(1);
+    let mut next = turn();
+    for _ in 1..shared.mailboxes.len() {
+        if shared.beats.stuck_ms(next, now_ms, limit_ms).is_none() {
+            break;
+        }
+        next = turn();
+    }
+    let Some(mailbox) = shared.mailboxes.get(next) else { return };
     shared.frontends.fetch_add(1, Ordering::AcqRel);
     mailbox.send(Mail::Accept { socket, peer, local });
 }

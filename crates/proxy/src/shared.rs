@@ -10,6 +10,7 @@ use crate::hostgroup::Terms;
 use crate::in_force::InForce;
 use crate::logs::Logs;
 use crate::mailbox::Mailbox;
+use crate::overload;
 use crate::routines::Definitions;
 use crate::server::{PlacedBy, Turned};
 pub use crate::server::{ServerShared, Slot};
@@ -276,6 +277,10 @@ pub struct Shared {
     pub frontends: AtomicUsize,
     /// Most that may be logged in, whatever `max_connections` says: others need descriptors too.
     pub clients_max: AtomicU64,
+    /// What the process has of memory.
+    pub memory: overload::Memory,
+    /// Which workers are alive.
+    pub beats: overload::Beats,
     /// Listeners that are open.
     pub listening: AtomicUsize,
     /// Those that cannot be opened, and why. They are tried again.
@@ -337,6 +342,8 @@ impl Shared {
             mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
             frontends: AtomicUsize::new(0),
             clients_max: AtomicU64::new(u64::MAX),
+            memory: overload::Memory::default(),
+            beats: overload::Beats::new(workers),
             listening: AtomicUsize::new(0),
             unopened: Mutex::default(),
             info: Learnt::default(),

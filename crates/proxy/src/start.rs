@@ -4,6 +4,7 @@ use crate::control::Control;
 use crate::in_force::InForce;
 use crate::listener;
 use crate::mailbox::Mail;
+use crate::overload;
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::worker::Worker;
@@ -92,6 +93,7 @@ impl Proxy {
             tracing::info!("listening on {listen}");
             proxy.accepting.push(tokio::spawn(listener::serve(listen, one, shared, next, is_open.clone())));
         }
+        proxy.accepting.push(tokio::spawn(overload::watch(Arc::clone(&proxy.shared))));
         Ok(proxy)
     }
 

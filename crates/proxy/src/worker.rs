@@ -399,6 +399,7 @@ impl Worker {
             interval.tick().await;
             let now_ms = self.shared.clock.now_ms();
             self.clock.set(now_ms);
+            self.shared.beats.beat(self.index, now_ms);
             for (_, entry) in self.entries.borrow().iter() {
                 entry.check_deadlines(now_ms);
             }

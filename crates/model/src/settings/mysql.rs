@@ -94,6 +94,8 @@ settings! {
     max_connections: u64 = 10_000, count(1, 1_000_000), Live, "Client connections at a time; one more is told 'Too many connections' (1040).";
     connect_timeout_client: u64 = 10_000, ms(500, 3_600_000), Live, "A client that has not logged in after this is dropped.";
     wait_timeout: u64 = 28_800_000, ms(0, 1_728_000_000), Live, "An idle client is closed after this; 0 means never.";
+    memory_budget: u64 = 0, bytes(0, 1_099_511_627_776), Live, "Memory that the process may use: towards it commands longer than 64 KiB are refused, then the query cache is emptied, then logins are refused. 0 is 80 % of what its control group or the machine has.";
+    stuck_worker_ms: u64 = 3_000, ms(0, 3_600_000), Live, "A worker that does nothing but one piece of work for so long is stuck: it gets no new clients, /readyz says so, and the log. 0 switches that off.";
     max_allowed_packet: u64 = 67_108_864, bytes(8_192, 1_073_741_824), Live, "Largest command a client may send; a larger one gets error 1153.";
     // ProxySQL announces the fixed text 8.0.11.
     server_version: String = "", TEXT, Live, "Version that the greeting announces; empty means the one that the backends announce.";

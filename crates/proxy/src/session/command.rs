@@ -5,8 +5,10 @@ use super::end::End;
 use super::execute::MIN_LONG_DATA;
 use crate::buffer::{CHUNK, WINDOW, grown};
 use crate::entry::{Activity, Entry, Signal};
+use crate::overload;
 use sql::Analysis;
 use std::future::poll_fn;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use wire::command::Command;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
@@ -226,6 +228,14 @@ impl Session {
                 code: 1153,
                 sqlstate: "08S01",
                 text: "Got a packet bigger than 'max_allowed_packet' bytes".into(),
+            });
+        }
+        if len > overload::LARGE && self.worker.shared.memory.step() >= overload::Step::LargeCommands {
+            self.worker.shared.memory.refused_commands.fetch_add(1, Ordering::Relaxed);
+            return Err(End::Protocol {
+                code: 1041,
+                sqlstate: "HY000",
+                text: "Out of memory: the proxy is close to its mysql-memory_budget, so it takes no command longer than 64 KiB now".into(),
             });
         }
         Ok(())

@@ -4,12 +4,13 @@ use super::Session;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::statements::Statements;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, CHUNK, grown};
 use crate::class::Class;
 use crate::counters::count;
 use crate::entry::{Entry, Signal};
 use crate::lane::LaneKey;
 use crate::link::Link;
+use crate::overload;
 use crate::pins::Pins;
 use crate::shared::{Family, HostLogin, LearntSecrets, Shared, name_in_utf8};
 use crate::state::State;
@@ -163,6 +164,11 @@ impl Login {
         let max = self.worker.snapshot().vars.max_connections.min(self.worker.shared.clients_max.load(Ordering::Relaxed));
         if self.worker.shared.frontends.load(Ordering::Acquire) as u64 > max {
             return Err(self.refuse(1040, "08004", "Too many connections").await);
+        }
+        if self.worker.shared.memory.step() >= overload::Step::Logins {
+            self.worker.shared.memory.refused_logins.fetch_add(1, Ordering::Relaxed);
+            let text = "Out of memory: the proxy is close to its mysql-memory_budget, so it takes no new clients now";
+            return Err(self.refuse(1041, "08004", text).await);
         }
         self.turn_away_blocked()?;
         self.greet(&entry).await?;
@@ -488,7 +494,9 @@ impl Login {
                     self.seq = seq.wrapping_add(1);
                     return Ok(payload);
                 }
-                self.input.reserve(HEADER + len, &self.worker.buffers);
+                // A client that announces much and sends nothing owns one step only.
+                let step = grown(self.input.len()).max(CHUNK);
+                self.input.reserve((HEADER + len).min(step), &self.worker.buffers);
             }
             self.read().await?;
         }

@@ -106,6 +106,7 @@ const BACKEND_STMT: (&str, MetricKind, &str) =
 const FRONTEND_STMT: (&str, MetricKind, &str) =
     ("proxysql_com_frontend_stmt_total", Counter, "Commands about prepared statements from clients");
 const MIRRORED: (&str, MetricKind, &str) = ("tidegate_mirrored_total", Counter, "Mirrored statements by what became of them");
+const MEMORY_REFUSALS: (&str, MetricKind, &str) = ("tidegate_memory_refusals_total", Counter, "What was refused for want of memory");
 const LOG_RECORDS: (&str, MetricKind, &str) = ("tidegate_log_records_total", Counter, "Records of query log and audit log");
 /// Replays of transactions.
 const LOST_WRITES: (&str, MetricKind, &str) =
@@ -428,6 +429,17 @@ pub const GLOBAL: &[Number] = &[
         |t| t.others.keys,
     ),
     both("", ("tidegate_query_digests_other_statements_total", Counter, "Statements of those digests"), None, |t| t.others.statements),
+    both("", ("tidegate_memory_budget_bytes", Gauge, "mysql-memory_budget"), None, |t| t.shared.memory.budget()),
+    both("", ("tidegate_memory_used_bytes", Gauge, "Memory of the process"), None, |t| t.shared.memory.used()),
+    both("", MEMORY_REFUSALS, Some(("what", "command")), |t| t.shared.memory.refused_commands.load(Ordering::Relaxed)),
+    both("", MEMORY_REFUSALS, Some(("what", "login")), |t| t.shared.memory.refused_logins.load(Ordering::Relaxed)),
+    both("", ("tidegate_stuck_workers", Gauge, "Workers that do nothing but one long piece of work"), None, |t| {
+        let limit_ms = t.snapshot.vars.stuck_worker_ms;
+        t.shared.beats.stuck(t.shared.clock.now_ms(), limit_ms).count() as u64
+    }),
+    both("", ("tidegate_longest_stall_milliseconds", Gauge, "Longest time between two signs of life of one worker"), None, |t| {
+        t.shared.beats.longest_ms()
+    }),
     both("", LOG_RECORDS, Some(("outcome", "query_written")), |t| t.events.written),
     both("", LOG_RECORDS, Some(("outcome", "query_dropped")), |t| t.events.dropped),
     both("", LOG_RECORDS, Some(("outcome", "query_failed")), |t| t.events.failed),

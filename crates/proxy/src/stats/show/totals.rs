@@ -36,6 +36,8 @@ pub struct Totals {
     pub others: Others,
     /// Bytes of statistics by digest, workers' and the reader's.
     pub digest_bytes: u64,
+    /// What the process has of memory and of its workers' time.
+    pub shared: Arc<Shared>,
 }
 
 /// Prepared statements: how many times held, and how many of them are different, on each side.
@@ -70,6 +72,7 @@ impl Totals {
             servers: every(shared),
             snapshot: Arc::clone(&shared.in_force.load().snapshot),
             uptime_s: shared.clock.now_ms() / 1000,
+            shared: Arc::clone(shared),
             clients: shared.frontends.load(Ordering::Acquire) as u64,
             workers: shared.mailboxes.len() as u64,
             prepared: prepared(shared),
