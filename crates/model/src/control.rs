@@ -92,6 +92,11 @@ pub trait DataPlane: StatsSource {
     /// The configuration in force.
     fn snapshot(&self) -> Arc<Snapshot>;
 
+    /// Whether the process is so close to its budget of memory (`mysql-memory_budget`) that nothing large may begin.
+    fn is_short_of_memory(&self) -> bool {
+        false
+    }
+
     /// What is suspicious about the rules of a configuration, as far as `scope` goes.
     fn remarks(&self, _snapshot: &Snapshot, _scope: Scope) -> Vec<Remark> {
         Vec::new()

@@ -10,6 +10,7 @@ use crate::in_force::InForce;
 use crate::listener;
 use crate::logs::audit::AuditRecord;
 use crate::mailbox::{KillKind, Mail};
+use crate::overload;
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::worker::Worker;
@@ -196,6 +197,10 @@ impl DataPlane for Control {
         let mut notes = needs_restart(&self.started, &snapshot);
         notes.extend(self.logs_nowhere(&snapshot));
         Ok(notes)
+    }
+
+    fn is_short_of_memory(&self) -> bool {
+        self.shared.memory.step() >= overload::Step::LargeCommands
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {

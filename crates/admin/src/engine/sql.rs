@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use model::config::ddl;
+use model::control::DataPlane;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
 
@@ -19,6 +20,10 @@ use crate::store::rows::description;
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// How large an answer may be, in bytes of values.
 const MAX_ANSWER: usize = 256 << 20;
+/// The same for a login that may only read statistics: it may have many connections that do not read their answers.
+const MAX_READER_ANSWER: usize = 32 << 20;
+/// Bytes of an answer between two looks at the memory that the process has left.
+const MEMORY_STEP: usize = 1 << 20;
 
 const VARIABLE: &str = "mysql_variable('";
 
@@ -39,9 +44,11 @@ pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Resu
     engine.live.begin_statement();
     engine.store.facts.enter(session);
     engine.store.guard.enter(level, Some(TIME_LIMIT));
+    let most = if who == Role::Stats { MAX_READER_ANSWER } else { MAX_ANSWER };
+    let room = Room { most, plane: &*engine.plane };
     let outcome = match has_variables {
-        true => query(db, &with_variables(sql)),
-        false => query(db, sql),
+        true => query(db, &with_variables(sql), &room),
+        false => query(db, sql, &room),
     };
     let made_way = engine.store.guard.is_in_the_way();
     engine.store.guard.leave();
@@ -112,8 +119,29 @@ fn explain(error: rusqlite::Error, level: Level, made_way: bool) -> AdminError {
     }
 }
 
+/// What an answer may take of memory.
+struct Room<'a> {
+    most: usize,
+    plane: &'a dyn DataPlane,
+}
+
+impl Room<'_> {
+    /// Whether an answer may have `size` bytes, `more` of which are new.
+    fn check(&self, size: usize, more: usize) -> rusqlite::Result<()> {
+        let refused = |why: String| Err(rusqlite::Error::ModuleError(why));
+        let is_looked_at = size / MEMORY_STEP != (size - more) / MEMORY_STEP;
+        match () {
+            () if size > self.most => refused(format!("the answer is larger than {} MiB", self.most >> 20)),
+            () if is_looked_at && self.plane.is_short_of_memory() => {
+                refused(format!("the proxy is close to its mysql-memory_budget, and the answer is larger than {} MiB", size >> 20))
+            }
+            () => Ok(()),
+        }
+    }
+}
+
 /// Runs one statement and collects what it gives.
-fn query(db: &Connection, sql: &str) -> rusqlite::Result<Reply> {
+fn query(db: &Connection, sql: &str, room: &Room<'_>) -> rusqlite::Result<Reply> {
     let mut statement = db.prepare(sql)?;
     if statement.column_count() == 0 {
         let affected = statement.execute([])?;
@@ -130,10 +158,9 @@ fn query(db: &Connection, sql: &str) -> rusqlite::Result<Reply> {
     let mut found = statement.query([])?;
     while let Some(row) = found.next()? {
         let values = (0..columns.len()).map(|index| row.get_ref(index).map(text)).collect::<rusqlite::Result<Vec<_>>>()?;
-        size += values.iter().map(|value| value.as_ref().map_or(1, |value| value.len() + 24)).sum::<usize>();
-        if size > MAX_ANSWER {
-            return Err(rusqlite::Error::ModuleError(format!("the answer is larger than {} MiB", MAX_ANSWER >> 20)));
-        }
+        let more = values.iter().map(|value| value.as_ref().map_or(1, |value| value.len() + 24)).sum::<usize>();
+        size += more;
+        room.check(size, more)?;
         rows.push(values);
     }
     Ok(Reply::Rows { columns, rows })

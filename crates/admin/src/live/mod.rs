@@ -130,6 +130,9 @@ struct Statement {
     seen: BTreeMap<usize, Rows>,
 }
 
+/// Longest text that a login which may only read statistics is shown, bytes: a few of them have to fit a row of its own.
+const READER_TEXT: usize = 32 << 10;
+
 impl Live {
     /// The registry of everything that `plane` and `sources` publish, and of what is in force.
     pub fn new(plane: Arc<dyn DataPlane>, mut sources: Vec<Arc<dyn StatsSource>>, runtime: Runtime, version: String) -> Self {
@@ -152,7 +155,7 @@ impl Live {
 
     /// Registers the module and makes the tables: all for an administrator; statistics alone, in `main` too, for a reader.
     pub fn install(self: &Arc<Self>, db: &Connection, is_admin: bool) -> Result<(), AdminError> {
-        vtab::register(db, self.clone())?;
+        vtab::register(db, self.clone(), if is_admin { usize::MAX } else { READER_TEXT })?;
         for (index, table) in self.tables.iter().enumerate() {
             let is_stats = table.schema == "stats" || table.schema == "monitor";
             let schemas = match (is_admin, table.schema) {

@@ -24,9 +24,10 @@ use crate::error::AdminError;
 /// Below this many rows a map costs more than it saves.
 const WORTH_A_MAP: usize = 32;
 
-pub(super) fn register(db: &Connection, live: Arc<Live>) -> std::result::Result<(), AdminError> {
+/// Makes the tables known; texts are shown up to `longest` bytes.
+pub(super) fn register(db: &Connection, live: Arc<Live>, longest: usize) -> std::result::Result<(), AdminError> {
     const MODULE: &Module<'_, LiveVtab> = &Module::read_only_module();
-    db.create_module(c"live", MODULE, Some(live))?;
+    db.create_module(c"live", MODULE, Some((live, longest)))?;
     Ok(())
 }
 
@@ -35,12 +36,13 @@ struct LiveVtab {
     base: sqlite3_vtab,
     live: Arc<Live>,
     index: usize,
+    longest: usize,
 }
 
 // SAFETY: `rusqlite` asks that the struct be `repr(C)` and begin with `sqlite3_vtab`, which it does.
 #[allow(unsafe_code)]
 unsafe impl<'vtab> VTab<'vtab> for LiveVtab {
-    type Aux = Arc<Live>;
+    type Aux = (Arc<Live>, usize);
     type Cursor = LiveCursor<'vtab>;
 
     fn connect(
@@ -52,13 +54,13 @@ unsafe impl<'vtab> VTab<'vtab> for LiveVtab {
         args: &[&[u8]],
     ) -> Result<(Cow<'static, CStr>, Self)> {
         db.config(VTabConfig::Innocuous)?;
-        let live = aux.cloned().ok_or_else(|| failure("no registry"))?;
+        let (live, longest) = aux.cloned().ok_or_else(|| failure("no registry"))?;
         let number = args.first().and_then(|arg| std::str::from_utf8(arg).ok()).and_then(|arg| arg.trim().parse().ok());
         let index: usize = number.ok_or_else(|| failure("no table"))?;
         let table = live.tables().get(index).ok_or_else(|| failure("no such table"))?;
         let columns: Vec<String> = table.columns.iter().map(|column| format!("\"{}\" {}", column.name, column.sql_type)).collect();
         let ddl = CString::new(format!("CREATE TABLE x({})", columns.join(", "))).map_err(|_| failure("a name with a NUL"))?;
-        Ok((Cow::Owned(ddl), Self { base: sqlite3_vtab::default(), live, index }))
+        Ok((Cow::Owned(ddl), Self { base: sqlite3_vtab::default(), live, index, longest }))
     }
 
     fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
@@ -89,6 +91,7 @@ unsafe impl<'vtab> VTab<'vtab> for LiveVtab {
             base: sqlite3_vtab_cursor::default(),
             live: self.live.clone(),
             index: self.index,
+            longest: self.longest,
             rows: Rows::default(),
             chosen: Chosen::All,
             at: 0,
@@ -123,6 +126,7 @@ struct LiveCursor<'vtab> {
     base: sqlite3_vtab_cursor,
     live: Arc<Live>,
     index: usize,
+    longest: usize,
     rows: Rows,
     chosen: Chosen,
     at: usize,
@@ -191,7 +195,7 @@ unsafe impl VTabCursor for LiveCursor<'_> {
         let column = usize::try_from(column).unwrap_or(usize::MAX);
         match self.place().and_then(|place| self.rows.get(place)).and_then(|row| row.get(column)) {
             Some(Value::Integer(number)) => context.set_result(number),
-            Some(Value::Text(text)) => context.set_result(text),
+            Some(Value::Text(text)) => context.set_result(&&text[..text.floor_char_boundary(self.longest)]),
             Some(Value::Null) | None => context.set_result(Null),
         }
     }

@@ -43,6 +43,12 @@ const LOCK_FILE: &str = "tidegate.lock";
 const BUSY: Duration = Duration::from_secs(5);
 /// Largest value, and largest statement, in bytes.
 const MAX_LENGTH: i32 = 64 << 20;
+/// The same for a login that may only read statistics.
+const READER_LENGTH: i32 = 256 << 10;
+/// Longest pattern of its LIKE and GLOB, bytes.
+const READER_PATTERN: i32 = 1_000;
+/// Memory that SQLite may take in the whole process, bytes.
+const HEAP_MAX: u64 = 512 << 20;
 
 /// Both connections.
 #[derive(Debug)]
@@ -67,6 +73,7 @@ impl Store {
         let (guard, facts) = (Arc::new(Guard::default()), Arc::new(Facts::default()));
         let admin = connection(&guard, &facts)?;
         let stats = connection(&guard, &facts)?;
+        limit_reader(&stats)?;
         attach_disk(&admin, datadir)?;
         let notices = damaged_history_aside(&datadir.join(HISTORY_FILE))?.into_iter().collect();
         make_private(&datadir.join(HISTORY_FILE))?;
@@ -232,7 +239,17 @@ fn connection(guard: &Arc<Guard>, facts: &Arc<Facts>) -> Result<Connection, Admi
     functions::register(&db, facts)?;
     passwords::register(&db)?;
     guard::install(&mut db, guard)?;
+    // What sorts and joins set aside goes to no file, and SQLite as a whole has an end.
+    db.execute_batch(&format!("PRAGMA temp_store=MEMORY; PRAGMA hard_heap_limit={HEAP_MAX};"))?;
     Ok(db)
+}
+
+/// A login that may only read statistics cannot be stopped within one call of a function, so that no value is so long that a call
+/// takes long.
+fn limit_reader(db: &Connection) -> Result<(), AdminError> {
+    db.set_limit(Limit::SQLITE_LIMIT_LENGTH, READER_LENGTH)?;
+    db.set_limit(Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, READER_PATTERN)?;
+    Ok(())
 }
 
 /// See the invariant at the top.

@@ -124,3 +124,33 @@ fn who_reads_statistics_makes_way_for_administrators() {
         other => panic!("{other:?}"),
     }
 }
+
+/// One call of a function cannot be interrupted, so that none of a reader's takes long; and nothing goes to a file.
+#[test]
+fn readers_calculate_nothing_long() {
+    let bed = Bed::new();
+    let long = "hex(zeroblob(120000))";
+    for sql in [
+        "SELECT instr(hex(zeroblob(20000000)), hex(zeroblob(10000000)) || '1')".to_owned(),
+        "SELECT length(replace(hex(zeroblob(20000000)), '00', '000'))".to_owned(),
+        format!("SELECT length({long} || {long})"),
+        format!("SELECT 'a' LIKE '{}'", "%a".repeat(1_000)),
+    ] {
+        let reply = bed.reply(Role::Stats, &sql);
+        assert!(matches!(&reply, Reply::Err { text, .. } if text.contains("too big") || text.contains("too complex")), "{sql}: {reply:?}");
+    }
+    assert_eq!(bed.rows_as(Role::Stats, &format!("SELECT instr({long}, {long} || '1')")), ["0"]);
+    let heavy = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000) \
+                 SELECT COUNT(*) FROM (SELECT DISTINCT zeroblob(100000) || i FROM n)";
+    let reply = bed.reply(Role::Stats, heavy);
+    assert!(matches!(&reply, Reply::Err { text, .. } if text.contains("memory")), "{reply:?}");
+}
+
+#[test]
+fn readers_get_answers_of_a_bounded_size() {
+    let bed = Bed::new();
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000) SELECT hex(zeroblob(20000)) FROM n";
+    let reply = bed.reply(Role::Stats, rows);
+    assert!(matches!(&reply, Reply::Err { text, .. } if text.contains("larger than 32 MiB")), "{reply:?}");
+    assert_eq!(bed.rows_as(Role::Admin, rows).len(), 2_000);
+}
