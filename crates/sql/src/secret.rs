@@ -1,6 +1,7 @@
 //! Statements that carry passwords, for those who write statements down.
 //!
-//! A guess on the safe side: a column whose name ends with `password` that is compared, assigned or inserted counts as well.
+//! Known statements are read by position. Elsewhere it is a guess by name, on the safe side: a column, option or variable that is
+//! named like a password and is compared, assigned or inserted counts as well.
 
 use crate::analyze::analyze;
 use crate::digest::{DigestOptions, digest_text};
@@ -18,6 +19,8 @@ enum Asks {
     Value,
     /// `CONNECTION`, or `OPTION_LIST`, of a table that is elsewhere: a string, which may be `mysql://user:password@host`.
     Place,
+    /// `COMMENT`: a string, which may tell Spider a password.
+    Comment,
     /// `INSERT` or `REPLACE`: anything but the parenthesis of the function.
     Target,
 }
@@ -44,6 +47,11 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
             // In the list of columns.
             (Asks::Value, TokenKind::Punct(b',' | b')')) if inserts => return true,
             (Asks::Place, TokenKind::String | TokenKind::PrefixedString) => return true,
+            (Asks::Comment, TokenKind::String | TokenKind::PrefixedString)
+                if text.to_ascii_lowercase().windows(8).any(|w| w == b"password") =>
+            {
+                return true;
+            }
             (Asks::Target, kind) => inserts = kind != TokenKind::Punct(b'('),
             (_, TokenKind::Punct(b';')) => inserts = false,
             (Asks::Value, TokenKind::String | TokenKind::Assign | TokenKind::Punct(b'=' | b'(')) => return true,
@@ -59,6 +67,8 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
             TokenKind::Word if is(&["IDENTIFIED"]) => Asks::Way,
             TokenKind::Word if is(&["INSERT", "REPLACE"]) => Asks::Target,
             TokenKind::Word | TokenKind::QuotedName if is(&["CONNECTION", "`CONNECTION`", "OPTION_LIST"]) => Asks::Place,
+            TokenKind::Word if is(&["COMMENT"]) => Asks::Comment,
+            TokenKind::Punct(b'=') if asks == Asks::Comment => Asks::Comment,
             // Within a string, quotes have a backslash.
             TokenKind::Punct(b'=' | b'\\') if asks == Asks::Place => Asks::Place,
             TokenKind::Word | TokenKind::QuotedName | TokenKind::SystemVariable | TokenKind::UserVariable if names_password(text) => {
@@ -70,19 +80,46 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
     }
 }
 
+/// Names, of columns, options and variables, that end so are a password's, or as good as one.
+const SECRET_NAMES: &[&[u8]] = &[
+    b"password",
+    b"passwd",
+    b"pwd",
+    b"pass",
+    b"passphrase",
+    b"secret",
+    b"authentication_string",
+    b"wsrep_sst_auth",
+    b"api_key",
+    b"apikey",
+];
+/// Functions one of whose arguments is a key.
+const KEYED_FUNCTIONS: &[&[u8]] = &[b"aes_encrypt", b"aes_decrypt", b"des_encrypt", b"des_decrypt", b"encode", b"decode", b"kdf"];
+/// User variables that are named so hold one as often as not.
+const SECRET_VARIABLES: &[&[u8]] = &[b"@p", b"@pw"];
+
 fn names_password(name: &[u8]) -> bool {
-    const WORD: &[u8] = b"password";
     let name = name.strip_suffix(b"`").or_else(|| name.strip_suffix(b"\"")).unwrap_or(name);
-    name.len().checked_sub(WORD.len()).and_then(|at| name.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(WORD))
+    let ends_so =
+        |word: &[u8]| name.len().checked_sub(word.len()).and_then(|at| name.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(word));
+    SECRET_NAMES.iter().any(|word| ends_so(word)) || is_one_of(KEYED_FUNCTIONS, name) || is_one_of(SECRET_VARIABLES, name)
+}
+
+fn is_one_of(words: &[&[u8]], name: &[u8]) -> bool {
+    words.iter().any(|word| name.eq_ignore_ascii_case(word))
 }
 
 /// A statement as it may be written down: by its digest text if it carries a password.
 pub fn shown(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
-    let Cow::Owned(named) = without_named_passwords(sql, mode) else { return Cow::Borrowed(sql) };
+    if carries_password(sql, mode) { Cow::Owned(without_literals(sql, mode)) } else { Cow::Borrowed(sql) }
+}
+
+/// Its digest text, without passwords that stand as names.
+pub fn without_literals(sql: &[u8], mode: LexMode) -> Vec<u8> {
     let options = DigestOptions { max_query_length: 1 << 20, lex: mode, ..DigestOptions::default() };
     let mut text = Vec::new();
-    digest_text(&named, &options, &mut text);
-    Cow::Owned(text)
+    digest_text(&without_named_passwords(sql, mode), &options, &mut text);
+    text
 }
 
 /// May a server's error quote a password that the text carries, or that what it prepares or executes does?
@@ -186,6 +223,16 @@ mod tests {
             "EXECUTE IMMEDIATE 'CREATE TABLE f (id INT) ENGINE=FEDERATED CONNECTION=\\'mysql://u:S3cret@h/d/t\\''",
             "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (PASSWORD'S3cret')",
             "ALTER SERVER s OPTIONS (USER 'x', PASSWORD \"S3cret\")",
+            "SET GLOBAL wsrep_sst_auth = 'user:S3cret'",
+            "UPDATE mysql.user SET authentication_string = 'S3cret' WHERE user = 'a'",
+            "SELECT * FROM users WHERE passwd='S3cret' AND name = 'a'",
+            "UPDATE accounts SET pwd = 'S3cret'",
+            "SELECT 1 FROM a WHERE pass='S3cret'",
+            "SELECT AES_DECRYPT(card, 'S3cret') FROM cards",
+            "INSERT INTO cards VALUES (AES_ENCRYPT('4111', 'S3cret'))",
+            "SET @p='S3cret', @other = 5",
+            "SET @api_key := 'S3cret'",
+            "CREATE TABLE s (id INT) ENGINE=SPIDER COMMENT='host \"h\", password \"S3cret\"'",
             "CREATE USER u1 IDENTIFIED BY `S3cret`",
             "CREATE USER u1 IDENTIFIED BY PASSWORD S3cret, u2 IDENTIFIED BY S3cret",
         ] {

@@ -195,7 +195,7 @@ unsafe impl VTabCursor for LiveCursor<'_> {
         let column = usize::try_from(column).unwrap_or(usize::MAX);
         match self.place().and_then(|place| self.rows.get(place)).and_then(|row| row.get(column)) {
             Some(Value::Integer(number)) => context.set_result(number),
-            Some(Value::Text(text)) => context.set_result(&&text[..text.floor_char_boundary(self.longest)]),
+            Some(Value::Text(text)) => context.set_result(beginning(text, self.longest)),
             Some(Value::Null) | None => context.set_result(Null),
         }
     }
@@ -203,6 +203,12 @@ unsafe impl VTabCursor for LiveCursor<'_> {
     fn rowid(&self) -> Result<i64> {
         Ok(self.place().and_then(|place| i64::try_from(place).ok()).unwrap_or_default())
     }
+}
+
+/// The first characters of a text, `longest` bytes at most.
+fn beginning(text: &str, longest: usize) -> &str {
+    let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
 /// Text that is a number may equal the number, by the column's affinity: both get the number's key. NULL equals nothing.

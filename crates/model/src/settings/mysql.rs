@@ -235,6 +235,7 @@ settings! {
     eventslog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), Live, "Size at which the query log begins a new file.";
     eventslog_default_log: u64 = 0, count(0, 1), Live, "1: log queries that no rule decides about.";
     eventslog_format: u64 = 1, count(1, 2), Live, "Query log format: 1 binary, 2 JSON lines.";
+    eventslog_hide_literals: bool = false, BOOL, Live, "The query log has statements by their digest text, without any literal, and errors without what stands in quotes.";
     eventslog_stmt_parameters: u64 = 0, count(0, 1), NotYet, "1: log the parameters of prepared statements too.";
     eventslog_buffer_history_size: u64 = 0, count(0, 8_388_608), NotYet, "Logged queries that are kept in memory for DUMP EVENTSLOG; 0 keeps none.";
     eventslog_table_memory_size: u64 = 10_000, count(0, 8_388_608), NotYet, "Rows of stats_mysql_query_events; older ones make room.";

@@ -66,6 +66,8 @@ pub struct QueryEvent {
     pub query: Box<[u8]>,
     /// How that is read.
     pub lex: LexMode,
+    /// It is written without its literals.
+    pub hides_literals: bool,
     /// Number and text of the error that it was answered with.
     pub error: Option<(u16, Box<[u8]>)>,
 }
@@ -98,9 +100,17 @@ impl QueryEvent {
         self.ended_us.saturating_sub(self.duration_us)
     }
 
+    /// The statement as it may be written down.
+    fn text(&self) -> Cow<'_, [u8]> {
+        match self.hides_literals {
+            true => Cow::Owned(sql::without_literals(&self.query, self.lex)),
+            false => sql::shown(&self.query, self.lex),
+        }
+    }
+
     /// The error's text as it may be written down.
     fn error_text<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
-        match sql::error_may_carry_password(&self.query, self.lex) {
+        match self.hides_literals || sql::error_may_carry_password(&self.query, self.lex) {
             true => Cow::Owned(sql::without_quoted(text)),
             false => Cow::Borrowed(text),
         }
@@ -126,7 +136,7 @@ impl QueryEvent {
             put("last_insert_id", self.last_insert_id.into());
         }
         put("rows_sent", self.rows_sent.into());
-        put("query", String::from_utf8_lossy(&sql::shown(&self.query, self.lex)).into());
+        put("query", String::from_utf8_lossy(&self.text()).into());
         put("starttime_timestamp_us", self.started_us().into());
         put("starttime", local_time(self.started_us(), TIME).into());
         put("endtime_timestamp_us", self.ended_us.into());
@@ -168,7 +178,7 @@ impl QueryEvent {
         put_lenenc(out, self.last_insert_id);
         put_lenenc(out, self.rows_sent);
         put_lenenc(out, self.digest);
-        put_lenenc_bytes(out, &sql::shown(&self.query, self.lex));
+        put_lenenc_bytes(out, &self.text());
         let length = (out.len() - start - 8) as u64;
         if let Some(place) = out.get_mut(start..start + 8) {
             place.copy_from_slice(&length.to_le_bytes());
@@ -211,7 +221,23 @@ mod tests {
             digest: 0xab,
             query: b"SELECT '\xff\n'"[..].into(),
             lex: LexMode::default(),
+            hides_literals: false,
             error: Some((1146, b"no such table"[..].into())),
+        }
+    }
+
+    #[test]
+    fn literals_are_hidden_where_the_setting_says_so() {
+        let query = b"SELECT * FROM cards WHERE holder = 'Anna'"[..].into();
+        let error = Some((1366, b"Incorrect value: 'Anna' for column"[..].into()));
+        for is_json in [false, true] {
+            let written = |hides_literals| {
+                let mut out = Vec::new();
+                QueryEvent { query: Clone::clone(&query), error: error.clone(), hides_literals, ..event() }.encode(is_json, &mut out);
+                String::from_utf8_lossy(&out).into_owned()
+            };
+            assert!(written(false).contains("'Anna'"));
+            assert!(!written(true).contains("Anna") && written(true).contains("holder = ?"), "{}", written(true));
         }
     }
 

@@ -356,6 +356,7 @@ impl Session {
             digest: self.worker.meter.digest(analysis, statement.text(), self.lex).hash,
             query: statement.text().into(),
             lex: self.lex,
+            hides_literals: self.worker.snapshot().vars.eventslog_hide_literals,
             error,
         };
         log.write_query(event);
