@@ -131,9 +131,8 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
         // What a file holds is told where it is read.
         notices.extend(crate::remarks::inert(&config).iter().map(ToString::to_string));
     }
-    if is_import {
-        notices.extend(inert::advice(&config).iter().map(ToString::to_string));
-    }
+    let advice = if is_import { inert::advice(&config) } else { inert::exposure(&config) };
+    notices.extend(advice.iter().map(ToString::to_string));
     fill_collations(&store)?;
     Ok(Bootstrap { config: Arc::new(config), snapshot, notices, is_first, store, options, operator: None })
 }

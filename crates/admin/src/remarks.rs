@@ -28,7 +28,10 @@ const KEPT: usize = 1_000;
 /// What is suspicious now that these tables were loaded.
 pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, loaded: &[Part]) -> Vec<Remark> {
     let variables = loaded.iter().filter_map(|part| part.variables).flat_map(|module| inert::variables(config, module));
-    let variables: Vec<Remark> = variables.collect();
+    let mut variables: Vec<Remark> = variables.collect();
+    if loaded.iter().any(|part| part.variables == Some("admin")) {
+        variables.extend(inert::exposure(config));
+    }
     let loaded: &[&str] = &loaded.iter().flat_map(|part| part.tables).copied().collect::<Vec<_>>();
     let mut remarks = references(config, snapshot);
     remarks.extend(inert::tables(config));

@@ -15,6 +15,7 @@ use model::Config;
 use model::control::DataPlane;
 use monitor::Monitor;
 use process::{Event, Requests};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -88,7 +89,14 @@ fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config, Vec<String>)> {
         None => return Ok((None, Config::default(), Vec::new())),
     };
     match model::load(&path) {
-        Ok((config, notices)) => Ok((Some(path), config, notices.iter().map(ToString::to_string).collect())),
+        Ok((config, notices)) => {
+            let mut notices: Vec<String> = notices.iter().map(ToString::to_string).collect();
+            notices.extend(readable_by_all(&path, &config));
+            if rustix::process::geteuid().is_root() {
+                notices.push("the proxy runs as root: a user of its own can do less harm".to_owned());
+            }
+            Ok((Some(path), config, notices))
+        }
         Err(errors) => {
             for e in &errors {
                 eprintln!("{e}");
@@ -96,6 +104,14 @@ fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config, Vec<String>)> {
             bail!("{} is not usable: {} error(s)", path.display(), errors.len());
         }
     }
+}
+
+/// That everybody on the machine may read a file with passwords.
+fn readable_by_all(path: &Path, config: &Config) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    let has_passwords =
+        !config.rows("mysql_users").is_empty() || config.admin.admin_credentials != Config::default().admin.admin_credentials;
+    (mode & 0o004 != 0 && has_passwords).then(|| format!("everybody may read {}, which holds passwords: chmod o-r", path.display()))
 }
 
 fn precedence(cli: &Cli) -> Precedence {

@@ -124,6 +124,7 @@ fn a_load_tells_what_leads_nowhere() {
                 "mysql_query_rules, rule_id=7, column destination_hostgroup",
                 "mysql_query_rules, rule_id=7, column username",
                 "scheduler, id=3, column filename",
+                "global_variables, variable_name=admin-admin_credentials, column variable_value",
             ],
         ),
     ] {

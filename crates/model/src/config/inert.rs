@@ -79,5 +79,51 @@ pub fn advice(config: &Config) -> Vec<Remark> {
             format!("a default of ProxySQL's: clients take every server for version {version}; '' tells them the servers' own version");
         remark("server_version", text);
     }
+    found.extend(exposure(config));
     found
+}
+
+/// Who can do more than the operator may think.
+pub fn exposure(config: &Config) -> Vec<Remark> {
+    const KNOWN_TO_ALL: [&str; 2] = ["admin:admin", "radmin:radmin"];
+    let admin = &config.admin;
+    let mut found = Vec::new();
+    let mut remark = |name, text: &str| {
+        found.extend(AdminVariables::find(name).map(|setting| of_variable(setting, About::Advice, text.to_owned())));
+    };
+    let runs_programs = ["scheduler", "restapi_routes"].iter().any(|table| config.rows(table).iter().any(|row| row.flag("active")));
+    let is_known = admin.admin_credentials.expose_text().split(';').any(|login| KNOWN_TO_ALL.contains(&login.trim()));
+    if is_known && runs_programs {
+        remark(
+            "admin_credentials",
+            "a login that everybody knows, and programs are run by the scheduler or by routes: whoever reaches the admin port runs \
+             programs as the proxy; choose another password",
+        );
+    }
+    if admin.restapi_enabled && admin.restapi_address == AdminVariables::default().restapi_address {
+        remark(
+            "restapi_address",
+            "metrics and routes are served on this machine only, where ProxySQL serves them on every address; 0.0.0.0 does so here",
+        );
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_that_everybody_knows_is_told_where_it_runs_programs() {
+        let told = |text: &str| {
+            let (config, _) = crate::parse(text, "t.cnf").unwrap();
+            exposure(&config).iter().map(|remark| remark.row.to_string()).collect::<Vec<_>>()
+        };
+        let job = |active: u32| format!("scheduler = ({{ id=1, active={active}, interval_ms=1000, filename=\"/bin/true\" }})");
+        assert_eq!(told(&job(1)), ["variable_name=admin-admin_credentials"]);
+        assert!(told(&job(0)).is_empty() && told("").is_empty());
+        assert!(told(&format!("admin_variables = {{ admin_credentials=\"admin:other\" }} {}", job(1))).is_empty());
+        assert_eq!(told("admin_variables = { restapi_enabled=true }"), ["variable_name=admin-restapi_address"]);
+        assert!(told("admin_variables = { restapi_enabled=true, restapi_address=\"0.0.0.0\" }").is_empty());
+    }
 }
