@@ -17,3 +17,5 @@ mod process;
 mod questions;
 #[path = "admin/start.rs"]
 mod start;
+#[path = "admin/tables.rs"]
+mod tables;

@@ -209,7 +209,13 @@ pub(super) fn rows(view: View, live: &[LiveTable], catalog: &Catalog) -> Vec<Vec
                 false if computed(relation).is_some() => "SYSTEM VIEW",
                 false => "BASE TABLE",
             };
-            relations.map(|relation| table_row(relation.schema, &relation.name, kind(relation))).collect()
+            let comment = |relation: &Relation| match computed(relation).map(|table| table.content) {
+                Some(Content::Stats(table, _)) => table.help,
+                Some(Content::Config(_)) => "What is in force of the table in main",
+                _ => "",
+            };
+            let row = |relation: &Relation| table_row([relation.schema, &relation.name, kind(relation)], comment(relation));
+            relations.map(row).collect()
         }
         View::Columns => {
             let of = |relation: &Relation| match computed(relation) {
@@ -240,10 +246,10 @@ fn texts(values: &[&str]) -> Vec<Value> {
     values.iter().map(|value| Value::from(*value)).collect()
 }
 
-fn table_row(schema: &str, name: &str, kind: &str) -> Vec<Value> {
+fn table_row([schema, name, kind]: [&str; 3], comment: &str) -> Vec<Value> {
     let mut row = texts(&["def", schema, name, kind, "SQLite"]);
     row.resize(20, Value::Null);
-    row.push("".into());
+    row.push(comment.into());
     row
 }
 
