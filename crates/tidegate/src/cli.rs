@@ -34,9 +34,12 @@ pub fn program_name() -> OsString {
     std::env::args_os().next().unwrap_or_default()
 }
 
+/// The version, and the commit and profile that it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TIDEGATE_BUILD"), ")");
+
 /// Tidegate, a proxy for MySQL and MariaDB.
 #[derive(Parser, Debug, Clone)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version = VERSION, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do instead of serving.
     #[command(subcommand)]

@@ -4,6 +4,7 @@ mod admin;
 mod check;
 mod cli;
 mod log;
+mod notify;
 mod process;
 mod top;
 
@@ -152,7 +153,8 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
     let (process, mut requests) = Requests::new(control.clone(), cli.clone());
     let admin = admin::start(found, control.clone(), monitor, process)?;
     first_start.succeeded();
-    tracing::info!("Tidegate {} is ready", env!("CARGO_PKG_VERSION"));
+    tracing::info!("Tidegate {} is ready", cli::VERSION);
+    notify::tell(notify::READY);
     share_descriptors(&proxy, control.snapshot().vars.max_connections);
     let event = loop {
         tokio::select! {
@@ -177,6 +179,9 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
     };
     tracing::info!("stopping");
     let mut restarts = matches!(event, Event::Restart);
+    if !restarts {
+        notify::tell(notify::STOPPING);
+    }
     {
         let mut stopping = Box::pin(proxy.stop(limit));
         loop {
