@@ -761,6 +761,44 @@ fn addresses_behind_a_proxy_are_turned_away() {
     });
 }
 
+/// One address has so many connections at most, as it is told by a trusted proxy before us or not; the proxy's own address has others'.
+#[test]
+fn connections_of_an_address_are_limited() {
+    let limits = |builder: Builder| builder.variable("max_connections_per_address", 2).variable("proxy_protocol_networks", "127.0.0.2/32");
+    configured(Flavor::Mariadb, limits, |proxy| {
+        let connect = || Client::connect(&proxy.options("app", "app-pass"));
+        let held = [connect().unwrap(), connect().unwrap()];
+        let error = connect().unwrap_err();
+        assert_eq!(error.code(), Some(1040), "{error}");
+        assert!(error.to_string().contains("127.0.0.1 (mysql-max_connections_per_address)"), "{error}");
+        drop(held);
+        wait::until("a place", LIMIT, || connect().ok().map(drop)).unwrap();
+    });
+    let behind = |builder: Builder| builder.variable("max_connections_per_address", 2).variable("proxy_protocol_networks", "127.0.0.0/8");
+    configured(Flavor::Mariadb, behind, |proxy| {
+        let header = |host: &str| format!("PROXY TCP4 {host} 127.0.0.1 40000 6033\r\n").into_bytes();
+        let [one, other] = ["203.0.113.7", "203.0.113.8"].map(|host| relay(proxy.address(), header(host)));
+        let connect = |address: &str| Client::connect(&ConnectOptions::tcp(address, "app", "app-pass"));
+        let _held: Vec<Client> = [&one, &one, &other, &other].map(|address| connect(address).unwrap()).into();
+        let error = connect(&one).unwrap_err();
+        assert_eq!(error.code(), Some(1040), "{error}");
+        assert!(error.to_string().contains("203.0.113.7"), "{error}");
+    });
+}
+
+#[test]
+fn clients_without_tls_are_turned_away_where_it_is_required() {
+    configured(
+        Flavor::Mysql,
+        |builder| builder.variable("require_secure_transport", true),
+        |proxy| {
+            let error = Client::connect(&proxy.options("app", "app-pass")).unwrap_err();
+            assert_eq!(error.code(), Some(3159), "{error}");
+            works(&proxy.options("app", "app-pass").tls());
+        },
+    );
+}
+
 /// MariaDB's COM_STMT_BULK_EXECUTE: several rows in one command. Source: MariaDB KB, "COM_STMT_BULK_EXECUTE".
 #[test]
 fn bulk_execution() {

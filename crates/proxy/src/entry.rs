@@ -2,6 +2,7 @@
 //!
 //! Lives on the session's worker; the sweep and KILL write signals, the session reads them while it waits.
 
+use crate::addresses::Place;
 use crate::pins::{Began, PinReason, PinSet, Pins};
 use model::HostgroupId;
 use std::cell::{Cell, RefCell};
@@ -116,6 +117,8 @@ pub struct Entry {
     /// How it began: worker clock (ms), digest.
     first_pin_began: Cell<(u64, u64)>,
     rare: Cell<Option<Box<Rare>>>,
+    /// Its place among the connections of its address; none over a Unix socket.
+    pub place: RefCell<Option<Place>>,
     /// What it keeps in other hostgroups than the one where it is.
     pub elsewhere: RefCell<Vec<Elsewhere>>,
     /// What operators see of it.
@@ -189,6 +192,7 @@ impl Entry {
             first_pin: Cell::default(),
             first_pin_began: Cell::default(),
             rare: Cell::default(),
+            place: RefCell::default(),
             elsewhere: RefCell::default(),
             view: Default::default(),
         }

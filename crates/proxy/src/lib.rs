@@ -4,6 +4,7 @@
 //! lives on its worker; between workers there are only messages and `Arc`s.
 
 mod absent;
+mod addresses;
 mod ask;
 mod backend;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! A statement that finds an idle backend on its own worker touches nothing here but a few atomics of its hostgroup and
 //! its servers, which change rarely.
 
+use crate::addresses::Addresses;
 use crate::cache::{CacheSettings, QueryCache};
 use crate::clock::Clock;
 pub use crate::hostgroup::HostgroupShared;
@@ -275,6 +276,8 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     /// Frontend connections in the process.
     pub frontends: AtomicUsize,
+    /// The same by address.
+    pub addresses: Arc<Addresses>,
     /// Most that may be logged in, whatever `max_connections` says: others need descriptors too.
     pub clients_max: AtomicU64,
     /// What the process has of memory.
@@ -341,6 +344,7 @@ impl Shared {
             users: RwLock::default(),
             mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
             frontends: AtomicUsize::new(0),
+            addresses: Arc::default(),
             clients_max: AtomicU64::new(u64::MAX),
             memory: overload::Memory::default(),
             beats: overload::Beats::new(workers),

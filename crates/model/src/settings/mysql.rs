@@ -92,6 +92,7 @@ settings! {
     threads: u64 = 4, count(1, 255), Restart, "Worker threads.";
     stacksize: u64 = 1_048_576, bytes(262_144, 4_194_304), Restart, "Stack of each worker thread.";
     max_connections: u64 = 10_000, count(1, 1_000_000), Live, "Client connections at a time; one more is told 'Too many connections' (1040).";
+    max_connections_per_address: u64 = 0, count(0, 1_000_000), Live, "Client connections at a time from one address, logins under way too; one more is told 1040. 0 means no limit, and Unix sockets have none.";
     connect_timeout_client: u64 = 10_000, ms(500, 3_600_000), Live, "A client that has not logged in after this is dropped.";
     wait_timeout: u64 = 28_800_000, ms(0, 1_728_000_000), Live, "An idle client is closed after this; 0 means never.";
     memory_budget: u64 = 0, bytes(0, 1_099_511_627_776), Live, "Memory that the process may use: towards it commands longer than 64 KiB are refused, then the query cache is emptied, then logins are refused. 0 is 80 % of what its control group or the machine has.";
@@ -106,6 +107,7 @@ settings! {
     default_collation_connection: String = "utf8_general_ci", TEXT, NoEffect("the greeting announces the backends' own collation"), "Collation that the greeting announces; must belong to default_charset.";
     handle_unknown_charset: u64 = 1, count(0, 3), Live, "For a client whose handshake names a collation that the servers do not know: 0 refuse it (error 1273); 1 use the servers' default, and log it once for each collation and worker; 2 and 3 use the default.";
     have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";
+    require_secure_transport: bool = false, BOOL, Live, "Clients log in with TLS or over a Unix socket only; others are told 3159.";
     have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
     // ProxySQL's default is 3; servers use 6. Its -1, which is 6, is none here.
     protocol_compression_level: u64 = 6, count(0, 9), Live, "zlib level of what connections that begin from then on are sent compressed, to clients and to servers: 0 stores, 1 is fastest, 9 smallest.";

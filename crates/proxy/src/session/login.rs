@@ -171,9 +171,17 @@ impl Login {
             return Err(self.refuse(1041, "08004", text).await);
         }
         self.turn_away_blocked()?;
+        if !self.is_trusted() {
+            self.take_place(&entry).await?;
+        }
         self.greet(&entry).await?;
         let request = self.request(&entry).await?;
         *entry.view.claimed.borrow_mut() = shown_name(&request.user).into();
+        let is_bare = self.peer.is_some() && self.link.stream().tls().is_none();
+        if is_bare && self.worker.snapshot().vars.require_secure_transport {
+            let text = "Connections without TLS are not taken (mysql-require_secure_transport)";
+            return Err(self.refuse(3159, "HY000", text).await);
+        }
         let user = self.authenticate(&request).await?;
         self.count_user(&user).await?;
         *entry.user.borrow_mut() = Some(Arc::clone(&user));
@@ -193,6 +201,27 @@ impl Login {
         };
         count(&self.worker.counters.hosts_blocked);
         Err(End::Refused(format!("{} failed to log in {limit} times or more (client_host_error_counts)", peer.ip())))
+    }
+
+    /// Its place among the connections of its address, as far as that is known by now.
+    async fn take_place(&mut self, entry: &Entry) -> Result<(), End> {
+        let most = self.worker.snapshot().vars.max_connections_per_address;
+        entry.place.take();
+        let Some(address) = self.peer.map(|peer| peer.ip()) else { return Ok(()) };
+        match self.worker.shared.addresses.place(address, most) {
+            Some(place) => {
+                entry.place.replace(Some(place));
+                Ok(())
+            }
+            None => {
+                if self.seq > 0 {
+                    // A client that was greeted reads no error before it has sent its login.
+                    self.receive().await?;
+                }
+                let text = format!("Too many connections from {address} (mysql-max_connections_per_address)");
+                Err(self.refuse(1040, "08004", &text).await)
+            }
+        }
     }
 
     async fn greet(&mut self, entry: &Entry) -> Result<(), End> {
@@ -271,7 +300,7 @@ impl Login {
 
     /// A proxy before us may say who the client is: only one from a trusted network is believed, and another one is told so.
     async fn read_proxy_header(&mut self, entry: &Entry) -> Result<(), End> {
-        let trusted = self.peer.is_some_and(|p| self.worker.snapshot().proxy_networks.contains(p.ip()));
+        let trusted = self.is_trusted();
         loop {
             match proxy_protocol::parse(self.input.filled()) {
                 Parsed::NeedMore => self.read().await?,
@@ -288,15 +317,22 @@ impl Login {
                         self.peer = Some(src);
                         self.local = Some(dst);
                         entry.view.is_between(self.peer, self.local);
-                        return self.turn_away_blocked();
+                        self.turn_away_blocked()?;
+                        return self.take_place(entry).await;
                     }
-                    return Ok(());
+                    return self.take_place(entry).await;
                 }
                 // A trusted network's own clients send none.
                 Parsed::Invalid(why) if proxy_protocol::is_one(self.input.filled()) => return Err(malformed(WireError::Malformed(why))),
+                Parsed::Invalid(_) if trusted => return self.take_place(entry).await,
                 Parsed::Invalid(_) => return Ok(()),
             }
         }
+    }
+
+    /// Whether the peer may name another address as the client's.
+    fn is_trusted(&self) -> bool {
+        self.peer.is_some_and(|peer| self.worker.snapshot().proxy_networks.contains(peer.ip()))
     }
 
     /// Proof of the password; the client has its error when this fails.
