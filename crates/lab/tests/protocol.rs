@@ -797,6 +797,24 @@ fn clients_without_tls_are_turned_away_where_it_is_required() {
             works(&proxy.options("app", "app-pass").tls());
         },
     );
+    configured(
+        Flavor::Mariadb,
+        |builder| builder.variable("tls_min_version", "TLSv1.3"),
+        |proxy| {
+            works(&proxy.options("app", "app-pass").tls());
+            let (host, port) = proxy.address().rsplit_once(':').unwrap();
+            let command_line = |version: &str| {
+                let options = ["--ssl", "-uapp", "-papp-pass", "-eSELECT 5"];
+                let version = format!("--tls-version={version}");
+                std::process::Command::new("mariadb").args(["-h", host, "-P", port, &version]).args(options).output().unwrap()
+            };
+            let refused = command_line("TLSv1.2");
+            let told = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success() && told.contains("3159"), "{told}");
+            let served = command_line("TLSv1.3");
+            assert!(served.status.success() && served.stdout.ends_with(b"5\n"), "{served:?}");
+        },
+    );
 }
 
 /// MariaDB's COM_STMT_BULK_EXECUTE: several rows in one command. Source: MariaDB KB, "COM_STMT_BULK_EXECUTE".

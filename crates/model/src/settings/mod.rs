@@ -16,7 +16,7 @@ mod value;
 pub use admin::AdminVariables;
 pub use docs::settings_markdown;
 pub use globals::GlobalSettings;
-pub use mysql::{AuthPlugin, BackendSslVerify, CausalReads, Failback, MysqlVariables, SecondWriters, SessionTrackGtids};
+pub use mysql::{AuthPlugin, BackendSslVerify, CausalReads, Failback, MysqlVariables, SecondWriters, SessionTrackGtids, TlsVersion};
 pub use retired::{Retired, retired, retired_by_full_name};
 pub use value::{Kind, SettingValue, TextRule, Unit};
 

@@ -31,6 +31,16 @@ words! {
 }
 
 words! {
+    /// The least version of TLS that clients may use.
+    TlsVersion {
+        /// 1.2.
+        V1_2 = "TLSv1.2",
+        /// 1.3.
+        V1_3 = "TLSv1.3",
+    }
+}
+
+words! {
     /// Which GTIDs backends are asked to report.
     SessionTrackGtids {
         /// None.
@@ -108,6 +118,7 @@ settings! {
     handle_unknown_charset: u64 = 1, count(0, 3), Live, "For a client whose handshake names a collation that the servers do not know: 0 refuse it (error 1273); 1 use the servers' default, and log it once for each collation and worker; 2 and 3 use the default.";
     have_ssl: bool = true, BOOL, Live, "Offer TLS to clients.";
     require_secure_transport: bool = false, BOOL, Live, "Clients log in with TLS or over a Unix socket only; others are told 3159.";
+    tls_min_version: TlsVersion = TlsVersion::V1_2, TlsVersion::KIND, Live, "Least version of TLS that clients may use: TLSv1.2, TLSv1.3. Another one is told 3159.";
     have_compress: bool = true, BOOL, Live, "Offer compression to clients.";
     // ProxySQL's default is 3; servers use 6. Its -1, which is 6, is none here.
     protocol_compression_level: u64 = 6, count(0, 9), Live, "zlib level of what connections that begin from then on are sent compressed, to clients and to servers: 0 stores, 1 is fastest, 9 smallest.";

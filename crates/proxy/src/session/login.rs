@@ -16,6 +16,7 @@ use crate::shared::{Family, HostLogin, LearntSecrets, Shared, name_in_utf8};
 use crate::state::State;
 use crate::worker::Worker;
 use model::refusals::shown_name;
+use model::settings::TlsVersion;
 use model::snapshot::{Password, Snapshot, User};
 use std::collections::hash_map::RandomState;
 use std::future::poll_fn;
@@ -177,10 +178,8 @@ impl Login {
         self.greet(&entry).await?;
         let request = self.request(&entry).await?;
         *entry.view.claimed.borrow_mut() = shown_name(&request.user).into();
-        let is_bare = self.peer.is_some() && self.link.stream().tls().is_none();
-        if is_bare && self.worker.snapshot().vars.require_secure_transport {
-            let text = "Connections without TLS are not taken (mysql-require_secure_transport)";
-            return Err(self.refuse(3159, "HY000", text).await);
+        if let Err(text) = self.is_safe_enough() {
+            return Err(self.refuse(3159, "HY000", &text).await);
         }
         let user = self.authenticate(&request).await?;
         self.count_user(&user).await?;
@@ -201,6 +200,20 @@ impl Login {
         };
         count(&self.worker.counters.hosts_blocked);
         Err(End::Refused(format!("{} failed to log in {limit} times or more (client_host_error_counts)", peer.ip())))
+    }
+
+    /// Whether the client came as the settings want it; what it lacks.
+    fn is_safe_enough(&self) -> Result<(), String> {
+        let vars = &self.worker.snapshot().vars;
+        match self.link.stream().tls() {
+            None if vars.require_secure_transport && self.peer.is_some() => {
+                Err("Connections without TLS are not taken (mysql-require_secure_transport)".to_owned())
+            }
+            Some(tls) if vars.tls_min_version == TlsVersion::V1_3 && tls.protocol_version() != Some(rustls::ProtocolVersion::TLSv1_3) => {
+                Err(format!("TLS before {} is not taken (mysql-tls_min_version)", vars.tls_min_version.as_str()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Its place among the connections of its address, as far as that is known by now.
