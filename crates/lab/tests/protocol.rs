@@ -802,7 +802,8 @@ fn clients_without_tls_are_turned_away_where_it_is_required() {
         |builder| builder.variable("tls_min_version", "TLSv1.3"),
         |proxy| {
             works(&proxy.options("app", "app-pass").tls());
-            let (host, port) = proxy.address().rsplit_once(':').unwrap();
+            let address = proxy.address();
+            let (host, port) = address.rsplit_once(':').unwrap();
             let command_line = |version: &str| {
                 let options = ["--ssl", "-uapp", "-papp-pass", "-eSELECT 5"];
                 let version = format!("--tls-version={version}");
