@@ -265,12 +265,17 @@ impl Cluster {
         self.memory.replication.fenced.keys()
     }
 
-    /// Whether it matters whom a server replicates from: it says that it is writable, and is not the one that alone does.
+    /// Whether it matters whom a server replicates from: it says that it is writable, and is not the one that alone does; or nobody
+    /// writes, and another one says so.
     pub fn asks_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> bool {
         let is_asked = matches!(self.group.kind, RoleKind::Replication(_)) && self.second_writers == SecondWriters::Configured;
         let is_writable = |addr: &ServerAddr| facts.get(addr).is_some_and(|facts| facts.read_only.last == Some(false));
-        let is_alone = || self.memory.writers.contains(addr) && !self.members.keys().any(|other| other != addr && is_writable(other));
-        is_asked && is_writable(addr) && !is_alone()
+        let is_other = || self.members.keys().any(|other| other != addr && is_writable(other));
+        is_asked
+            && match is_writable(addr) {
+                true => !self.memory.writers.contains(addr) || is_other(),
+                false => self.memory.writerless_since_ms.is_some() && is_other(),
+            }
     }
 
     /// Who serves which hostgroup of the cluster.

@@ -367,6 +367,8 @@ impl Facts {
         self.ping.forgive();
         self.is_broken = false;
         if std::mem::take(&mut self.is_lost) {
+            // It could not be asked while it was away.
+            self.sources.forgive();
             self.warming_since_ms = Some(now_ms);
         }
     }

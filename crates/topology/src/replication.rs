@@ -86,21 +86,28 @@ pub(crate) fn judge(scene: Scene<'_>, memory: &mut Memory) -> Judgements {
         .filter(|(addr, _, facts)| is_free(addr) && is_newcomer(scene, &before, &memory.held, addr, facts))
         .map(|(addr, ..)| addr)
         .collect();
-    for (addr, _) in memory.held.iter().filter(|(_, held)| matches!(held, Held::Follows(_))) {
-        if memory.writable.remove(addr) {
-            memory.read_only.insert(addr.clone());
-        }
-    }
     for (addr, _, facts) in scene.known() {
         note(addr, facts, scene.now_ms, memory);
     }
     for addr in &newcomers {
         admit(scene, &before, addr, memory);
     }
+    // Who was admitted now may be why others are held.
+    memory.held = held(scene, memory);
+    dismiss_followers(memory);
     settle_doubts(scene, memory);
     lift_fences(memory);
     note_returns(scene, memory);
     scene.known().map(|(addr, _, facts)| (addr.clone(), server(scene, addr, facts, memory))).collect()
+}
+
+/// Who replicates from a server that may write is no writer, though it was believed before.
+fn dismiss_followers(memory: &mut Memory) {
+    for (addr, _) in memory.held.iter().filter(|(_, held)| matches!(held, Held::Follows(_))) {
+        if memory.writable.remove(addr) {
+            memory.read_only.insert(addr.clone());
+        }
+    }
 }
 
 fn forget(scene: Scene<'_>, memory: &mut Memory) {

@@ -141,6 +141,41 @@ fn who_becomes_writable_beside_the_writer_is_kept_out() {
     }
 }
 
+/// An active server and a passive one that replicate from each other, and a proxy that is started: the active one writes, wherever
+/// its row is.
+#[test]
+fn the_active_one_of_a_ring_writes_after_a_start() {
+    for order in [["a", "b"], ["b", "a"]] {
+        let mut fleet = Fleet::new(REPLICATION);
+        fleet.follow("a", &["b"]).follow("b", &["a"]);
+        for _ in 0..3 {
+            for server in order {
+                fleet.pass(20).see(server, read_only(server == "a"));
+            }
+            fleet.answer_sources();
+        }
+        assert_eq!(fleet.hostgroup(1), "b", "{order:?}");
+        // It goes on when the passive one is down.
+        down(&mut fleet, "a");
+        fleet.pass(20).see("b", read_only(false));
+        assert!(fleet.hostgroup(1).ends_with('b'), "{}", fleet.layout());
+    }
+}
+
+/// A replica of a replica says that it is writable, and the primary is not back.
+#[test]
+fn a_replica_of_a_replica_waits_for_the_primary() {
+    let mut fleet = Fleet::new(REPLICATION);
+    fleet.follow("b", &["a"]).follow("c", &["b"]);
+    down(&mut fleet, "a");
+    for _ in 0..5 {
+        fleet.pass(20).see("b", read_only(true)).see("c", read_only(false)).answer_sources();
+        assert_eq!(fleet.hostgroup(1), "a(SHUNNED)");
+    }
+    fleet.pass(20).see("a", read_only(false)).answer_sources().see("c", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "a");
+}
+
 /// Two that replicate from each other, and were written as writers, both write, whatever becomes of one of them.
 #[test]
 fn writers_in_a_ring_both_write() {

@@ -73,7 +73,7 @@ pub(super) fn held(scene: Scene<'_>, before: &Memory) -> BTreeMap<ServerAddr, He
     };
     let claimants: Vec<_> = scene.known().filter(|(addr, _, facts)| claims(addr, facts)).collect();
     for (addr, member, _) in &claimants {
-        all.extend(followed(scene, before, addr, member).map(|source| ((*addr).clone(), Held::Follows(source))));
+        all.extend(followed(scene, before, addr, member).map(|held| ((*addr).clone(), held)));
     }
     let mut seconds = BTreeMap::new();
     for (addr, member, facts) in claimants {
@@ -99,41 +99,47 @@ fn working<'a>(
     but: &ServerAddr,
     newer: &Facts,
 ) -> Option<(&'a ServerAddr, &'a Member)> {
-    // What has just become writable may be promoted because the old one breaks; what has long been so is not.
-    let is_fresh = newer.read_only.since_ms + RECENT_MS > scene.now_ms;
-    let was_unreachable = |facts: &Facts| facts.unreachable_ms.is_some_and(|at_ms| at_ms + RECENT_MS > scene.now_ms);
-    let is_broken =
-        |facts: &Facts| is_down(facts) || is_timed_out(scene, facts) || (is_fresh && (is_failing(facts) || was_unreachable(facts)));
+    // A server may be promoted because the old one breaks. One that was seen well long after that is not the reason.
+    let since_ms = newer.read_only.since_ms;
+    let was_unreachable = |facts: &Facts| facts.unreachable_ms.is_some_and(|at_ms| at_ms.abs_diff(since_ms) < RECENT_MS);
+    let breaks = |facts: &Facts| is_failing(facts) && facts.read_only.at_ms < since_ms + RECENT_MS;
+    let is_broken = |facts: &Facts| is_down(facts) || is_timed_out(scene, facts) || breaks(facts) || was_unreachable(facts);
     let is_believed = |addr: &ServerAddr| before.writable.contains(addr) && !before.fenced.contains_key(addr) && !held.contains_key(addr);
     let works = |facts: &Facts| facts.read_only.last == Some(false) && !is_broken(facts);
     let mut others = scene.known().filter(|(addr, ..)| *addr != but && is_believed(addr));
     others.find(|(addr, member, facts)| works(facts) && serves(scene, addr, member)).map(|(addr, member, _)| (addr, member))
 }
 
-/// The member of the cluster that a server replicates from, where that is why it does not write: that one works, or nobody
-/// has promoted the server, as far as is known.
-fn followed(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, member: &Member) -> Option<ServerAddr> {
+/// Whether a server does not write because of whom it replicates from: one of those works, or nobody has promoted the server, as far
+/// as is known.
+fn followed(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, member: &Member) -> Option<Held> {
     let sources = ancestors(scene, addr);
     // In a ring each is as good as the other.
     if sources.contains(addr) {
         return None;
     }
-    let was_read_only = before.read_only.contains(addr);
-    let was_restarted = match was_read_only {
+    let was_restarted = match before.read_only.contains(addr) {
         true => before.lost.contains(addr),
         false => !member.is_explicit_writer,
     };
     let is_new = !before.writable.contains(addr) && was_restarted;
     let was_held = |source: &ServerAddr| before.held.get(addr) == Some(&Held::Follows(source.clone()));
-    let mut others = sources.into_iter().filter_map(|source| Some((scene.members.get(&source)?, scene.facts.get(&source), source)));
-    let is_followed = |(member, facts, source): &(&Member, Option<&Facts>, ServerAddr)| {
+    let known = |source: &ServerAddr| scene.facts.get(source);
+    // What one that is down said last may be otherwise when it is back.
+    let only_reads = |facts: &Facts| facts.read_only.last == Some(true) && !is_down(facts);
+    let is_followed = |source: &&ServerAddr| {
+        let Some(member) = scene.members.get(*source).filter(|_| !known(source).is_some_and(only_reads)) else { return false };
         // Before it is known whom that one replicates from, it may be a ring.
         let works = |facts: &Facts| facts.read_only.last == Some(false) && !is_down(facts) && is_asked(facts);
-        let may_write = facts.is_none_or(|facts| facts.read_only.last != Some(true));
-        let is_kept_out = before.fenced.contains_key(source) || scene.strangers.contains_key(source);
-        serves(scene, source, member) && (is_new || (may_write && !is_kept_out && (was_held(source) || facts.is_some_and(works))))
+        let is_kept_out = before.fenced.contains_key(*source) || scene.strangers.contains_key(*source);
+        serves(scene, source, member) && (is_new || (!is_kept_out && (was_held(source) || known(source).is_some_and(works))))
     };
-    others.find(is_followed).map(|(.., source)| source)
+    // One that only reads has what it has from somebody, who may be down: it is asked while nobody writes.
+    let is_open = |source: &ServerAddr| known(source).is_some_and(|facts| only_reads(facts) && !is_asked(facts));
+    match sources.iter().find(is_followed) {
+        Some(source) => Some(Held::Follows(source.clone())),
+        None => (is_new && sources.iter().any(is_open)).then_some(Held::Awaited),
+    }
 }
 
 /// The members of the cluster from which comes what a server has, as far as servers said.

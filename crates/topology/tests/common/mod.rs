@@ -9,7 +9,7 @@ use std::sync::Arc;
 use model::fleet::{Signal, SignalKind, UnderWay};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr, Snapshot};
-use topology::{AuroraInstance, AuroraView, Event, GaleraView, GroupView, Identity, ProbeError, Seen, Topology};
+use topology::{AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, ProbeError, Seen, Topology};
 
 /// A compiled configuration.
 pub fn snapshot(text: &str) -> Arc<Snapshot> {
@@ -79,6 +79,15 @@ impl Fleet {
         if is_writable {
             let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
             self.topology.observe(self.now_ms, &addr(server), Seen::Sources(sources));
+        }
+        self
+    }
+
+    /// Answers every check of sources that is wanted now.
+    pub fn answer_sources(&mut self) -> &mut Self {
+        for check in self.topology.checks().into_iter().filter(|check| check.kind == CheckKind::Sources) {
+            let sources = self.sources.get(&*check.addr.host).cloned().unwrap_or_else(|| Ok(Vec::new()));
+            self.topology.observe(self.now_ms, &check.addr, Seen::Sources(sources));
         }
         self
     }
