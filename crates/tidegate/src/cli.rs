@@ -69,6 +69,9 @@ pub struct Cli {
     /// Do not accept clients until PROXYSQL START.
     #[arg(short = 'n', long = "no-start")]
     pub no_start: bool,
+    /// Run no script, neither of the scheduler nor of REST routes: whoever has an administrator's password cannot change that.
+    #[arg(long)]
+    pub no_scripts: bool,
     /// How much is logged: error, warn, info, debug or trace.
     #[arg(long, default_value = "info")]
     pub log_level: tracing::Level,
@@ -138,7 +141,8 @@ impl Cli {
     /// The arguments that say this.
     pub fn arguments(&self) -> Vec<OsString> {
         // Named one by one, so that a new one is not forgotten.
-        let Self { command: _, config, datadir, foreground, initial, reload, declarative, no_start, log_level, passed_over: _ } = self;
+        let Self { command: _, config, datadir, foreground, initial, reload, declarative, no_start, no_scripts, log_level, passed_over: _ } =
+            self;
         let mut arguments = Vec::new();
         for (option, path) in [("--config", config), ("--datadir", datadir)] {
             if let Some(path) = path {
@@ -154,6 +158,7 @@ impl Cli {
             ("--reload", reload),
             ("--declarative", declarative),
             ("--no-start", no_start),
+            ("--no-scripts", no_scripts),
         ];
         arguments.extend(flags.iter().filter(|(_, is_given)| **is_given).map(|(flag, _)| OsString::from(flag)));
         arguments.push(format!("--log-level={}", log_level.as_str().to_lowercase()).into());

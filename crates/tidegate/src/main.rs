@@ -78,6 +78,9 @@ fn start_options(cli: &Cli) -> Result<(EngineOptions, Vec<String>)> {
         (None, "") => Path::new(Defaults::here().datadir).to_path_buf(),
         (None, datadir) => Path::new(datadir).to_path_buf(),
     };
+    if cli.no_scripts {
+        ::admin::scheduler::forbid();
+    }
     let options = EngineOptions { datadir, config_file, file, precedence: precedence(cli), faults: Some(check::patterns) };
     Ok((options, notices))
 }

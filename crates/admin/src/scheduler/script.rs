@@ -9,6 +9,7 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -87,6 +88,14 @@ pub struct Run {
     pub took: Duration,
 }
 
+/// Set once, before anybody logs in: no administrator can take it back.
+static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// No script is run by this process any more, whoever asks for it.
+pub fn forbid() {
+    FORBIDDEN.store(true, Ordering::Relaxed);
+}
+
 /// Runs a script to its end. `stop` becoming true (or its sender going away) ends it.
 pub async fn run(script: &Script, stop: &mut watch::Receiver<bool>) -> Run {
     let begun = Instant::now();
@@ -100,6 +109,9 @@ pub async fn run(script: &Script, stop: &mut watch::Receiver<bool>) -> Run {
 }
 
 fn start(script: &Script) -> io::Result<Child> {
+    if FORBIDDEN.load(Ordering::Relaxed) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "scripts are forbidden (--no-scripts)"));
+    }
     if !script.program.starts_with('/') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "an absolute path is needed"));
     }

@@ -252,3 +252,23 @@ fn proxysqls_command_line_starts() {
     assert!(command.starts_with(name.as_os_str().as_encoded_bytes()), "{}", String::from_utf8_lossy(&command));
     std::fs::remove_dir_all(&link).unwrap();
 }
+
+/// Whoever has an administrator's password runs no program where the command line says so, also after PROXYSQL RESTART.
+#[test]
+fn scripts_can_be_forbidden() {
+    let mark = std::env::temp_dir().join(format!("tidegate-{}-forbidden", std::process::id()));
+    let proxy = Tidegate::builder().variable("threads", 1).arg("--no-scripts").start().unwrap();
+    for start in 1..=2 {
+        wait::until("it to be ready", LIMIT, || (proxy.log().matches("is ready").count() == start).then_some(())).unwrap();
+        let mut admin = proxy.admin().unwrap();
+        let job = "REPLACE INTO scheduler (id, active, interval_ms, filename, arg1) VALUES (1, 1, 100, '/bin/touch', '";
+        let job = format!("{job}{}')", mark.display());
+        for sql in [&*job, "LOAD SCHEDULER TO RUNTIME", "SAVE SCHEDULER TO DISK"] {
+            admin.run(sql).unwrap().check().unwrap();
+        }
+        let told = "SELECT COUNT(*) FROM stats_tidegate_scheduler WHERE id=1 AND last_output LIKE '%--no-scripts%'";
+        wait::until("it to be told", LIMIT, || (admin.run(told).ok()?.scalar().ok()?? == "1").then_some(())).unwrap();
+        assert!(!mark.exists());
+        admin.run("PROXYSQL RESTART").unwrap();
+    }
+}
