@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use wire::command::Command;
 use wire::reply::ReplyKind;
 
@@ -65,11 +65,15 @@ pub struct Worker {
     pub defaults: RefCell<Defaults>,
     /// The sessions, as others may see and signal them.
     pub entries: RefCell<Slab<Rc<Entry>>>,
+    /// Turns for passwords that take long to check.
+    checks: Semaphore,
     /// Wakes the task that serves waiters.
     pub pool_wakeup: Notify,
     pools: RefCell<BTreeMap<HostgroupId, Rc<HostgroupPool>>>,
 }
 
+/// Helper threads of a worker: for checks of passwords, and lookups of names.
+const CHECKS: usize = 2;
 /// How often waiters' deadlines and growth are looked at while someone waits.
 const POOL_TICK: Duration = Duration::from_millis(1);
 /// How often sessions are swept for timeouts.
@@ -105,6 +109,7 @@ impl Worker {
             memory: RefCell::default(),
             defaults: RefCell::default(),
             entries: RefCell::default(),
+            checks: Semaphore::new(CHECKS),
             pool_wakeup: Notify::new(),
             pools: RefCell::default(),
         })
@@ -117,7 +122,7 @@ impl Worker {
             .enable_time()
             .event_interval(31)
             .global_queue_interval(127)
-            .max_blocking_threads(2)
+            .max_blocking_threads(CHECKS)
             .build_local(tokio::runtime::LocalOptions::default())?;
         runtime.block_on(Self::new(index, shared).serve());
         // A name lookup that hangs in a helper thread must not hold up the stop.
@@ -166,6 +171,13 @@ impl Worker {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Runs a check that takes long by its input on a helper thread. Its client waits for a turn here: the check of one that has left, or
+    /// whose login took too long, is never begun.
+    pub async fn check<T: Send + 'static>(&self, check: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let _turn = self.checks.acquire().await.ok()?;
+        tokio::task::spawn_blocking(check).await.ok()
     }
 
     fn mailbox(&self) -> &crate::mailbox::Mailbox {

@@ -20,8 +20,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, HeaderValue};
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -96,9 +96,6 @@ impl Answer {
         let mut response = Response::new(Full::new(Bytes::from(self.body)));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        if self.content_type == Self::JSON {
-            response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-        }
         response
     }
 }
@@ -215,12 +212,20 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>, seat: Seat) {
+    let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let seat = Arc::new(seat);
     let service = service_fn(|request| {
-        let (shared, working) = (Arc::clone(&shared), seat.works());
+        let (shared, seat) = (Arc::clone(&shared), Arc::clone(&seat));
         async move {
-            let response = answer(&shared, request).await.into_response();
+            // Who is still sending has asked nothing, and makes room for others.
+            let request = match routes::whole(request).await {
+                Ok(request) => request,
+                Err(refusal) => return Ok::<_, Infallible>(refusal.into_response()),
+            };
+            let working = seat.works();
+            let response = answer(&shared, request, is_loopback).await.into_response();
             drop(working);
-            Ok::<_, Infallible>(response)
+            Ok(response)
         }
     });
     let mut server = http1::Builder::new();
@@ -235,7 +240,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, seat: Seat) {
     }
 }
 
-async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
+async fn answer(shared: &Arc<Shared>, request: Request<Bytes>, is_loopback: bool) -> Answer {
     let path = request.uri().path().to_owned();
     let page = path.strip_suffix('/').unwrap_or(&path);
     match (request.method(), page) {
@@ -247,6 +252,10 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
         },
         (_, "/metrics" | "/healthz" | "/readyz") => Answer::text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n"),
         _ => match path.strip_prefix("/sync/") {
+            Some(_) if is_foreign(request.headers(), is_loopback) => Answer::text(
+                StatusCode::FORBIDDEN,
+                "scripts are run for no page of another origin, and on loopback for no other host's name\n",
+            ),
             Some(uri) => {
                 let routes = Arc::clone(&shared.routes.read().unwrap_or_else(PoisonError::into_inner));
                 shared.runner.answer(&routes, uri, request).await
@@ -254,6 +263,17 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
             None => Answer::text(StatusCode::NOT_FOUND, "not found\n"),
         },
     }
+}
+
+/// Whether a browser sends it for a page from elsewhere: one that names another origin, or that has a name of its own lead to
+/// this machine.
+fn is_foreign(headers: &HeaderMap, is_loopback: bool) -> bool {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let host = text(HOST).unwrap_or_default();
+    let is_other_origin = text(ORIGIN).is_some_and(|origin| origin.split_once("://").is_none_or(|(_, authority)| authority != host));
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(name, _)| name);
+    let is_here = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || name.is_empty();
+    is_other_origin || (is_loopback && !is_here)
 }
 
 /// Sources may block for a moment, so they are asked on another thread.

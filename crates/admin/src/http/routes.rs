@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Body;
+use hyper::body::{Body, Bytes};
 use hyper::{Method, Request, StatusCode};
 use model::Config;
 use rustix::io::Errno;
@@ -80,16 +80,12 @@ impl Runner {
     }
 
     /// Answers a request to `/sync/<uri>`.
-    pub async fn answer<B>(&self, routes: &[Route], uri: &str, request: Request<B>) -> Answer
-    where
-        B: Body,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub async fn answer(&self, routes: &[Route], uri: &str, request: Request<Bytes>) -> Answer {
         let uri = uri.trim_matches('/');
         let Some(route) = routes.iter().find(|route| route.uri == uri && route.method == *request.method()) else {
             return refused("The requested route does not exist");
         };
-        let parameters = match parameters(request).await {
+        let parameters = match parameters(&request) {
             Ok(parameters) => parameters,
             Err(why) => return refused(why),
         };
@@ -102,19 +98,26 @@ impl Runner {
     }
 }
 
-/// The script's argument.
-async fn parameters<B>(request: Request<B>) -> Result<String, &'static str>
+/// A request with all that belongs to it, or why it is refused.
+pub(super) async fn whole<B>(request: Request<B>) -> Result<Request<Bytes>, Answer>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let (head, body) = request.into_parts();
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
+    let collected = collected.map_err(|_| refused("The parameters took too long"))?;
+    let body = collected.map_err(|_| refused("The parameters are too long or were cut"))?.to_bytes();
+    Ok(Request::from_parts(head, body))
+}
+
+/// The script's argument.
+fn parameters(request: &Request<Bytes>) -> Result<String, &'static str> {
     if request.method() == Method::GET {
         let pairs = query_pairs(request.uri().query().unwrap_or_default());
         return Ok(Value::Object(pairs.into_iter().map(|(name, value)| (name, Value::String(value))).collect::<Map<_, _>>()).to_string());
     }
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY).collect()).await;
-    let body = collected.map_err(|_| "The parameters took too long")?.map_err(|_| "The parameters are too long or were cut")?.to_bytes();
-    let text = String::from_utf8(body.to_vec()).map_err(|_| "The parameters are not valid JSON")?;
+    let text = String::from_utf8(request.body().to_vec()).map_err(|_| "The parameters are not valid JSON")?;
     match serde_json::from_str::<Value>(&text) {
         _ if text.trim().is_empty() => Err("Empty parameters"),
         // The kernel's arguments end at a NUL; JSON has none outside of escapes, so this is for whitespace alone.

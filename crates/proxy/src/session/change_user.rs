@@ -98,7 +98,7 @@ impl Session {
             let payload = match step {
                 Step::Denied => return Ok(None),
                 Step::Check(check) => {
-                    step = tokio::task::spawn_blocking(move || check.run()).await.unwrap_or(Step::Denied);
+                    step = self.worker.check(move || check.run()).await.unwrap_or(Step::Denied);
                     continue;
                 }
                 Step::Done(verified) => {

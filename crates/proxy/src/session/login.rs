@@ -405,7 +405,7 @@ impl Login {
                     auth.feed(&account, &answer).map_err(malformed)?
                 }
                 // Milliseconds of hashing: not on the worker's thread.
-                Step::Check(check) => tokio::task::spawn_blocking(move || check.run()).await.unwrap_or(Step::Denied),
+                Step::Check(check) => worker.check(move || check.run()).await.unwrap_or(Step::Denied),
             };
         }
     }
