@@ -136,6 +136,20 @@ pub trait DataPlane: StatsSource {
         Ok(())
     }
 
+    /// The next `limit` logged queries that are kept in memory, behind number `after` and in order, as rows of
+    /// `stats_mysql_query_events`: the first column is the number.
+    fn logged_queries(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {
+        let _ = (after, limit);
+        Vec::new()
+    }
+
+    /// Logged queries up to this number were dumped: they leave the buffer, into `stats_mysql_query_events` if `into_table`. Answers
+    /// how many.
+    fn forget_logged_queries(&self, up_to: u64, into_table: bool) -> usize {
+        let _ = (up_to, into_table);
+        0
+    }
+
     /// Reads the certificate files for clients anew.
     fn reload_tls(&self) -> Result<String, String>;
 }

@@ -266,6 +266,14 @@ impl DataPlane for Control {
         true
     }
 
+    fn logged_queries(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {
+        self.shared.logs.kept.buffered(after, limit)
+    }
+
+    fn forget_logged_queries(&self, up_to: u64, into_table: bool) -> usize {
+        self.shared.logs.kept.dumped(up_to, into_table)
+    }
+
     fn flush(&self, what: Flush) -> Result<(), String> {
         match what {
             Flush::QueryCache => drop(self.shared.cache.flush()),

@@ -239,6 +239,7 @@ pub async fn watch(shared: Arc<Shared>) {
         }
         if shared.memory.step() >= Step::Caches {
             shared.cache.flush();
+            shared.logs.kept.clear();
         }
         let (now_ms, limit_ms) = (shared.clock.now_ms(), snapshot.vars.stuck_worker_ms);
         let stuck: BTreeMap<usize, u64> = shared.beats.stuck(now_ms, limit_ms).collect();

@@ -5,7 +5,7 @@ use model::control::Flush;
 use super::{Answer, Command, done, exact, for_all, open, refuse, rows as reply, single};
 use crate::engine::{After, Ask, Engine, now};
 use crate::error::AdminError;
-use crate::history::digests;
+use crate::history::{digests, queries};
 use crate::process::Stop;
 use crate::reply::Reply;
 use crate::store::rows;
@@ -39,6 +39,9 @@ pub(super) const COMMANDS: &[Command] = &[
     exact("TRUNCATE *", |engine, ask| truncate(engine, ask.statement.word(1))),
     exact("TRUNCATE TABLE *", |engine, ask| truncate(engine, ask.statement.word(2))),
     exact("SAVE MYSQL DIGEST TO DISK", save_digests),
+    exact("DUMP EVENTSLOG FROM BUFFER TO MEMORY", |engine, _| Ok(forget_queries(engine, u64::MAX, true))),
+    exact("DUMP EVENTSLOG FROM BUFFER TO DISK", |engine, _| save_queries(engine, false)),
+    exact("DUMP EVENTSLOG FROM BUFFER TO BOTH", |engine, _| save_queries(engine, true)),
     for_all(exact("SHOW PROMETHEUS METRICS", |engine, _| Ok(single("Data", crate::metrics::text(&engine.live.metrics()))))),
     exact("VACUUM", |engine, _| vacuum(engine, "main")),
     exact("VACUUM disk|main|stats|monitor|stats_history", |engine, ask| vacuum(engine, ask.statement.word(1))),
@@ -112,6 +115,19 @@ fn save_digests(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let (db, settings) = (&engine.store.stats, engine.runtime());
     let count = rows::transaction(db, || digests::save(db, &engine.live, &settings.admin, now()))?;
     Ok(done(u64::try_from(count).unwrap_or(u64::MAX), ""))
+}
+
+/// Moves the logged queries of the buffer into the statistics' history, and into `stats_mysql_query_events` if `into_table`.
+fn save_queries(engine: &mut Engine, into_table: bool) -> Answer {
+    let (db, settings) = (&engine.store.stats, engine.runtime());
+    let last = rows::transaction(db, || queries::save(db, &*engine.plane, &settings.admin, now()))?;
+    Ok(forget_queries(engine, last, into_table))
+}
+
+/// Answers how many there were.
+fn forget_queries(engine: &Engine, up_to: u64, into_table: bool) -> Reply {
+    let count = engine.plane.forget_logged_queries(up_to, into_table);
+    done(u64::try_from(count).unwrap_or(u64::MAX), "")
 }
 
 fn vacuum(engine: &Engine, schema: &str) -> Answer {

@@ -111,7 +111,7 @@ impl Engine {
     /// Takes the samples that are due, between statements.
     fn sample(&mut self) {
         let settings = self.runtime();
-        let step = AssertUnwindSafe(|| self.history.step(&self.store.stats, &self.live, &settings.admin, now_ms()));
+        let step = AssertUnwindSafe(|| self.history.step(&self.store.stats, &self.live, &*self.plane, &settings.admin, now_ms()));
         if catch_unwind(step).is_err() {
             self.after_panic();
         }

@@ -1,5 +1,5 @@
 //! The history of statistics: samples in `stats_history`, once in each period that an `admin-stats_*` variable gives, their
-//! averages by hour and day, and digests that are moved to disk.
+//! averages by hour and day, and digests and logged queries that are moved to disk.
 //!
 //! Lives on the engine's thread, between statements; what takes long is done in slices. Periods are those of the clock: a
 //! period of 60 s ends with each minute of UTC, so the samples of several proxies stand side by side.
@@ -9,12 +9,14 @@
 
 pub mod digests;
 mod process;
+pub mod queries;
 mod roll;
 mod sample;
 pub mod series;
 
 use std::time::Duration;
 
+use model::control::DataPlane;
 use model::settings::AdminVariables;
 use rusqlite::Connection;
 
@@ -66,6 +68,11 @@ const SERIES: &[Series] = &[
         every: |settings| settings.stats_mysql_query_digest_to_disk,
         take: |turn| digests::save(turn.db, turn.live, turn.settings, turn.now).map(drop),
     },
+    Series {
+        name: "stats_mysql_eventslog_sync_buffer_to_disk",
+        every: |settings| settings.stats_mysql_eventslog_sync_buffer_to_disk,
+        take: |turn| queries::save(turn.db, turn.plane, turn.settings, turn.now).map(|last| turn.saved_queries.set(last)),
+    },
 ];
 
 /// A period that was begun: its length in s, and which one it is since 1970.
@@ -104,16 +111,18 @@ impl History {
     }
 
     /// Takes the samples that are due at `now_ms`, in Unix time.
-    pub fn step(&mut self, db: &Connection, live: &Live, settings: &AdminVariables, now_ms: u64) {
+    pub fn step(&mut self, db: &Connection, live: &Live, plane: &dyn DataPlane, settings: &AdminVariables, now_ms: u64) {
         let due = self.due(settings, now_ms);
         if due.is_empty() {
             return;
         }
-        let turn = Turn::new(db, live, settings, i64::try_from(now_ms / 1000).unwrap_or(i64::MAX));
+        let turn = Turn::new(db, live, plane, settings, i64::try_from(now_ms / 1000).unwrap_or(i64::MAX));
         for series in due {
             if let Err(error) = transaction(db, || (series.take)(&turn)) {
                 tracing::warn!("admin-{}: no sample was kept: {error}", series.name);
+                turn.saved_queries.take();
             }
+            plane.forget_logged_queries(turn.saved_queries.take(), false);
         }
     }
 }

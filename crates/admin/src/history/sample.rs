@@ -1,7 +1,8 @@
 //! One sample of each series, as it is put into its tables.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
+use model::control::DataPlane;
 use model::settings::AdminVariables;
 use model::stats::{Reading, Value};
 use rusqlite::{Connection, params, params_from_iter, types};
@@ -37,16 +38,20 @@ pub(super) struct Turn<'a> {
     pub(super) db: &'a Connection,
     /// Who counts.
     pub(super) live: &'a Live,
+    /// Who has the logged queries.
+    pub(super) plane: &'a dyn DataPlane,
     /// What is kept.
     pub(super) settings: &'a AdminVariables,
     /// The moment, in Unix seconds.
     pub(super) now: i64,
+    /// Logged queries up to this number were copied.
+    pub(super) saved_queries: Cell<u64>,
     global: OnceCell<Vec<(String, String)>>,
 }
 
 impl<'a> Turn<'a> {
-    pub(super) fn new(db: &'a Connection, live: &'a Live, settings: &'a AdminVariables, now: i64) -> Self {
-        Self { db, live, settings, now, global: OnceCell::new() }
+    pub(super) fn new(db: &'a Connection, live: &'a Live, plane: &'a dyn DataPlane, settings: &'a AdminVariables, now: i64) -> Self {
+        Self { db, live, plane, settings, now, saved_queries: Cell::new(0), global: OnceCell::new() }
     }
 
     /// Samples the table `name`, and makes its hours and days.

@@ -1,7 +1,7 @@
-//! Tables of statistics that ProxySQL has and that nobody publishes here: those of its cluster and of its log in memory. They
-//! are there and empty, so that dashboards and scripts that name them go on.
+//! Tables of statistics that ProxySQL has and that nobody publishes here: those of its cluster. They are
+//! there and empty, so that dashboards and scripts that name them go on.
 
-use model::stats::{StatsColumn, StatsSchema, StatsTable, stat, stat_null};
+use model::stats::{StatsColumn, StatsSchema, StatsTable, stat};
 
 const fn table(name: &'static str, columns: &'static [StatsColumn], primary_key: &'static [&'static str]) -> StatsTable {
     StatsTable { schema: StatsSchema::Stats, name, columns, primary_key, has_reset: false, help: "Part of ProxySQL's interface." }
@@ -65,32 +65,6 @@ pub(super) static TABLES: &[StatsTable] = &[
             stat("diff_check", "INT"),
         ],
         &["hostname", "port", "name"],
-    ),
-    table(
-        "stats_mysql_query_events",
-        &[
-            stat("id", "INTEGER"),
-            stat_null("thread_id", "INTEGER"),
-            stat_null("username", "TEXT"),
-            stat_null("schemaname", "TEXT"),
-            stat_null("start_time", "INTEGER"),
-            stat_null("end_time", "INTEGER"),
-            stat_null("query_digest", "TEXT"),
-            stat_null("query", "TEXT"),
-            stat_null("server", "TEXT"),
-            stat_null("client", "TEXT"),
-            stat_null("event_type", "INTEGER"),
-            stat_null("hid", "INTEGER"),
-            stat_null("extra_info", "TEXT"),
-            stat_null("affected_rows", "INTEGER"),
-            stat_null("last_insert_id", "INTEGER"),
-            stat_null("rows_sent", "INTEGER"),
-            stat_null("client_stmt_id", "INTEGER"),
-            stat_null("gtid", "TEXT"),
-            stat_null("errno", "INT"),
-            stat_null("error", "TEXT"),
-        ],
-        &["id"],
     ),
     StatsTable {
         has_reset: true,

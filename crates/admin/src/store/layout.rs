@@ -52,6 +52,11 @@ pub fn create_history(db: &Connection) -> Result<(), AdminError> {
     db.execute_batch(&format!(
         "CREATE TABLE IF NOT EXISTS stats_history.history_stats_mysql_connection_pool (timestamp INT NOT NULL, {pool}, {key});
          CREATE TABLE IF NOT EXISTS stats_history.history_mysql_query_digest (dump_time INT, {DIGEST});
+         CREATE TABLE IF NOT EXISTS stats_history.history_mysql_query_events (\
+             id INTEGER PRIMARY KEY AUTOINCREMENT, thread_id INTEGER, username TEXT, schemaname TEXT, \
+             start_time INTEGER, end_time INTEGER, query_digest TEXT, query TEXT, server TEXT, client TEXT, \
+             event_type INTEGER, hid INTEGER, extra_info TEXT, affected_rows INTEGER, last_insert_id INTEGER, \
+             rows_sent INTEGER, client_stmt_id INTEGER, gtid TEXT, errno INT, error TEXT);
          CREATE TABLE IF NOT EXISTS stats_history.history_mysql_status_variables (timestamp INT NOT NULL, variable_id INT NOT NULL, \
              variable_value VARCHAR NOT NULL, PRIMARY KEY (timestamp, variable_id));
          CREATE TABLE IF NOT EXISTS stats_history.history_mysql_status_variables_lookup (\

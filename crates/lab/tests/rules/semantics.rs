@@ -190,6 +190,45 @@ fn rules_choose_what_is_logged() {
     }
 }
 
+#[test]
+fn logged_queries_are_kept_in_memory_and_dumped() {
+    let mut bed = Bed::start();
+    bed.load(&["match_digest='AS logged'; log=1; apply=1"]);
+    let lines = |bed: &mut Bed, table: &str| {
+        let rows = bed.admin.query(format!("SELECT query, event_type, username FROM {table} ORDER BY id")).unwrap().table().unwrap();
+        rows.into_iter().map(|row| row.into_iter().flatten().collect::<Vec<_>>().join("|")).collect::<Vec<_>>()
+    };
+    let (memory, disk) = ("stats_mysql_query_events", "stats_history.history_mysql_query_events");
+    let run = |bed: &mut Bed| {
+        for mut peer in bed.sessions() {
+            hostgroup(&mut peer, "SELECT @@port AS logged");
+            hostgroup(&mut peer, "SELECT @@port AS other");
+        }
+    };
+    let dump =
+        |bed: &mut Bed, to: &str| bed.admin.run(format!("DUMP EVENTSLOG FROM BUFFER TO {to}")).unwrap().status().unwrap().affected_rows;
+    run(&mut bed);
+    assert_eq!(dump(&mut bed, "BOTH"), 0, "nothing is kept by default");
+    bed.change("VARIABLES", &["SET mysql-eventslog_buffer_history_size=100", "SET mysql-eventslog_buffer_max_query_length=128"]);
+    run(&mut bed);
+    assert!(lines(&mut bed, memory).is_empty(), "not before a dump");
+    assert_eq!(dump(&mut bed, "BOTH"), 3, "a query, a PREPARE and its execution");
+    for table in [memory, disk] {
+        let seen = lines(&mut bed, table);
+        assert_eq!(seen, ["0", "17", "16"].map(|event| format!("SELECT @@port AS logged|{event}|app")), "{table}");
+    }
+    assert_eq!(dump(&mut bed, "BOTH"), 0, "they have left the buffer");
+    run(&mut bed);
+    assert_eq!((dump(&mut bed, "DISK"), lines(&mut bed, memory).len(), lines(&mut bed, disk).len()), (3, 3, 6));
+    run(&mut bed);
+    assert_eq!((dump(&mut bed, "MEMORY"), lines(&mut bed, memory).len(), lines(&mut bed, disk).len()), (3, 6, 6));
+    // By itself, when the period is over.
+    bed.admin.run("SET admin-stats_mysql_eventslog_sync_buffer_to_disk=1").unwrap();
+    bed.admin.run("LOAD ADMIN VARIABLES TO RUNTIME").unwrap();
+    run(&mut bed);
+    wait::until("the buffer to be saved", LIMIT, || (lines(&mut bed, disk).len() == 9).then_some(())).unwrap();
+}
+
 /// What the query log has so far.
 fn query_log(bed: &mut Bed) -> String {
     bed.admin.run("PROXYSQL FLUSH LOGS").unwrap();

@@ -33,6 +33,7 @@ settings! {
     stats_system_cpu: u64 = 60, secs(0, 600), Live, "Time between samples of CPU use; 0 is off.";
     stats_system_memory: u64 = 60, secs(0, 600), Live, "Time between samples of memory use; 0 is off.";
     stats_mysql_query_digest_to_disk: u64 = 0, secs(0, 86_400), Live, "Time between saves of digest statistics; 0 is off.";
+    stats_mysql_eventslog_sync_buffer_to_disk: u64 = 0, secs(0, 86_400), Live, "Time between moves of the logged queries that are kept in memory to history_mysql_query_events; 0 is off.";
     stats_history_days: u64 = 7, count(1, 3_650), Live, "Days that samples and saved digests are kept.";
     stats_history_hour_days: u64 = 365, count(1, 36_500), Live, "Days that the averages of hours are kept.";
     stats_history_day_days: u64 = 3_650, count(1, 36_500), Live, "Days that the averages of days are kept.";

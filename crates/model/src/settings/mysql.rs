@@ -250,9 +250,9 @@ settings! {
     eventslog_format: u64 = 1, count(1, 2), Live, "Query log format: 1 binary, 2 JSON lines.";
     eventslog_hide_literals: bool = false, BOOL, Live, "The query log has statements by their digest text, without any literal, and errors without what stands in quotes.";
     eventslog_stmt_parameters: u64 = 0, count(0, 1), NotYet, "1: log the parameters of prepared statements too.";
-    eventslog_buffer_history_size: u64 = 0, count(0, 8_388_608), NotYet, "Logged queries that are kept in memory for DUMP EVENTSLOG; 0 keeps none.";
-    eventslog_table_memory_size: u64 = 10_000, count(0, 8_388_608), NotYet, "Rows of stats_mysql_query_events; older ones make room.";
-    eventslog_buffer_max_query_length: u64 = 32_768, bytes(128, 33_554_432), NotYet, "Bytes of a query's text that are kept in memory for DUMP EVENTSLOG.";
+    eventslog_buffer_history_size: u64 = 0, count(0, 8_388_608), Live, "Logged queries that are kept in memory for DUMP EVENTSLOG, the newest; 0 keeps none.";
+    eventslog_table_memory_size: u64 = 10_000, count(0, 8_388_608), Live, "Rows of stats_mysql_query_events; older ones make room.";
+    eventslog_buffer_max_query_length: u64 = 32_768, bytes(128, 33_554_432), Live, "Bytes of a query's text that are kept in memory for DUMP EVENTSLOG.";
     auditlog_filename: String = "", Kind::Text(TextRule::FileBase), Live, "Base name of the audit log, relative to datadir; empty is off.";
     auditlog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), Live, "Size at which the audit log begins a new file.";
     log_mysql_warnings_enabled: bool = false, BOOL, Live, "Read the warnings of every statement that has some, and write them to the log.";

@@ -1,10 +1,10 @@
 //! One statement in the query log, as a JSON object or in the binary form that `docs/query-log.md` describes.
 
 use super::local_time;
-use super::log::{Log, Record};
+use super::log::Record;
 use crate::state::Text;
 use crate::stats::digest::shown;
-use model::{HostgroupId, ServerKey};
+use model::{HostgroupId, ServerKey, stats};
 use serde_json::{Map, Value};
 use sql::LexMode;
 use std::borrow::Cow;
@@ -72,13 +72,6 @@ pub struct QueryEvent {
     pub error: Option<(u16, Box<[u8]>)>,
 }
 
-impl Log<QueryEvent> {
-    /// Puts a statement into the queue.
-    pub fn write_query(&self, event: QueryEvent) {
-        self.write(event);
-    }
-}
-
 /// A client as logs write it.
 pub fn client_name(client: Option<SocketAddr>) -> String {
     client.map_or_else(|| "localhost".to_owned(), |c| c.to_string())
@@ -114,6 +107,42 @@ impl QueryEvent {
             true => Cow::Owned(sql::without_quoted(text)),
             false => Cow::Borrowed(text),
         }
+    }
+
+    /// As it is kept in memory: what must not be written down is out of it already, and its text is cut.
+    pub(super) fn into_kept(self, max_text: usize) -> Self {
+        let error = self.error.as_ref().map(|(code, text)| (*code, self.error_text(text).into()));
+        let text = self.text();
+        let query = text.get(..max_text).unwrap_or(&text).into();
+        Self { query, error, ..self }
+    }
+
+    /// A row of `stats_mysql_query_events`, of an event that was made for it ([`QueryEvent::into_kept`]).
+    pub(super) fn row(&self, number: u64) -> Vec<stats::Value> {
+        let (_, event, stmt_id) = self.command.parts();
+        let shown_text = |text: &[u8]| stats::Value::Text(String::from_utf8_lossy(text).into_owned());
+        vec![
+            number.into(),
+            self.thread_id.into(),
+            (*self.user).into(),
+            shown_text(self.schema.as_deref().unwrap_or_default()),
+            self.started_us().into(),
+            self.ended_us.into(),
+            shown(self.digest).into(),
+            shown_text(&self.query),
+            self.server.as_ref().map(server_name).into(),
+            client_name(self.client).into(),
+            i64::from(event).into(),
+            self.hostgroup.map_or(-1, |h| i64::from(h.0)).into(),
+            stats::Value::Null,
+            self.rows_affected.unwrap_or(0).into(),
+            self.last_insert_id.into(),
+            self.rows_sent.into(),
+            stmt_id.into(),
+            stats::Value::Null,
+            self.error.as_ref().map_or(0, |(code, _)| i64::from(*code)).into(),
+            self.error.as_ref().map(|(_, text)| String::from_utf8_lossy(text).into_owned()).into(),
+        ]
     }
 
     fn json(&self) -> Value {
@@ -200,11 +229,12 @@ impl Record for QueryEvent {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use wire::codec::Reader;
 
-    fn event() -> QueryEvent {
+    /// A statement that failed.
+    pub fn event() -> QueryEvent {
         QueryEvent {
             thread_id: 1_073_741_824,
             command: LoggedCommand::Query,

@@ -1,4 +1,5 @@
-//! The query log and the audit log: JSON lines or a binary form, in files that are numbered and rotated by size.
+//! The query log and the audit log: JSON lines or a binary form, in files that are numbered and rotated by size. The query log's
+//! newest are kept in memory too, if that is wanted.
 //!
 //! Each log has a thread that writes. Workers put records into a bounded queue: when it is full a record is dropped and
 //! counted, so a slow disk never holds a client up. Trouble with a file is logged and counted, never fatal.
@@ -6,12 +7,14 @@
 pub mod audit;
 pub mod event;
 mod file;
+mod kept;
 mod log;
 
 use crate::entry::Entry;
 use audit::{AuditEvent, AuditRecord};
 use event::QueryEvent;
 pub use file::Target;
+pub use kept::Kept;
 pub use log::{Log, LogCounts};
 use model::MysqlVariables;
 use std::path::{Path, PathBuf};
@@ -23,6 +26,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Logs {
     /// The query log.
     pub events: Log<QueryEvent>,
+    /// The newest of it, in memory.
+    pub kept: Kept,
     /// The audit log.
     pub audits: Log<AuditRecord>,
     datadir: OnceLock<PathBuf>,
@@ -37,6 +42,7 @@ impl Logs {
 
     /// The variables may have changed.
     pub fn configure(&self, vars: &MysqlVariables) {
+        self.kept.configure(vars);
         let Some(datadir) = self.datadir.get() else { return };
         let target = |name: &str, size: u64, format: u64| {
             (!name.is_empty()).then(|| Target { base: datadir.join(name), max_bytes: size, is_json: format == 2 })
@@ -44,6 +50,21 @@ impl Logs {
         let queue = usize::try_from(vars.log_queue_max_mb << 20).unwrap_or(usize::MAX);
         self.events.configure(target(&vars.eventslog_filename, vars.eventslog_filesize, vars.eventslog_format), queue);
         self.audits.configure(target(&vars.auditlog_filename, vars.auditlog_filesize, 2), queue);
+    }
+
+    /// Whether queries are logged at all, to a file or in memory.
+    pub fn wants_queries(&self) -> bool {
+        self.events.is_on() || self.kept.is_on()
+    }
+
+    /// Logs a query.
+    pub fn write_query(&self, event: QueryEvent) {
+        if self.kept.is_on() {
+            self.kept.keep(event.clone());
+        }
+        if self.events.is_on() {
+            self.events.write(event);
+        }
     }
 
     /// Begins new files; an error when a log's thread does not answer.

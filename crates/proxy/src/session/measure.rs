@@ -331,8 +331,8 @@ impl Session {
 
     /// Gives the statement to the query log, if that is on and wants it.
     fn log(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: Sums) {
-        let log = &self.worker.shared.logs.events;
-        if !log.is_on() || !self.directions.log.unwrap_or(self.worker.meter.rules().logs_by_default) {
+        let logs = &self.worker.shared.logs;
+        if !logs.wants_queries() || !self.directions.log.unwrap_or(self.worker.meter.rules().logs_by_default) {
             return;
         }
         let reply = result.and_then(Result::ok);
@@ -359,7 +359,7 @@ impl Session {
             hides_literals: self.worker.snapshot().vars.eventslog_hide_literals,
             error,
         };
-        log.write_query(event);
+        logs.write_query(event);
     }
 
     /// The client is logged in.

@@ -443,6 +443,7 @@ pub const GLOBAL: &[Number] = &[
     both("", LOG_RECORDS, Some(("outcome", "query_written")), |t| t.events.written),
     both("", LOG_RECORDS, Some(("outcome", "query_dropped")), |t| t.events.dropped),
     both("", LOG_RECORDS, Some(("outcome", "query_failed")), |t| t.events.failed),
+    both("", LOG_RECORDS, Some(("outcome", "query_made_room")), |t| t.events_made_room),
     both("", LOG_RECORDS, Some(("outcome", "audit_written")), |t| t.audits.written),
     both("", LOG_RECORDS, Some(("outcome", "audit_dropped")), |t| t.audits.dropped),
     both("", LOG_RECORDS, Some(("outcome", "audit_failed")), |t| t.audits.failed),

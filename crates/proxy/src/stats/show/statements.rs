@@ -39,6 +39,38 @@ pub const TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,
+            name: "stats_mysql_query_events",
+            columns: &[
+                stat("id", "INTEGER"),
+                stat_null("thread_id", "INTEGER"),
+                stat_null("username", "TEXT"),
+                stat_null("schemaname", "TEXT"),
+                stat_null("start_time", "INTEGER"),
+                stat_null("end_time", "INTEGER"),
+                stat_null("query_digest", "TEXT"),
+                stat_null("query", "TEXT"),
+                stat_null("server", "TEXT"),
+                stat_null("client", "TEXT"),
+                stat_null("event_type", "INTEGER"),
+                stat_null("hid", "INTEGER"),
+                stat_null("extra_info", "TEXT"),
+                stat_null("affected_rows", "INTEGER"),
+                stat_null("last_insert_id", "INTEGER"),
+                stat_null("rows_sent", "INTEGER"),
+                stat_null("client_stmt_id", "INTEGER"),
+                stat_null("gtid", "TEXT"),
+                stat_null("errno", "INT"),
+                stat_null("error", "TEXT"),
+            ],
+            primary_key: &["id"],
+            has_reset: false,
+            help: "Logged queries that DUMP EVENTSLOG FROM BUFFER TO MEMORY moved here; times in us since 1970",
+        },
+        rows: |stats, _| stats.shared.logs.kept.table(),
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
             name: "stats_mysql_commands_counters",
             columns: &[
                 stat("Command", "VARCHAR"),

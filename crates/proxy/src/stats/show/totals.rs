@@ -30,6 +30,8 @@ pub struct Totals {
     pub prepared: PreparedTotals,
     /// Query log.
     pub events: LogCounts,
+    /// Logged queries in memory that made room before a dump.
+    pub events_made_room: u64,
     /// Audit log.
     pub audits: LogCounts,
     /// Digests pushed out of their table.
@@ -77,6 +79,7 @@ impl Totals {
             workers: shared.mailboxes.len() as u64,
             prepared: prepared(shared),
             events: shared.logs.events.counts(),
+            events_made_room: shared.logs.kept.overwritten.load(Ordering::Relaxed),
             audits: shared.logs.audits.counts(),
             others,
         }
