@@ -5,6 +5,9 @@
 mod common;
 
 use common::{LIMIT, Peer, proxy_with, server};
+use lab::bench::fleet::{Fleet, Load};
+use lab::bench::peer::{self, Peer as Measured};
+use lab::bench::work::Work;
 use lab::client::{Encoding, Param};
 use lab::fault::Relay;
 use lab::tidegate::Builder;
@@ -16,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PROCESSES: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
+const CONNECTIONS: &str = "SELECT SUM(ConnUsed + ConnFree) FROM stats_mysql_connection_pool";
 const WAITERS: &str = "SELECT SUM(waiters) FROM stats_tidegate_waits";
 
 fn admin(proxy: &Tidegate) -> Client {
@@ -114,6 +118,51 @@ fn a_line_that_never_ends_gets_more_connections() {
     });
     let longest = longest.into_inner().unwrap();
     assert!(longest < Duration::from_millis(1_000), "one waited for {longest:?}: this shows nothing");
+}
+
+/// While a server stands still nearly everybody waits, and a moment later nobody does: connections would not have helped.
+#[test]
+fn a_server_that_stalls_gets_few_more_connections() {
+    const CLIENTS: usize = 600;
+    let server = peer::start_server().unwrap();
+    let proxy = Measured::tidegate(&server, |b| b.variable("free_connections_ms", 1_000)).unwrap();
+    let mut admin = admin(proxy.as_tidegate().unwrap());
+    let mut connections = || admin.scalar(CONNECTIONS).unwrap().unwrap().parse::<u32>().unwrap();
+    let load = Load { address: proxy.address(), clients: CLIENTS, work: Work::PointText, pace: Some(2 * CLIENTS as u32) };
+    let mut fleet = Fleet::open(&load).unwrap();
+    let most = thread::scope(|scope| {
+        let load = scope.spawn(move || fleet.run(Duration::from_secs(4)).unwrap());
+        let mut most = 0;
+        for _ in 0..2 {
+            wait::until("the load", LIMIT, || (connections() > 0).then_some(())).unwrap();
+            server.sigstop();
+            thread::sleep(Duration::from_millis(500));
+            server.sigcont();
+            let end = Instant::now() + Duration::from_millis(1_000);
+            while Instant::now() < end {
+                most = most.max(connections());
+            }
+        }
+        assert!(load.join().unwrap().completed >= CLIENTS as u64, "this shows nothing");
+        most
+    });
+    // Beside other tests it takes longer until nobody waits; alone it is under 20.
+    assert!(most <= 80, "{most} connections for a load that one serves");
+    wait::until("what is not needed to be closed", LIMIT, || (connections() <= 2).then_some(())).unwrap();
+}
+
+/// All ask again at once: the pool stops where more connections bring no more answers.
+#[test]
+fn busy_clients_get_as_many_connections_as_help() {
+    let server = peer::start_server().unwrap();
+    let proxy = Measured::tidegate(&server, |builder| builder).unwrap();
+    let mut admin = admin(proxy.as_tidegate().unwrap());
+    let load = Load { address: proxy.address(), clients: 1_024, work: Work::PointText, pace: None };
+    Fleet::open(&load).unwrap().run(Duration::from_secs(3)).unwrap();
+    let connections: u32 = admin.scalar(CONNECTIONS).unwrap().unwrap().parse().unwrap();
+    let turns = admin.scalar("SELECT turns_per_second FROM stats_tidegate_pool_sizing").unwrap().unwrap();
+    assert!(connections <= 400, "{connections} connections for 1,024 clients on a machine of few cores");
+    assert_ne!(turns, "0");
 }
 
 #[test]

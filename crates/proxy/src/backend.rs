@@ -100,6 +100,10 @@ pub struct Core {
     pub opened_ms: u64,
     /// Process clock (ms) when it was last given back.
     pub idle_since_ms: u64,
+    /// When (process clock, ms) a session gave it back last.
+    pub worked_ms: u64,
+    /// When (process clock, us) one who waited got it, if one did; 0 once it is idle.
+    pub taken_us: u64,
     _slot: Slot,
 }
 
@@ -243,6 +247,8 @@ impl Backend {
             proven: None,
             opened_ms: now_ms,
             idle_since_ms: now_ms,
+            worked_ms: now_ms,
+            taken_us: 0,
             _slot: slot,
         };
         Self { link, input: Buffer::default(), core: Box::new(core) }

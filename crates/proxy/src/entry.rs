@@ -81,6 +81,8 @@ pub struct Entry {
     pub id: u64,
     /// The user, once known.
     pub user: RefCell<Option<std::sync::Arc<model::snapshot::User>>>,
+    /// Its place in its worker's table.
+    pub key: Cell<usize>,
     activity: Cell<Activity>,
     since_ms: Cell<u64>,
     /// Idleness began by the coarse clock, which is late: it counts from the next sweep.
@@ -170,6 +172,7 @@ impl Entry {
         Self {
             id,
             user: RefCell::default(),
+            key: Cell::default(),
             activity: Cell::new(Activity::Login),
             since_ms: Cell::new(now_ms),
             idle_is_new: Cell::new(false),
@@ -418,7 +421,14 @@ impl Entry {
         self.signal.get()
     }
 
-    /// Called by the sweep, with the process clock. No limit ends anything before its time; it may be two sweeps late.
+    /// Whether nothing but its idleness can be overdue before it is disturbed.
+    pub fn may_nap(&self) -> bool {
+        let keeps_nothing = self.view.held.get().is_none() && self.transaction_since_ms.get() == 0 && self.held_until_ms.get() == 0;
+        self.activity.get() == Activity::Parked && keeps_nothing && !self.view.passes_through.get()
+    }
+
+    /// Called by the sweep, with the process clock. No limit ends anything before its time; it may be two sweeps late, of a
+    /// session that is parked a second.
     pub fn check_deadlines(&self, now_ms: u64) {
         if self.idle_is_new.take() {
             self.since_ms.set(now_ms);
@@ -463,6 +473,20 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_that_keeps_something_is_looked_at_in_each_sweep() {
+        let e = Entry::new(1, 0);
+        e.set_activity(Activity::Idle, 5_000);
+        assert!(!e.may_nap());
+        e.set_parked();
+        assert!(e.may_nap());
+        e.set_transaction(true, 5_000);
+        assert!(!e.may_nap());
+        e.set_transaction(false, 5_000);
+        e.begin_command(6_000);
+        assert!(!e.may_nap());
+    }
 
     #[test]
     fn deadlines_depend_on_what_the_session_does() {

@@ -45,6 +45,10 @@ pub struct Lane {
     pub line: Arc<Queue>,
     /// Since when (process clock, us) there has always been somebody who waits for one of them on this worker, or [`NOBODY`].
     busy_since_us: Cell<u64>,
+    /// When (process clock, us) other workers were asked last for one of them.
+    asked_us: Cell<u64>,
+    /// When (process clock, us) one who waited got one of them last on this worker, or one was opened because nobody did.
+    turned_us: Cell<u64>,
     settings: RefCell<Rc<Effective>>,
     causal: Cell<CausalPart>,
     /// Process clock (ms) until which no GTID is chosen: a server refused one.
@@ -77,6 +81,8 @@ impl Lane {
             quota,
             line,
             busy_since_us: Cell::new(NOBODY),
+            asked_us: Cell::new(0),
+            turned_us: Cell::new(0),
             settings,
             causal,
             unlabelled_until_ms: Cell::new(0),
@@ -148,6 +154,25 @@ impl Lane {
         self.busy_since_us.set(since_us.map_or(NOBODY, |since_us| self.busy_since_us.get().min(since_us)));
     }
 
+    /// One who waited got one of them, or one is opened because nobody did.
+    pub fn turned(&self, now_us: u64) {
+        self.turned_us.set(now_us);
+    }
+
+    /// Whether nobody who waits has got one for so long, us.
+    pub fn stands_still(&self, now_us: u64, bound_us: u64) -> bool {
+        now_us.saturating_sub(self.turned_us.get().max(self.busy_since_us.get())) >= bound_us
+    }
+
+    /// Whether other workers may be asked for one of them: not again within `pause_us`, however many wait. The caller asks then.
+    pub fn may_ask_others(&self, now_us: u64, pause_us: u64) -> bool {
+        let is_due = now_us >= self.asked_us.get().saturating_add(pause_us);
+        if is_due {
+            self.asked_us.set(now_us);
+        }
+        is_due
+    }
+
     /// Since when somebody has always waited on this worker, or [`NOBODY`].
     pub fn busy_since_us(&self) -> u64 {
         self.busy_since_us.get()
@@ -211,7 +236,8 @@ impl Lane {
     }
 
     /// Keeps an idle backend.
-    pub fn put(&self, backend: Backend) {
+    pub fn put(&self, mut backend: Backend) {
+        backend.core.taken_us = 0;
         let mut idle = self.idle.borrow_mut();
         let index = backend.core.server.index;
         if idle.len() <= index {
@@ -227,6 +253,21 @@ impl Lane {
         let mut idle = self.idle.borrow_mut();
         let list = idle.get_mut(server)?;
         if list.is_empty() { None } else { Some(list.remove(0)) }
+    }
+
+    /// Takes out the idle backends of `server` that no session has had since `since_ms` (process clock), but not the last used one.
+    pub fn take_unused(&self, server: usize, since_ms: u64) -> Vec<Backend> {
+        let mut idle = self.idle.borrow_mut();
+        let Some(list) = idle.get_mut(server) else { return Vec::new() };
+        let mut unused = Vec::new();
+        let mut at = 0;
+        while let Some(backend) = list.get(at).filter(|_| at + 1 < list.len()) {
+            match backend.core.worked_ms < since_ms {
+                true => unused.push(list.remove(at)),
+                false => at += 1,
+            }
+        }
+        unused
     }
 
     /// Takes out every idle backend for which `leave` answers true.

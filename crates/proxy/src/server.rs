@@ -6,6 +6,7 @@
 
 use crate::hostgroup::Terms;
 use crate::pins::{PASSING, PinReason, PinSet};
+use crate::pool::sizing::SharedSizing;
 use crate::quota::Quota;
 use crate::ramp;
 use crate::safety::Safety;
@@ -82,6 +83,8 @@ pub struct ServerShared {
     lag_ms: AtomicU64,
     /// Connections for KILL: one at a time.
     pub kills: tokio::sync::Semaphore,
+    /// How many connections to it help.
+    pub sizing: SharedSizing,
     /// What is counted for it.
     pub counts: ServerCounts,
     /// When its troubles were last told.
@@ -189,6 +192,7 @@ impl ServerShared {
             max_latency_us: AtomicU64::new(NEVER),
             lag_ms: AtomicU64::new(UNKNOWN),
             kills: tokio::sync::Semaphore::new(1),
+            sizing: SharedSizing::default(),
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
             told: Told::default(),

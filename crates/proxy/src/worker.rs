@@ -65,8 +65,12 @@ pub struct Worker {
     pub defaults: RefCell<Defaults>,
     /// The sessions, as others may see and signal them.
     pub entries: RefCell<Slab<Rc<Entry>>>,
+    /// Until when (process clock, ms) each of them needs no look of the sweep, by its place there: most of many are idle for long.
+    naps: RefCell<Vec<u64>>,
     /// Turns for passwords that take long to check.
     checks: Semaphore,
+    /// A connection was closed so that another can be opened for one who waits.
+    pub has_room: Notify,
     /// Wakes the task that serves waiters.
     pub pool_wakeup: Notify,
     pools: RefCell<BTreeMap<HostgroupId, Rc<HostgroupPool>>>,
@@ -78,6 +82,8 @@ const CHECKS: usize = 2;
 const POOL_TICK: Duration = Duration::from_millis(1);
 /// How often sessions are swept for timeouts.
 const SWEEP: Duration = Duration::from_millis(100);
+/// How long the sweep passes over a session that is idle and keeps nothing.
+const NAP_MS: u64 = 1_000;
 /// Sweeps between two rounds of pool maintenance.
 const SWEEPS_PER_MAINTENANCE: u32 = 10;
 /// Ids of sessions begin here, so that they are never mistaken for a server's own connection ids.
@@ -109,7 +115,9 @@ impl Worker {
             memory: RefCell::default(),
             defaults: RefCell::default(),
             entries: RefCell::default(),
+            naps: RefCell::default(),
             checks: Semaphore::new(CHECKS),
+            has_room: Notify::new(),
             pool_wakeup: Notify::new(),
             pools: RefCell::default(),
         })
@@ -393,9 +401,11 @@ impl Worker {
     async fn serve_waiters(self: Rc<Self>) {
         loop {
             if self.pools.borrow().values().any(|p| p.has_waiters()) {
-                tokio::time::sleep(POOL_TICK).await;
+                let _ = tokio::time::timeout(POOL_TICK, self.has_room.notified()).await;
             } else {
+                // Whoever comes first has been looked after: the next look is due in a moment.
                 self.pool_wakeup.notified().await;
+                continue;
             }
             for pool in self.pools().iter().filter(|p| p.has_waiters()) {
                 pool.tick(&self);
@@ -412,13 +422,29 @@ impl Worker {
             let now_ms = self.shared.clock.now_ms();
             self.clock.set(now_ms);
             self.shared.beats.beat(self.index, now_ms);
-            for (_, entry) in self.entries.borrow().iter() {
-                entry.check_deadlines(now_ms);
-            }
+            self.look_at_sessions(now_ms);
             round = round.wrapping_add(1);
             if round.is_multiple_of(SWEEPS_PER_MAINTENANCE) {
                 self.maintain();
             }
+        }
+    }
+
+    /// Ends what is overdue. An idle session that keeps nothing is looked at once a second.
+    fn look_at_sessions(&self, now_ms: u64) {
+        let (entries, mut naps) = (self.entries.borrow(), self.naps.borrow_mut());
+        naps.resize(entries.capacity(), 0);
+        for (key, entry) in entries.iter() {
+            let Some(nap_until_ms) = naps.get_mut(key).filter(|until_ms| **until_ms <= now_ms) else { continue };
+            entry.check_deadlines(now_ms);
+            *nap_until_ms = if entry.may_nap() { now_ms + NAP_MS } else { 0 };
+        }
+    }
+
+    /// The session in this place of the table has limits again that count from now.
+    pub fn wake(&self, key: usize) {
+        if let Some(nap_until_ms) = self.naps.borrow_mut().get_mut(key) {
+            *nap_until_ms = 0;
         }
     }
 
@@ -444,7 +470,7 @@ pub async fn ping(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Back
         backend.collect(ReplyKind::Simple, false, &worker.buffers).await
     });
     match alive.await {
-        Ok(Ok(reply)) if reply.error.is_none() => pool.release(&worker, backend),
+        Ok(Ok(reply)) if reply.error.is_none() => pool.rest(&worker, backend),
         _ => tracing::info!("an idle connection to {} did not answer a ping and was closed", backend.core.server.key),
     }
 }

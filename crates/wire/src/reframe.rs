@@ -406,9 +406,15 @@ impl<'f> Reframe<'f> {
             }
             self.server_seq = seq.wrapping_add(1);
             if self.eof_due && self.tracker.kind() != ReplyKind::Prepare {
-                // A cursor was opened: the one EOF after the definitions is also the end, and comes below.
                 self.eof_due = false;
-                if frame != Frame::ResultEnd || !self.tracker.opened_cursor() {
+                let has_own_end = match frame {
+                    // A cursor was opened: the one EOF after the definitions is also the end, and comes below.
+                    Frame::ResultEnd => self.tracker.opened_cursor(),
+                    // It could not be filled: servers end so before any EOF.
+                    Frame::Err => self.tracker.kind() == ReplyKind::Cursor,
+                    _ => false,
+                };
+                if !has_own_end {
                     self.flush(input, &mut run, pos, out, &mut direct);
                     self.insert_eof(out);
                 }
@@ -805,6 +811,27 @@ mod tests {
             rest = &rest[HEADER + len..];
         }
         assert_eq!(told, [StatusFlags::IN_TRANS, lasting[0] | more, lasting[0], lasting[1] | more, lasting[1], lasting[2]]);
+    }
+
+    /// A cursor that could not be filled ends without an EOF, as servers end it; a result that has begun has had one.
+    #[test]
+    fn an_error_behind_definitions_ends_a_cursor_at_once() {
+        for (kind, eofs) in [(ReplyKind::Cursor, 0), (ReplyKind::Results, 1)] {
+            let (mut input, mut out, mut facts, mut seq) = (Vec::new(), Vec::new(), ReplyFacts::default(), 1);
+            for payload in [&[1][..], &definition(None), b"\xff\xc6\x0f#HY000Syntax error"] {
+                packet::put_packet(&mut input, &mut seq, payload);
+            }
+            let from = CAPS | Capabilities::DEPRECATE_EOF;
+            let mut reframe = Reframe::new(kind, from, CAPS, None, StatusFlags::AUTOCOMMIT);
+            reframe.process(&mut input, &mut out, &mut facts).unwrap();
+            assert!(reframe.is_done() && facts.error == Some(4038), "{kind:?}");
+            let (mut found, mut rest) = (0, out.as_slice());
+            while let Some((len, _)) = packet::header(rest) {
+                found += usize::from(rest[HEADER] == EOF);
+                rest = &rest[HEADER + len..];
+            }
+            assert_eq!(found, eofs, "{kind:?}");
+        }
     }
 
     /// No name that would be more than a name in a statement is taken for one.

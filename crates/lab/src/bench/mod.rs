@@ -9,7 +9,7 @@
 //! Nothing here fails because something was slow.
 //!
 //! Tidegate is also compared with itself: [`compare`] puts configurations ([`arrangement`]) under the same load, [`load_times`]
-//! loads large ones, [`digests`] reads statements without a proxy. [`builds`] measures several builds of it in turn.
+//! loads large ones, [`digests`] reads statements without a proxy. [`builds`] measures several builds of it in turn. [`scale`] lets clients grow.
 
 pub mod arrangement;
 pub mod builds;
@@ -28,6 +28,7 @@ pub mod profile;
 pub mod reply;
 pub mod report;
 pub mod runner;
+pub mod scale;
 pub mod summary;
 pub mod usage;
 pub mod work;

@@ -7,6 +7,7 @@ mod experiments;
 mod failover;
 mod multiplex;
 mod output;
+mod scale;
 mod serve;
 
 use clap::Subcommand;
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     StaleReads(experiments::Args),
     /// Many sessions on few backends: connections over time, and LAST_INSERT_ID() while backends are shared.
     Multiplex(multiplex::Args),
+    /// What a query costs as clients grow, when most of them wait.
+    Scale(scale::Args),
     /// One server or a topology, and the proxy before it when asked for, for other programs to use.
     Serve(serve::Args),
 }
@@ -52,6 +55,7 @@ impl Command {
             Command::Aurora(args) => experiments::aurora(args),
             Command::StaleReads(args) => experiments::stale_reads(args),
             Command::Multiplex(args) => multiplex::run(args),
+            Command::Scale(args) => scale::run(args),
             Command::Serve(args) => serve::run(args),
         }
     }

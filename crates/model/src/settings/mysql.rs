@@ -338,6 +338,8 @@ settings! {
     // Tidegate's own
     connect_concurrency: u64 = 16, count(1, 10_000), Live, "Connects to one server that may be in progress at a time; the rest wait in order.";
     connection_growth_delay_us: u64 = 10_000, us(0, 10_000_000), Live, "When a hostgroup has connections but none is free, one more is opened when queries have waited for so long without a break; at once where half as many wait as there are connections.";
+    adaptive_connections: bool = true, BOOL, Live, "Learn how many connections to a server help, and open no more (stats_tidegate_pool_sizing). Otherwise connections are opened as long as queries wait for them.";
+    free_connections_ms: u64 = 5_000, ms(0, 86_400_000), Live, "An idle connection that no query has used for so long is closed, but for one of each user and thread; 0 keeps as many as free_connections_pct allows. With connection_warming none is closed so.";
     drain_timeout: u64 = 10_000, ms(0, 3_600_000), Live, "After SIGTERM sessions may finish for this long.";
     prepared_metadata_max_age: u64 = 5_000, ms(0, 3_600_000), Live, "Remembered metadata of a prepared statement answers a PREPARE for this long; 0 always asks a backend.";
     max_stmts_bytes_per_client: u64 = 67_108_864, bytes(65_536, 1_099_511_627_776), Live, "Bytes of text that the prepared statements of one client may have together, where it has more than one; beyond it a PREPARE gets error 1461.";

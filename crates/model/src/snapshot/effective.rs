@@ -49,6 +49,7 @@ impl Source {
 
 /// Settings of the pool: they can be a hostgroup's, but not a user's.
 const HOSTGROUPS_ONLY: &[&str] = &[
+    "adaptive_connections",
     "connect_concurrency",
     "connect_timeout_server",
     "connection_growth_delay_us",
@@ -57,6 +58,7 @@ const HOSTGROUPS_ONLY: &[&str] = &[
     "drain_grace_ms",
     "failback",
     "failback_delay_ms",
+    "free_connections_ms",
     "max_transactions_behind",
     "monitor_slave_lag_when_null",
     "reader_floor",
@@ -88,6 +90,7 @@ macro_rules! effective {
 }
 
 effective! {
+    adaptive_connections: bool,
     auto_increment_delay_multiplex: u64,
     auto_increment_delay_multiplex_timeout_ms: u64,
     autocommit_false_is_transaction: bool,
@@ -106,6 +109,7 @@ effective! {
     eventslog_default_log: u64,
     failback: Failback,
     failback_delay_ms: u64,
+    free_connections_ms: u64,
     handle_warnings: u64,
     long_query_time: u64,
     max_backend_connections_per_user: u64,

@@ -1,6 +1,6 @@
 //! Connections of a pool: when one more is opened, for whom, and what becomes of it.
 
-use super::{AcquireError, HostgroupPool, Needs, Outcome, Waiter};
+use super::{AcquireError, FRONT, HostgroupPool, Kind, Needs, Outcome, Waiter};
 use crate::backend::{Backend, ServerError};
 use crate::connect::{self, ConnectError, Raw};
 use crate::counters::count;
@@ -12,7 +12,6 @@ use crate::shared::{ServerShared, Slot};
 use crate::stats::meter;
 use crate::worker::Worker;
 use model::fleet::SignalKind;
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -30,6 +29,12 @@ const STALLS_AFTER: Duration = Duration::from_millis(250);
 
 /// How long (us) a waiter waits for its own worker's backends before other workers are asked for one.
 const ASK_OTHERS_US: u64 = 10_000;
+
+/// How long (us) nobody of a lane got a connection before one is opened for it, whether that helps the others or not.
+const STANDS_STILL_US: u64 = 100_000;
+
+/// How long (us) they are not asked again for one of the same lane.
+const ASK_AGAIN_US: u64 = 500;
 
 /// Who a connection is opened for.
 enum Whose {
@@ -80,7 +85,7 @@ impl HostgroupPool {
         let connections: u128 = used().map(|s| u128::from(s.connections())).sum();
         let has_its_share = u128::from(server.connections()) * shares >= u128::from(server.share(now_ms)) * connections;
         if !has_its_share {
-            self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, now_us);
+            self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, false);
         }
     }
 
@@ -99,7 +104,7 @@ impl HostgroupPool {
         if self.connecting.get() == 0
             && let Some(server) = servers.iter().filter(is_cold).find(wants_more)
         {
-            self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, now_us);
+            self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, false);
         }
     }
 
@@ -112,15 +117,26 @@ impl HostgroupPool {
         if pct == 0 { 0 } else { share.max(1) }
     }
 
-    /// Opens connections for waiters as far as the limits allow.
+    /// Opens connections for waiters as far as the limits allow, if any may be opened: while the connections that there are take
+    /// turns, and more would not help, only [`HostgroupPool::tick`] looks closer.
     pub fn grow(self: &Rc<Self>, worker: &Rc<Worker>) {
-        if !self.shared.is_held() {
+        let is_bound = self.settings.borrow().adaptive_connections && self.loners.get() == 0;
+        if !is_bound || self.servers.borrow().iter().any(|s| s.is_online() && s.sizing.may_open()) {
             self.open_as_allowed(worker);
         }
         self.publish_room(worker);
     }
 
+    /// The same, whatever was learnt: others may have idle connections, or a lane may stand still.
+    pub(super) fn grow_if_due(self: &Rc<Self>, worker: &Rc<Worker>) {
+        self.open_as_allowed(worker);
+        self.publish_room(worker);
+    }
+
     fn open_as_allowed(self: &Rc<Self>, worker: &Rc<Worker>) {
+        if self.shared.is_held() {
+            return;
+        }
         let now_ms = worker.shared.clock.now_ms();
         // For whom none can be opened who wants little lag: there may be room where those do not want to go.
         let mut refused = None;
@@ -130,7 +146,8 @@ impl HostgroupPool {
             let waiting = self.wanting(now_ms);
             // A pool that has backends grows by steps: a stall of the server must not become a burst of connects.
             let have = self.connections() as usize;
-            let step = if have == 0 { waiting } else { 1 + have / GROWTH_STEP };
+            let is_adaptive = self.settings.borrow().adaptive_connections;
+            let step = if have == 0 || is_adaptive { waiting } else { 1 + have / GROWTH_STEP };
             if self.connecting.get() >= waiting.min(step) {
                 return;
             }
@@ -152,7 +169,7 @@ impl HostgroupPool {
     pub(super) fn connecting_for_all(&self) -> usize {
         let opening = match self.loners.get() {
             0 => 0,
-            _ => self.waiters.borrow().iter().filter(|w| w.is_opening.get()).count(),
+            _ => self.waiters.borrow().of(|kind| !kind.takes_used).filter(|w| w.is_opening.get()).count(),
         };
         self.connecting.get().saturating_sub(opening)
     }
@@ -161,31 +178,27 @@ impl HostgroupPool {
     /// what no server has.
     fn wanting(&self, now_ms: u64) -> usize {
         let waiters = self.waiters.borrow();
-        let is_any_other = self.has_limits.get() || self.has_refused.get() || self.choosy.get() > 0;
-        let wants = |w: &&Rc<Waiter>| !w.waits_for_its_own() && self.has_hope(w, now_ms);
-        if is_any_other { waiters.iter().filter(wants).count() } else { waiters.len() }
+        let plain = waiters.count(|kind| !kind.is_choosy && self.may_grow_in(kind, now_ms));
+        let choosy = || waiters.of(|kind| kind.is_choosy && self.may_grow_in(kind, now_ms)).filter(|w| self.has_hope(w, now_ms)).count();
+        plain + if self.choosy.get() > 0 { choosy() } else { 0 }
     }
 
     /// The one of them that stands behind `skip` others, wants no server that those want who allow the lag `refused`, and is of none
     /// of the lanes `passed`. Where a server fails, few connects are tried: lanes have them in turn, so that one that never succeeds
     /// holds up no other.
     fn next_wanting(&self, skip: usize, refused: Option<u32>, passed: &[Rc<Lane>], now_ms: u64) -> Option<Rc<Waiter>> {
-        let is_other = |w: &&Rc<Waiter>| {
-            let wants_more = w.wish.needs.max_lag_ms.is_none_or(|max| refused.is_none_or(|refused| max > refused));
-            wants_more && !passed.iter().any(|lane| Rc::ptr_eq(lane, &w.lane))
-        };
         let waiters = self.waiters.borrow();
-        let mut next = waiters.iter().filter(|w| self.may_grow_for(w, now_ms)).skip(skip).filter(is_other);
-        match self.servers.borrow().iter().any(|s| s.is_online() && s.is_failing()) {
-            true => next.min_by_key(|w| w.lane.failed_us()).cloned(),
-            false => next.next().cloned(),
-        }
-    }
-
-    /// Whether the next connection may be for this one.
-    pub(super) fn may_grow_for(&self, waiter: &Waiter, now_ms: u64) -> bool {
-        let is_out = waiter.is_opening.get() || self.has_limits.get() && waiter.waits_for_its_own();
-        !is_out && self.has_hope(waiter, now_ms)
+        let may_grow = |kind: &Kind| self.may_grow_in(kind, now_ms);
+        let wants = |w: &Rc<Waiter>| !w.is_opening.get() && (!w.is_choosy() || self.has_hope(w, now_ms));
+        let (from, _) = waiters.in_order(FRONT, may_grow).filter(|(_, w)| wants(w)).nth(skip)?;
+        let is_other = |kind: &Kind| may_grow(kind) && !passed.iter().any(|lane| Rc::ptr_eq(lane, &kind.lane));
+        let wants_more = |w: &Rc<Waiter>| w.wish.needs.max_lag_ms.is_none_or(|max| refused.is_none_or(|refused| max > refused));
+        let next = waiters.first_of_each(from, is_other, |w| wants(w) && wants_more(w));
+        let next = match self.servers.borrow().iter().any(|s| s.is_online() && s.is_failing()) {
+            true => next.min_by_key(|(place, w)| (w.lane.failed_us(), *place)),
+            false => next.min_by_key(|(place, _)| *place),
+        };
+        next.map(|(_, w)| Rc::clone(w))
     }
 
     /// Connections of the whole process to those of the hostgroup's servers that are used: what is left on others serves
@@ -198,7 +211,11 @@ impl HostgroupPool {
     fn start_connect(self: &Rc<Self>, worker: &Rc<Worker>, waiter: &Rc<Waiter>, have: usize, makes_room: bool) -> bool {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;
-        let Some(index) = self.choose_to_connect(worker, &waiter.lane, waiter.wish.needs, now_ms) else {
+        let is_sized = self.settings.borrow().adaptive_connections && !waiter.is_loner();
+        // Who gets none of those that there are is given one all the same, if the server lets in who connects.
+        let stands_still = waiter.lane.stands_still(now_us, STANDS_STILL_US) && now_us.saturating_sub(waiter.since_us) >= STANDS_STILL_US;
+        let may_open = |s: &ServerShared| !is_sized || s.sizing.may_open() || stands_still && s.connecting() == 0;
+        let Some(index) = self.choose_to_connect(worker, &waiter.lane, waiter.wish.needs, may_open, now_ms) else {
             if makes_room {
                 self.make_room(worker, waiter, now_ms);
             }
@@ -221,13 +238,31 @@ impl HostgroupPool {
         }
         let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };
         let whose = if waiter.is_loner() { Whose::Only(Rc::clone(waiter)) } else { Whose::Anybodys };
-        self.spawn_connect(worker, &server, &waiter.lane, waiter.wish.collation, whose, now_us)
+        let is_counted = is_sized && server.sizing.opens();
+        if is_sized && !is_counted && !stands_still {
+            return false;
+        }
+        let is_begun = self.spawn_connect(worker, &server, &waiter.lane, waiter.wish.collation, whose, is_counted);
+        match is_begun {
+            true => waiter.lane.turned(now_us),
+            false if is_counted => server.sizing.gave_up(),
+            false => {}
+        }
+        is_begun
     }
 
     /// The server for a new connection: one that keeps others waiting only where there is no other.
-    fn choose_to_connect(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
-        let at_once = self.choose_faster(worker, lane, needs, now_ms);
-        at_once.or_else(|| self.choose(worker, needs, |s| s.takes_connects(now_ms) && lane.may_ask(s, now_ms)))
+    fn choose_to_connect(
+        &self,
+        worker: &Worker,
+        lane: &Lane,
+        needs: Needs,
+        may_open: impl Fn(&ServerShared) -> bool,
+        now_ms: u64,
+    ) -> Option<usize> {
+        let fits = |s: &ServerShared| s.takes_connects(now_ms) && lane.may_ask(s, now_ms) && may_open(s);
+        let at_once = self.choose(worker, needs, |s| fits(s) && !s.is_stalling());
+        at_once.or_else(|| self.choose(worker, needs, |s| fits(s)))
     }
 
     /// A server that takes connections and keeps nobody waiting for one.
@@ -254,8 +289,9 @@ impl HostgroupPool {
         lane: &Rc<Lane>,
         collation: u8,
         whose: Whose,
-        now_us: u64,
+        is_counted: bool,
     ) -> bool {
+        let now_us = worker.shared.clock.now_us();
         if !lane.may_ask(server, now_us / 1000) {
             return false;
         }
@@ -285,6 +321,9 @@ impl HostgroupPool {
             whose.is_opening(false);
             if !is_passed {
                 pool.connecting.set(pool.connecting.get() - 1);
+            }
+            if is_counted && !matches!(result, Some(Ok(_))) {
+                server.sizing.gave_up();
             }
             match result {
                 Some(result) => pool.connected(&worker, &server, &lane, &whose, result, before),
@@ -431,11 +470,11 @@ impl HostgroupPool {
     /// Gives a new backend to the one it was opened for; to anybody when that one waits no more.
     fn release_new(self: &Rc<Self>, worker: &Rc<Worker>, whose: &Whose, backend: Backend) {
         let may_have_it = !self.shared.is_held() && backend.core.server.is_usable(worker.clock.now_ms());
-        let position = match whose {
-            Whose::Only(waiter) if may_have_it => self.waiters.borrow().iter().position(|w| Rc::ptr_eq(w, waiter)),
+        let waiting = match whose {
+            Whose::Only(waiter) if may_have_it => self.waiters.borrow_mut().remove(&waiter.kind(), waiter.ticket),
             Whose::Only(_) | Whose::Anybodys => None,
         };
-        match position.and_then(|i| self.waiters.borrow_mut().remove(i)) {
+        match waiting {
             Some(waiter) => {
                 self.publish(worker, &waiter.lane);
                 waiter.finish(Outcome::Ready(Box::new(backend)));
@@ -448,12 +487,12 @@ impl HostgroupPool {
 
     /// The login can never succeed for those who wait in this lane; one as a client logged in fails for that client alone.
     fn fail(&self, worker: &Worker, lane: &Lane, whose: &Whose, error: impl Fn() -> AcquireError) {
-        let fails = |waiter: &Rc<Waiter>| match whose {
-            Whose::Only(only) if only.wish.raw.is_some() => Rc::ptr_eq(waiter, only),
-            Whose::Only(_) | Whose::Anybodys => waiter.lane.key == lane.key,
+        let failed: Vec<_> = match whose {
+            Whose::Only(only) if only.wish.raw.is_some() => vec![Rc::clone(only)],
+            Whose::Only(_) | Whose::Anybodys => self.waiters.borrow().of(|kind| kind.lane.key == lane.key).cloned().collect(),
         };
-        let (failed, rest): (VecDeque<_>, VecDeque<_>) = self.waiters.take().into_iter().partition(fails);
-        *self.waiters.borrow_mut() = rest;
+        let is_waiting = |waiter: &Rc<Waiter>| self.waiters.borrow_mut().remove(&waiter.kind(), waiter.ticket).is_some();
+        let failed: Vec<_> = failed.into_iter().filter(is_waiting).collect();
         self.publish(worker, lane);
         for waiter in failed {
             waiter.finish(Outcome::Failed(error()));
@@ -470,7 +509,7 @@ impl HostgroupPool {
             let others = lanes.iter().filter(|l| l.key != waiter.lane.key || !waiter.wish.needs.takes_used());
             if let Some(evicted) = others.filter_map(|l| l.take_oldest(server.index)).next() {
                 drop(evicted);
-                worker.pool_wakeup.notify_one();
+                worker.has_room.notify_one();
                 return;
             }
         }
@@ -480,10 +519,12 @@ impl HostgroupPool {
     /// Asks other workers for a backend, or for room. This worker's own come back within a moment, as long as it has any at
     /// work.
     pub(super) fn ask_others(&self, worker: &Worker, waiter: &Waiter) {
-        let waited_us = worker.shared.clock.now_us().saturating_sub(waiter.since_us);
-        let others = waited_us >= ASK_OTHERS_US;
+        let now_us = worker.shared.clock.now_us();
+        if now_us.saturating_sub(waiter.since_us) < ASK_OTHERS_US || !waiter.lane.may_ask_others(now_us, ASK_AGAIN_US) {
+            return;
+        }
         for (to, mailbox) in worker.shared.mailboxes.iter().enumerate() {
-            if others && to != worker.index {
+            if to != worker.index {
                 mailbox.send(Mail::Wanted { lane: waiter.lane.key.clone(), needs: waiter.wish.needs, from: worker.index });
             }
         }

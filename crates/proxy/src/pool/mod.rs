@@ -8,6 +8,8 @@
 //! that others have used. Only a `fast_forward` session, which lends none to others, has its turn at once where the server is full.
 
 mod growth;
+mod lines;
+pub mod sizing;
 mod upkeep;
 mod waiting;
 
@@ -24,20 +26,23 @@ use crate::server::NEVER;
 use crate::shared::{HostgroupShared, ServerInfo, ServerShared};
 use crate::state::State;
 use crate::worker::Worker;
+use lines::FRONT;
 use model::snapshot::{Effective, Snapshot};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::Notify;
-use waiting::{Outcome, Waiter};
+use waiting::{Kind, Outcome, Waiter, Waiters, may_connect};
 
 /// How much longer (us) a waiter of another worker must have waited to be served before this worker's own.
 pub const FAIRNESS_BOUND_US: u64 = 1000;
 /// How much longer (us) one must have waited for whom a backend has to be closed than one whom it would serve: where users share
 /// a server that is full, connections change hands now and then, not with each statement.
 pub const LANES_BOUND_US: u64 = 100_000;
+
+/// A connection that was held for longer (us) counts so long only: it was no session's turn among many.
+const MOST_HELD_US: u64 = 1_000_000;
 
 /// Since when (process clock, us) those have waited who have a claim on a backend that is given back, or [`NOBODY`].
 struct Claims {
@@ -66,7 +71,7 @@ pub struct HostgroupPool {
     settings: RefCell<Rc<Effective>>,
     rules: Cell<Rules>,
     lanes: RefCell<Vec<Rc<Lane>>>,
-    waiters: RefCell<VecDeque<Rc<Waiter>>>,
+    waiters: RefCell<Waiters>,
     /// Whether any lane's user is limited: what is rare is looked for only where it can be.
     has_limits: Cell<bool>,
     /// The same for lanes that a server has refused for a reason of their own.
@@ -78,6 +83,8 @@ pub struct HostgroupPool {
     loners: Cell<usize>,
     /// The same for requests that want a server that is not far behind.
     choosy: Cell<usize>,
+    /// By server: connections that those who waited got since the last look, and how long these had been held together, us.
+    turns: RefCell<Vec<(u64, u64)>>,
     /// Told when servers were laid out anew: connects to those that are out are given up.
     laid_out: Notify,
 }
@@ -100,6 +107,7 @@ impl HostgroupPool {
             throttled: Cell::default(),
             loners: Cell::new(0),
             choosy: Cell::new(0),
+            turns: RefCell::default(),
             laid_out: Notify::new(),
         })
     }
@@ -150,23 +158,22 @@ impl HostgroupPool {
         if !self.lanes.borrow().iter().any(is_due) {
             return;
         }
-        let mut at = 0;
-        // What was not there for one is not there for the next of the lane who wants as little lag.
-        let mut lacking: Vec<(Rc<Lane>, u32)> = Vec::new();
-        while !self.shared.is_held() {
-            let next = self.waiters.borrow().get(at).cloned();
-            let Some(waiter) = next else { break };
-            let (lane, max_lag_ms) = (&waiter.lane, waiter.wish.needs.max_lag_ms.unwrap_or(u32::MAX));
-            let is_lacking = lacking.iter().any(|(of, lag)| Rc::ptr_eq(of, lane) && max_lag_ms <= *lag);
-            let may_be = !is_lacking && !waiter.is_loner() && lane.has_idle();
-            if may_be && self.serve_from_idle(worker, &waiter) {
-                continue;
+        let lanes = self.lanes.borrow().clone();
+        for lane in lanes.iter().filter(|lane| is_due(lane)) {
+            // What was not there for one is not there for the next who wants as little lag.
+            let mut lacking = None;
+            while !self.shared.is_held() && lane.has_idle() {
+                let lag = |w: &Rc<Waiter>| w.wish.needs.max_lag_ms.unwrap_or(u32::MAX);
+                let next = {
+                    let waiters = self.waiters.borrow();
+                    let mut takers = waiters.in_order(FRONT, |kind| kind.takes_of(lane)).map(|(_, w)| w);
+                    takers.find(|w| lacking.is_none_or(|lacking| lag(w) > lacking)).cloned()
+                };
+                let Some(waiter) = next else { break };
+                if !self.serve_from_idle(worker, &waiter) {
+                    lacking = Some(lag(&waiter));
+                }
             }
-            if may_be {
-                lacking.retain(|(of, _)| !Rc::ptr_eq(of, lane));
-                lacking.push((Rc::clone(lane), max_lag_ms));
-            }
-            at += 1;
         }
     }
 
@@ -246,7 +253,7 @@ impl HostgroupPool {
     /// How many wait, and since when (process clock, us) the first one is in line.
     pub fn waiting(&self) -> (usize, Option<u64>) {
         let waiters = self.waiters.borrow();
-        (waiters.len(), waiters.front().map(|w| w.turn_us))
+        (waiters.len(), waiters.first(|_| true).map(|w| w.turn_us))
     }
 
     /// An idle backend, if the caller may have one at once.
@@ -264,17 +271,21 @@ impl HostgroupPool {
             return false;
         }
         let (servers, now_ms) = (self.servers.borrow(), worker.clock.now_ms());
-        let could_have_one = |w: &Rc<Waiter>| {
-            let has_one = |s: &Arc<ServerShared>| lane.idle(s.index) > 0 && s.takes_work(now_ms) && w.wish.needs.accept(s);
-            w.wish.needs.takes_used() && Rc::ptr_eq(&w.lane, lane) && servers.iter().any(has_one)
-        };
-        self.waiters.borrow().iter().any(could_have_one)
+        let mut with_idle = servers.iter().filter(|s| lane.idle(s.index) > 0 && s.takes_work(now_ms)).peekable();
+        if with_idle.peek().is_none() {
+            return false;
+        }
+        let waiters = self.waiters.borrow();
+        let accepts_one = |w: &Rc<Waiter>| with_idle.clone().any(|s| w.wish.needs.accept(s));
+        waiters.of(|kind| kind.takes_of(lane) && !kind.is_choosy).next().is_some()
+            || waiters.of(|kind| kind.takes_of(lane) && kind.is_choosy).any(accepts_one)
     }
 
     /// Queues for a backend until `deadline_us` (process clock), in line since `turn_us`. Whoever has lost one in a transaction
     /// is in line since that began.
     pub fn enqueue(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, wish: Wish, turn_us: u64, deadline_us: u64) -> Acquire {
         let since_us = worker.shared.clock.now_us();
+        let ticket = self.waiters.borrow_mut().ticket(turn_us, deadline_us);
         let waiter = Rc::new(Waiter {
             lane: Rc::clone(lane),
             wish,
@@ -282,18 +293,19 @@ impl HostgroupPool {
             is_throttled: Cell::new(false),
             since_us,
             turn_us,
-            deadline_us,
+            ticket,
             outcome: RefCell::new(Outcome::Waiting),
             waker: RefCell::new(None),
         });
         self.loners.set(self.loners.get() + usize::from(waiter.is_loner()));
         self.choosy.set(self.choosy.get() + usize::from(waiter.is_choosy()));
-        let place = self.waiters.borrow().partition_point(|other| other.turn_us <= turn_us);
-        self.waiters.borrow_mut().insert(place, Rc::clone(&waiter));
+        self.waiters.borrow_mut().insert(waiter.kind(), ticket, Rc::clone(&waiter));
         worker.counters.waits.set(worker.counters.waits.get() + 1);
         self.publish_lane(worker, lane);
         self.grow(worker);
-        worker.pool_wakeup.notify_one();
+        if self.waiters.borrow().len() == 1 {
+            worker.pool_wakeup.notify_one();
+        }
         Acquire { worker: Rc::clone(worker), pool: Rc::clone(self), waiter }
     }
 
@@ -305,8 +317,19 @@ impl HostgroupPool {
 
     /// [`HostgroupPool::release`] for a caller that knows the backend's lane.
     pub fn release_to(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, mut backend: Backend) {
+        backend.core.worked_ms = worker.clock.now_ms();
+        self.put_back(worker, lane, backend);
+    }
+
+    /// [`HostgroupPool::release`] of one that did no work for a session.
+    pub fn rest(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
+        let lane = self.lane(worker, &backend.core.lane);
+        self.put_back(worker, &lane, backend);
+    }
+
+    fn put_back(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, mut backend: Backend) {
         backend.core.idle_since_ms = worker.clock.now_ms();
-        if backend.core.is_labelled || !self.is_welcome(worker, &backend) {
+        if backend.core.is_labelled || !self.is_welcome(worker, &backend) || backend.core.server.sizing.takes_surplus() {
             drop(backend);
             return self.grow(worker);
         }
@@ -314,7 +337,7 @@ impl HostgroupPool {
         if !may_serve || !self.is_awaited(lane) {
             return lane.put(backend);
         }
-        let own = self.claims(worker, &backend);
+        let own = self.claims(worker, lane, &backend);
         let (other_taker, other_room) = self.claims_of_others(worker, lane, &backend);
         let since = |other: Elsewhere| other.map_or(NOBODY, |(_, since)| since);
         let all = Claims { taker_us: own.taker_us.min(since(other_taker)), room_us: own.room_us.min(since(other_room)) };
@@ -330,24 +353,35 @@ impl HostgroupPool {
         !lane.line.is_empty() || !self.shared.queue.is_empty() || lane.is_limited() && !lane.quota.queue.is_empty()
     }
 
+    /// Who waits longest of those who take this idle backend of a lane.
+    fn taker<'a>(&self, waiters: &'a Waiters, lane: &Lane, server: &ServerShared) -> Option<&'a Rc<Waiter>> {
+        match self.choosy.get() {
+            0 => waiters.first(|kind| kind.takes_of(lane)),
+            _ => waiters.in_order(FRONT, |kind| kind.takes_of(lane)).map(|(_, w)| w).find(|w| w.wish.needs.accept(server)),
+        }
+    }
+
     /// Who of this worker has a claim on a backend.
-    fn claims(&self, worker: &Worker, backend: &Backend) -> Claims {
+    fn claims(&self, worker: &Worker, lane: &Lane, backend: &Backend) -> Claims {
         let (server, waiters) = (&backend.core.server, self.waiters.borrow());
         let since = |one: Option<&Rc<Waiter>>| one.map_or(NOBODY, |w| w.turn_us);
-        let taker_us = since(waiters.iter().find(|w| w.takes(backend)));
+        let taker_us = since(self.taker(&waiters, lane, server));
         let mut room_us = NOBODY;
         if server.is_full() {
             let now_ms = worker.shared.clock.now_ms();
-            let of_server = |w: &&Rc<Waiter>| w.may_connect_to(server, now_ms);
-            room_us = self.without_room(&waiters, now_ms).find(of_server).map_or(NOBODY, |w| w.turn_us);
-            let own = waiters.iter().filter(|_| self.loners.get() > 0).find(|w| w.wants_room_on(server, now_ms));
-            room_us = room_us.min(own.map_or(NOBODY, |w| w.turn_us.saturating_sub(LANES_BOUND_US)));
+            room_us = since(self.without_room(&waiters, Some(server), now_ms).next());
+            if self.loners.get() > 0 {
+                let loners = waiters.in_order(FRONT, |kind| !kind.takes_used).map(|(_, w)| w);
+                let own = loners.into_iter().find(|w| w.wants_room_on(server, now_ms));
+                room_us = room_us.min(own.map_or(NOBODY, |w| w.turn_us.saturating_sub(LANES_BOUND_US)));
+            }
         }
         if self.has_limits.get() {
-            let (user, now_ms) = (&backend.core.lane.user.name, worker.shared.clock.now_ms());
-            let is_mate = |w: &&Rc<Waiter>| w.lane.key.user.name == *user && w.lane.key != backend.core.lane;
-            let waits = |w: &&Rc<Waiter>| w.wish.needs.takes_used() && w.waits_for_its_own() && self.has_hope(w, now_ms);
-            room_us = room_us.min(since(waiters.iter().filter(is_mate).find(waits)));
+            let (user, now_ms) = (&lane.key.user.name, worker.shared.clock.now_ms());
+            let is_mate =
+                |kind: &Kind| kind.takes_used && kind.lane.key.user.name == *user && !kind.takes_of(lane) && kind.lane.is_used_up();
+            let mate = waiters.in_order(FRONT, |kind| is_mate(kind) && self.is_let_in(&kind.lane, now_ms)).map(|(_, w)| w);
+            room_us = room_us.min(since(mate.into_iter().find(|w| self.has_hope(w, now_ms))));
         }
         Claims { taker_us, room_us }
     }
@@ -369,21 +403,52 @@ impl HostgroupPool {
             // Its server may be out by now. Idle, it goes with the next look.
             return lane.put(backend);
         }
-        let own = self.claims(worker, &backend);
+        let own = self.claims(worker, &lane, &backend);
         self.give_or_close(worker, &lane, backend, &own);
     }
 
     /// A backend on which these have claims, to the first of them who takes it, or to the idle ones; it is closed for whom only that
     /// helps and whose turn it is.
-    fn give_or_close(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, backend: Backend, own: &Claims) {
+    fn give_or_close(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, mut backend: Backend, own: &Claims) {
         if own.is_room_due() {
             drop(backend);
             return self.grow(worker);
         }
-        let position = self.waiters.borrow().iter().position(|w| w.takes(&backend));
-        let Some(waiter) = position.and_then(|i| self.waiters.borrow_mut().remove(i)) else { return lane.put(backend) };
-        self.publish(worker, &waiter.lane);
+        let taker = self.taker(&self.waiters.borrow(), lane, &backend.core.server).cloned();
+        let Some(waiter) = taker else { return lane.put(backend) };
+        self.note_turn(worker, lane, &mut backend);
+        self.leave_queue(worker, &waiter);
         waiter.finish(Outcome::Ready(Box::new(backend)));
+    }
+
+    /// One who waited gets a backend.
+    fn note_turn(&self, worker: &Worker, lane: &Lane, backend: &mut Backend) {
+        let now_us = worker.shared.clock.now_us();
+        let held_us = match std::mem::replace(&mut backend.core.taken_us, now_us) {
+            0 => 0,
+            taken_us => now_us.saturating_sub(taken_us).min(MOST_HELD_US),
+        };
+        lane.turned(now_us);
+        let (mut turns, server) = (self.turns.borrow_mut(), backend.core.server.index);
+        if turns.len() <= server {
+            turns.resize(server + 1, (0, 0));
+        }
+        if let Some((count, all_us)) = turns.get_mut(server) {
+            *count += 1;
+            *all_us += held_us;
+        }
+    }
+
+    /// Tells what connections have achieved while somebody waits.
+    fn report_turns(&self, worker: &Worker) {
+        if !self.settings.borrow().adaptive_connections {
+            return;
+        }
+        let now_us = worker.shared.clock.now_us();
+        for server in self.servers.borrow().iter().filter(|server| server.is_online()) {
+            let turns = self.turns.borrow_mut().get_mut(server.index).map(std::mem::take).unwrap_or_default();
+            server.sizing.report(now_us, turns, server.connections(), server.connecting());
+        }
     }
 
     /// Sends a backend to another worker; keeps it when it cannot be moved.
@@ -436,45 +501,63 @@ impl HostgroupPool {
     }
 
     fn leave_queue(&self, worker: &Worker, waiter: &Rc<Waiter>) {
-        self.waiters.borrow_mut().retain(|w| !Rc::ptr_eq(w, waiter));
+        self.waiters.borrow_mut().remove(&waiter.kind(), waiter.ticket);
         self.publish(worker, &waiter.lane);
     }
 
     /// Whether one who waits could have a connection, now or when a server is full no more: not where every server that is used
     /// is further behind than it wants, nor where each has refused its lane.
     fn has_hope(&self, waiter: &Waiter, now_ms: u64) -> bool {
-        if self.has_refused.get() && waiter.lane.is_refused(&self.servers.borrow(), now_ms) {
-            return false;
-        }
-        !waiter.is_choosy() || self.servers.borrow().iter().any(|s| s.takes_work(now_ms) && waiter.wish.needs.accept(s))
+        let accepts_one = || self.servers.borrow().iter().any(|s| s.takes_work(now_ms) && waiter.wish.needs.accept(s));
+        self.is_let_in(&waiter.lane, now_ms) && (!waiter.is_choosy() || accepts_one())
+    }
+
+    /// The first part of that, for a whole lane.
+    fn is_let_in(&self, lane: &Lane, now_ms: u64) -> bool {
+        !self.has_refused.get() || !lane.is_refused(&self.servers.borrow(), now_ms)
+    }
+
+    /// Whether connections may be opened for a line, as far as its lane goes.
+    fn may_grow_in(&self, kind: &Kind, now_ms: u64) -> bool {
+        !(self.has_limits.get() && kind.lane.is_used_up()) && self.is_let_in(&kind.lane, now_ms)
     }
 
     /// Those who wait because the servers that they could connect to are full, in order, without those for whom connections are
-    /// being opened.
-    fn without_room<'a>(&'a self, waiters: &'a VecDeque<Rc<Waiter>>, now_ms: u64) -> impl Iterator<Item = &'a Rc<Waiter>> {
-        let wants = move |w: &&Rc<Waiter>| w.wish.needs.takes_used() && self.may_grow_for(w, now_ms);
-        let lacks_room = move |w: &&Rc<Waiter>| {
+    /// being opened; with `on` only those who could connect to that server.
+    fn without_room<'a>(&'a self, waiters: &'a Waiters, on: Option<&'a ServerShared>, now_ms: u64) -> impl Iterator<Item = &'a Rc<Waiter>> {
+        let wants = move |kind: &Kind| kind.takes_used && self.may_grow_in(kind, now_ms);
+        let lacks_room = move |lane: &Lane, needs: Needs| {
             let servers = self.servers.borrow();
-            let mut open = servers.iter().filter(|s| w.may_connect_to(s, now_ms) && !s.is_stalling()).peekable();
-            open.peek().is_some() && open.all(|s| s.is_full())
+            let may_connect = |s: &ServerShared| needs.accept(s) && may_connect(lane, s, now_ms);
+            let mut open = servers.iter().filter(|s| may_connect(s) && !s.is_stalling()).peekable();
+            open.peek().is_some() && open.all(|s| s.is_full()) && on.is_none_or(may_connect)
         };
-        waiters.iter().filter(wants).skip(self.connecting_for_all()).filter(lacks_room)
+        let may_lack = move |kind: &Kind| wants(kind) && (kind.is_choosy || lacks_room(&kind.lane, Needs::default()));
+        let has_hope = move |w: &Rc<Waiter>| !w.is_choosy() || self.has_hope(w, now_ms);
+        let from = waiters.fronts().any(|(_, kind, _)| may_lack(kind)).then(|| {
+            let mut all = waiters.in_order(FRONT, wants).filter(|(_, w)| has_hope(w));
+            all.nth(self.connecting_for_all()).map(|(place, _)| place)
+        });
+        let lacking = from.flatten().map(|from| waiters.in_order(from, may_lack).map(|(_, w)| w));
+        let still = move |w: &&Rc<Waiter>| !w.is_choosy() || has_hope(w) && lacks_room(&w.lane, w.wish.needs);
+        lacking.into_iter().flatten().filter(still)
     }
 
     /// Tells all workers who waits here for backends of a lane.
     fn publish_lane(&self, worker: &Worker, lane: &Lane) {
         let waiters = self.waiters.borrow();
-        let in_lane = || waiters.iter().filter(|w| w.wish.needs.takes_used() && std::ptr::eq(&raw const *w.lane, lane));
-        let first = in_lane().find(|w| !w.is_choosy());
+        let first = waiters.first(|kind| kind.takes_of(lane) && !kind.is_choosy);
         lane.line.set_oldest(worker.index, first.map_or(NOBODY, |w| w.turn_us));
         lane.note_first(first.map(|w| w.since_us));
         if self.choosy.get() > 0 {
-            lane.line.set_choosy(worker.index, in_lane().filter_map(choosy));
+            let of_lane = waiters.in_order(FRONT, |kind| kind.takes_of(lane) && kind.is_choosy);
+            lane.line.set_choosy(worker.index, of_lane.filter_map(|(_, w)| choosy(w)));
         }
         if lane.is_limited() || lane.quota.queue.may_have(worker.index) {
             let now_ms = worker.shared.clock.now_ms();
-            let is_own = |w: &&Rc<Waiter>| w.wish.needs.takes_used() && w.lane.key.user.name == lane.key.user.name;
-            let first = waiters.iter().filter(|w| lane.is_limited() && is_own(w)).find(|w| self.has_hope(w, now_ms));
+            let is_own = |kind: &Kind| kind.takes_used && kind.lane.key.user.name == lane.key.user.name;
+            let is_awaited = |kind: &Kind| lane.is_limited() && is_own(kind) && self.is_let_in(&kind.lane, now_ms);
+            let first = waiters.in_order(FRONT, is_awaited).map(|(_, w)| w).find(|w| self.has_hope(w, now_ms));
             lane.quota.queue.set_oldest(worker.index, first.map_or(NOBODY, |w| w.turn_us));
         }
     }
@@ -490,11 +573,12 @@ impl HostgroupPool {
             return;
         }
         let now_ms = worker.shared.clock.now_ms();
-        let without_room = || self.without_room(&waiters, now_ms);
+        let without_room = || self.without_room(&waiters, None, now_ms);
         let mut since = without_room().find(|w| !w.is_choosy()).map_or(NOBODY, |w| w.turn_us);
         if self.loners.get() > 0 {
             let servers = self.servers.borrow();
-            let own = waiters.iter().find(|w| servers.iter().any(|s| w.wants_room_on(s, now_ms)));
+            let mut loners = waiters.in_order(FRONT, |kind| !kind.takes_used).map(|(_, w)| w);
+            let own = loners.find(|w| servers.iter().any(|s| w.wants_room_on(s, now_ms)));
             since = since.min(own.map_or(NOBODY, |w| w.turn_us.saturating_sub(LANES_BOUND_US)));
         }
         self.shared.queue.set_oldest(worker.index, since);

@@ -7,13 +7,17 @@ use crate::lane::Lane;
 use crate::worker::Worker;
 use std::rc::Rc;
 
+/// Waiters that one look answers who have waited for too long: beside a crowd of them others have their turn.
+const LATE_AT_A_TIME: usize = 1_000;
+
 impl HostgroupPool {
     /// Called every millisecond or so while someone waits: deadlines and growth.
     pub fn tick(self: &Rc<Self>, worker: &Rc<Worker>) {
         let now_us = worker.shared.clock.now_us();
-        loop {
-            let late = self.waiters.borrow().iter().position(|w| w.deadline_us <= now_us);
-            let Some(waiter) = late.and_then(|i| self.waiters.borrow_mut().remove(i)) else { break };
+        for _ in 0..LATE_AT_A_TIME {
+            let late = self.waiters.borrow().first_due().filter(|w| w.ticket.deadline_us <= now_us).cloned();
+            let Some(waiter) = late else { break };
+            self.waiters.borrow_mut().remove(&waiter.kind(), waiter.ticket);
             worker.counters.wait_timeouts.set(worker.counters.wait_timeouts.get() + 1);
             let waited_ms = now_us.saturating_sub(waiter.since_us) / 1000;
             self.publish(worker, &waiter.lane);
@@ -26,7 +30,8 @@ impl HostgroupPool {
         self.look_at_refusals(worker, now_us / 1000);
         self.serve_all_from_idle(worker);
         self.help_the_limited(worker);
-        self.grow(worker);
+        self.report_turns(worker);
+        self.grow_if_due(worker);
     }
 
     /// Servers' own limits of users come and go.
@@ -44,10 +49,15 @@ impl HostgroupPool {
         if !self.has_limits.get() || self.shared.is_held() {
             return;
         }
+        let mut first: Vec<_> = {
+            let waiters = self.waiters.borrow();
+            waiters.fronts().filter(|(_, kind, _)| kind.lane.is_used_up()).map(|(place, _, w)| (place, Rc::clone(w))).collect()
+        };
+        first.sort_by_key(|(place, _)| *place);
         let mut helped: Vec<Rc<Waiter>> = Vec::new();
-        for waiter in self.waiters.borrow().iter().filter(|w| w.waits_for_its_own()) {
+        for (_, waiter) in first {
             if !helped.iter().any(|other| other.lane.key.user.name == waiter.lane.key.user.name) {
-                helped.push(Rc::clone(waiter));
+                helped.push(waiter);
             }
         }
         for waiter in helped {
@@ -130,12 +140,18 @@ impl HostgroupPool {
         self.lanes.borrow().iter().flat_map(|lane| lane.take_where(has_unheld)).collect()
     }
 
-    /// Keeps at most `free_connections_pct` of `max_connections` idle: see [`HostgroupPool::most_idle`].
+    /// Keeps at most `free_connections_pct` of `max_connections` idle (see [`HostgroupPool::most_idle`]), and of these only what was
+    /// used within `free_connections_ms`, unless connections are to be kept warm.
     fn trim(&self, worker: &Worker, lane: &Lane) {
+        let keep_ms = self.settings().free_connections_ms;
+        let since_ms = worker.clock.now_ms().saturating_sub(keep_ms);
         for server in self.servers().iter() {
             let max = self.most_idle(worker, server);
             while lane.idle(server.index) > max {
                 drop(lane.take_oldest(server.index));
+            }
+            if keep_ms > 0 && !self.shared.is_warmed() {
+                drop(lane.take_unused(server.index, since_ms));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Those who wait for a connection: what they want, and what they get.
 
 use super::HostgroupPool;
+use super::lines::{Lines, Ticket};
 use crate::backend::{Backend, ServerError};
 use crate::choice::{Connections, Needs};
 use crate::connect::Raw;
@@ -55,6 +56,32 @@ impl Wish {
     }
 }
 
+/// What those of one line have in common.
+#[derive(Clone)]
+pub(super) struct Kind {
+    pub(super) lane: Rc<Lane>,
+    /// They take connections that others have used.
+    pub(super) takes_used: bool,
+    /// Each wants a server that is not far behind, and says how far that is.
+    pub(super) is_choosy: bool,
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.lane, &other.lane) && (self.takes_used, self.is_choosy) == (other.takes_used, other.is_choosy)
+    }
+}
+
+impl Kind {
+    /// Whether they take idle backends of this lane.
+    pub(super) fn takes_of(&self, lane: &Lane) -> bool {
+        self.takes_used && std::ptr::eq(&raw const *self.lane, lane)
+    }
+}
+
+/// All who wait for connections of one pool.
+pub(super) type Waiters = Lines<Kind, Rc<Waiter>>;
+
 /// One session's place in the queue.
 pub(super) struct Waiter {
     pub(super) lane: Rc<Lane>,
@@ -66,15 +93,15 @@ pub(super) struct Waiter {
     pub(super) since_us: u64,
     /// Since when it is in line: waiters stand in this order.
     pub(super) turn_us: u64,
-    pub(super) deadline_us: u64,
+    pub(super) ticket: Ticket,
     pub(super) outcome: RefCell<Outcome>,
     pub(super) waker: RefCell<Option<Waker>>,
 }
 
 impl Waiter {
-    /// Whether this backend will do, which others have used.
-    pub(super) fn takes(&self, backend: &Backend) -> bool {
-        self.wish.needs.takes_used() && self.lane.key == backend.core.lane && self.wish.needs.accept(&backend.core.server)
+    /// Its line.
+    pub(super) fn kind(&self) -> Kind {
+        Kind { lane: Rc::clone(&self.lane), takes_used: !self.is_loner(), is_choosy: self.is_choosy() }
     }
 
     /// Whether it takes no connection that others have used.
@@ -89,8 +116,7 @@ impl Waiter {
 
     /// Whether a connection to this server may be opened for it, now or when the server is full no more.
     pub(super) fn may_connect_to(&self, server: &ServerShared, now_ms: u64) -> bool {
-        let is_fit = server.takes_work(now_ms) && !server.is_backing_off(now_ms) && self.wish.needs.accept(server);
-        is_fit && self.lane.may_ask(server, now_ms)
+        self.wish.needs.accept(server) && may_connect(&self.lane, server, now_ms)
     }
 
     /// Whether closing a connection to this server lets one be opened for it, which nobody else would lend it.
@@ -113,6 +139,11 @@ impl Waiter {
             waker.wake();
         }
     }
+}
+
+/// Whether a connection of a lane to this server may be opened, now or when the server is full no more.
+pub(super) fn may_connect(lane: &Lane, server: &ServerShared, now_ms: u64) -> bool {
+    server.takes_work(now_ms) && !server.is_backing_off(now_ms) && lane.may_ask(server, now_ms)
 }
 
 /// A queued request; leaves the queue when dropped.

@@ -230,6 +230,8 @@ struct Registration {
 impl Registration {
     fn new(worker: &Rc<Worker>, entry: &Rc<Entry>) -> Self {
         let key = worker.entries.borrow_mut().insert(Rc::clone(entry));
+        entry.key.set(key);
+        worker.wake(key);
         Self { worker: Rc::clone(worker), key }
     }
 }
@@ -252,6 +254,7 @@ impl Session {
         loop {
             if self.input.is_empty() {
                 self.park().await;
+                self.worker.wake(self.entry.key.get());
             }
             let extents = [Extent::of(self), Extent::of(&*self.entry)];
             if let Err(end) = Warm::new(self.serve_busy(), extents).await {

@@ -113,6 +113,25 @@ pub const TABLES: &[Table] = &[
         },
         rows: waits,
     },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_pool_sizing",
+            columns: &[
+                stat("hostgroup", "INT"),
+                stat("srv_host", "VARCHAR"),
+                stat("srv_port", "INT"),
+                stat("connections", "INT"),
+                stat("busy", "INT"),
+                stat("turns_per_second", "INT"),
+                stat("verdict", "VARCHAR"),
+            ],
+            primary_key: &["hostgroup", "srv_host", "srv_port"],
+            has_reset: false,
+            help: "How many connections help (mysql-adaptive_connections): those in turns and their turns when sessions last waited for some time",
+        },
+        rows: sizing,
+    },
 ];
 
 /// One server with all that is known of it.
@@ -241,6 +260,26 @@ pub fn waiting(shared: &Shared) -> BTreeMap<HostgroupId, (u64, u64)> {
         *oldest = (*oldest).max(since_us.map_or(0, |since| now_us.saturating_sub(since) / 1000));
     }
     all
+}
+
+fn sizing(stats: &ProxyStats, _: Reading) -> Rows {
+    let hostgroups = stats.shared.hostgroups();
+    let servers = hostgroups.iter().flat_map(|hostgroup| hostgroup.servers().to_vec()).filter(|server| server.is_online());
+    let row = |server: Arc<ServerShared>| {
+        let (seen, verdict) = server.sizing.verdict();
+        let settings = stats.shared.in_force.load().snapshot.effective_in(server.key.hostgroup);
+        let verdict = if settings.adaptive_connections { verdict } else { "off".to_owned() };
+        vec![
+            server.key.hostgroup.0.into(),
+            (*server.key.host).into(),
+            server.key.port.into(),
+            server.connections().into(),
+            (seen.connections.round() as i64).into(),
+            (seen.rate.round() as i64).into(),
+            verdict.into(),
+        ]
+    };
+    servers.map(row).collect()
 }
 
 fn waits(stats: &ProxyStats, _: Reading) -> Rows {

@@ -1,0 +1,41 @@
+//! `lab scale`: what a query costs the proxy as clients grow. The figure to compare is the cost of the first number of clients.
+
+use std::time::Duration;
+
+use lab::LabError;
+use lab::bench::{peer, scale};
+
+/// Arguments of `lab scale`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Numbers of clients; the limit on open files bounds them.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 4_000, 16_000])]
+    clients: Vec<usize>,
+    /// Most connections to the server.
+    #[arg(long, default_value_t = 50)]
+    backends: i64,
+    /// Length of each load, in seconds.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Sessions that lose their server in a transaction, all at once; 0 for no such measurement.
+    #[arg(long, default_value_t = 4_000)]
+    lost: usize,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), LabError> {
+    peer::raise_open_files()?;
+    let server = peer::start_server()?;
+    println!("{}", scale::HEADING);
+    for clients in &args.clients {
+        scale::measure(&server, *clients, args.backends, Duration::from_secs(args.seconds), &mut |row| println!("{}", scale::line(&row)))?;
+    }
+    if args.lost > 0 {
+        let other = peer::start_server()?;
+        let loss = scale::lose_all(&server, &other, args.lost)?;
+        println!(
+            "{} sessions lose their server: a bystander's longest query {:.1} ms, before {:.1} ms",
+            loss.sessions, loss.longest_ms, loss.longest_before_ms
+        );
+    }
+    Ok(())
+}
