@@ -16,6 +16,7 @@ pub mod ids;
 pub mod libconfig;
 pub mod listen;
 pub mod names;
+pub mod pace;
 pub mod refusals;
 pub mod remark;
 pub mod secret;

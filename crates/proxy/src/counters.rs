@@ -96,6 +96,10 @@ counters! {
     connects_throttled,
     /// Connects that failed.
     connect_errors,
+    /// Statements that waited for `max_queries_per_second`.
+    paced,
+    /// Statements that would have had to wait too long for it.
+    pace_refusals,
     /// Requests for a backend.
     wants,
     /// Requests that had to wait for a backend.

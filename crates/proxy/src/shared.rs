@@ -19,6 +19,7 @@ use crate::stats::hosts::HostCache;
 use crate::tls_loads::TlsLoads;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::fleet::{Layout, RoleKeeper, UnderWay};
+use model::pace::Pace;
 use model::refusals::Refusals;
 use model::snapshot::{HostgroupAttributes, Password, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
@@ -225,6 +226,8 @@ pub struct ServerTracking {
 pub struct UserShared {
     /// Frontend connections of this user.
     pub connections: AtomicU32,
+    /// Its statements' places in time (`max_queries_per_second`).
+    pub pace: Pace,
     secrets: Mutex<LearntSecrets>,
 }
 
@@ -272,6 +275,7 @@ pub struct Shared {
     /// Who decides about roles, if anybody watches the servers.
     pub keeper: Option<Arc<dyn RoleKeeper>>,
     users: RwLock<HashMap<Box<str>, Arc<UserShared>>>,
+    rule_paces: Mutex<HashMap<u32, Arc<Pace>>>,
     /// Mail to each worker.
     pub mailboxes: Vec<Mailbox>,
     /// Frontend connections in the process.
@@ -342,6 +346,7 @@ impl Shared {
             layout: Mutex::default(),
             keeper,
             users: RwLock::default(),
+            rule_paces: Mutex::default(),
             mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
             frontends: AtomicUsize::new(0),
             addresses: Arc::default(),
@@ -506,6 +511,12 @@ impl Shared {
             None => Builtins::Common,
             Some(flavor) => builtins_of(flavor),
         }
+    }
+
+    /// The places in time of a rule's statements.
+    pub fn pace_of_rule(&self, rule_id: u32) -> Arc<Pace> {
+        let mut paces = self.rule_paces.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(paces.entry(rule_id).or_default())
     }
 
     /// What is shared of a user, which outlives a reload of the users.

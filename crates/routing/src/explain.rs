@@ -98,6 +98,7 @@ fn actions(rule: &Rule, state: &Walk) -> String {
         number("timeout", row.timeout_ms.map(u64::from)),
         number("retries", row.retries.map(u64::from)),
         number("delay", row.delay_ms.map(u64::from)),
+        number("max_queries_per_second", row.max_queries_per_second.map(u64::from)),
         number("next_query_flagIN", row.next_query_flag_in.map(u64::from)),
         number("mirror_hostgroup", row.mirror_hostgroup.map(|id| u64::from(id.0))),
         number("mirror_flagOUT", row.mirror_flag_out.map(u64::from)),

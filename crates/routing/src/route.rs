@@ -32,6 +32,8 @@ pub struct Route {
     pub retries: Option<u32>,
     /// How long it waits first, ms.
     pub delay_ms: Option<u32>,
+    /// A rule, and how many statements it lets through each second.
+    pub pace: Option<(u32, u32)>,
     /// How long the result may be cached, ms, from 1.
     pub cache_ttl_ms: Option<u32>,
     /// Whether an empty result may be cached.
@@ -92,6 +94,7 @@ impl Route {
         replace(&mut self.timeout_ms, &rule.timeout_ms);
         replace(&mut self.retries, &rule.retries);
         replace(&mut self.delay_ms, &rule.delay_ms);
+        replace(&mut self.pace, &rule.max_queries_per_second.map(|limit| (rule.rule_id, limit)));
         replace(&mut self.cache_ttl_ms, &rule.cache_ttl_ms);
         replace(&mut self.cache_empty_result, &rule.cache_empty_result);
         replace(&mut self.multiplex, &rule.multiplex);

@@ -37,7 +37,7 @@ pub struct Row {
     pub backends: u64,
 }
 
-/// The heading of [`line`].
+/// The heading of what [`line()`] writes.
 pub const HEADING: &str = "clients  load            queries/s  us/query  median ms  longest ms  backends";
 
 /// A row as text.

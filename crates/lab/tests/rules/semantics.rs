@@ -190,6 +190,40 @@ fn rules_choose_what_is_logged() {
     }
 }
 
+/// By rule and by user: statements take places in time, and are told when the next one is too far away.
+#[test]
+fn statements_a_second_are_limited() {
+    let mut bed = Bed::start();
+    let refused = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='tidegate_queries_pace_refused'";
+    bed.load(&["match_digest='AS paced'; attributes='{\"max_queries_per_second\": 2}'; destination_hostgroup=1; apply=1"]);
+    bed.change("VARIABLES", &["SET mysql-max_queries_wait_ms=0"]);
+    for mut peer in bed.sessions() {
+        let before: u32 = bed.admin.scalar(refused).unwrap().unwrap().parse().unwrap();
+        let outcomes: Vec<_> = (0..5).map(|_| peer.ask("SELECT @@port AS paced")).collect();
+        let errors: Vec<u16> = outcomes.into_iter().filter_map(|outcome| outcome.err().map(|error| error.code)).collect();
+        assert!(!errors.is_empty() && errors.iter().all(|code| *code == 1226), "{errors:?}");
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS other"), 1, "others are not held up");
+        let after: u32 = bed.admin.scalar(refused).unwrap().unwrap().parse().unwrap();
+        assert_eq!(after - before, errors.len() as u32);
+    }
+    // They wait, where they may: ten statements at a hundred a second, after the burst.
+    bed.load(&["match_digest='AS paced'; attributes='{\"max_queries_per_second\": 100}'; destination_hostgroup=1; apply=1"]);
+    bed.change("VARIABLES", &["SET mysql-max_queries_wait_ms=60000"]);
+    let mut peer = bed.session(Encoding::Text);
+    let began = std::time::Instant::now();
+    for _ in 0..40 {
+        hostgroup(&mut peer, "SELECT @@port AS paced");
+    }
+    assert!(began.elapsed() >= std::time::Duration::from_millis(290), "{:?}", began.elapsed());
+    // A user's limit counts for all of its sessions.
+    bed.change("VARIABLES", &["SET mysql-max_queries_wait_ms=0"]);
+    bed.admin.run("UPDATE mysql_users SET attributes='{\"max_queries_per_second\": 1}' WHERE username='app'").unwrap();
+    bed.admin.run("LOAD MYSQL USERS TO RUNTIME").unwrap();
+    let mut peers = [bed.session(Encoding::Text), bed.session(Encoding::Text)];
+    let outcomes: Vec<_> = peers.iter_mut().map(|peer| peer.ask("SELECT 1").err().map(|error| error.code)).collect();
+    assert_eq!(outcomes, [None, Some(1226)]);
+}
+
 #[test]
 fn logged_queries_are_kept_in_memory_and_dumped() {
     let mut bed = Bed::start();

@@ -339,6 +339,8 @@ settings! {
     connect_concurrency: u64 = 16, count(1, 10_000), Live, "Connects to one server that may be in progress at a time; the rest wait in order.";
     connection_growth_delay_us: u64 = 10_000, us(0, 10_000_000), Live, "When a hostgroup has connections but none is free, one more is opened when queries have waited for so long without a break; at once where half as many wait as there are connections.";
     adaptive_connections: bool = true, BOOL, Live, "Learn how many connections to a server help, and open no more (stats_tidegate_pool_sizing). Otherwise connections are opened as long as queries wait for them.";
+    max_queries_per_second: u64 = 0, count(0, 100_000_000), Live, "Statements of a user that are let through each second, a tenth of a second's at once; 0 is no limit. A query rule has a limit of its own in its attributes.";
+    max_queries_wait_ms: u64 = 1_000, ms(0, 3_600_000), Live, "A statement waits so long to be let through by max_queries_per_second; one that would have to wait longer gets error 1226.";
     free_connections_ms: u64 = 5_000, ms(0, 86_400_000), Live, "An idle connection that no query has used for so long is closed, but for one of each user and thread; 0 keeps as many as free_connections_pct allows. With connection_warming none is closed so.";
     drain_timeout: u64 = 10_000, ms(0, 3_600_000), Live, "After SIGTERM sessions may finish for this long.";
     prepared_metadata_max_age: u64 = 5_000, ms(0, 3_600_000), Live, "Remembered metadata of a prepared statement answers a PREPARE for this long; 0 always asks a backend.";

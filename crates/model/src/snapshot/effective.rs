@@ -113,6 +113,8 @@ effective! {
     handle_warnings: u64,
     long_query_time: u64,
     max_backend_connections_per_user: u64,
+    max_queries_per_second: u64,
+    max_queries_wait_ms: u64,
     max_transaction_idle_time: u64,
     max_transaction_time: u64,
     max_transactions_behind: u64,

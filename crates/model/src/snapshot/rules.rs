@@ -61,6 +61,8 @@ pub struct QueryRule {
     pub flag_out: Option<u32>,
     /// Flags of which one is picked by weight: `flagOUTs` of the column `attributes`.
     pub flag_outs: Vec<WeightedFlag>,
+    /// Statements that it lets through each second: `max_queries_per_second` of the column `attributes`.
+    pub max_queries_per_second: Option<u32>,
     /// What replaces the match of `match_pattern`; `\0`..`\9` stand for what it matched.
     pub replace_pattern: Option<Box<str>>,
     /// Where to.
@@ -189,6 +191,7 @@ struct RuleReader<'a> {
 
 impl RuleReader<'_> {
     fn rule(&mut self) -> QueryRule {
+        let (flag_outs, max_queries_per_second) = self.checked("attributes", attributes).unwrap_or_default();
         QueryRule {
             rule_id: self.rule_id,
             username: self.word("username"),
@@ -203,7 +206,8 @@ impl RuleReader<'_> {
             negate_match_pattern: self.row.flag("negate_match_pattern"),
             modifiers: self.checked("re_modifiers", modifiers).unwrap_or_default(),
             flag_out: self.number("flagOUT"),
-            flag_outs: self.checked("attributes", flag_outs).unwrap_or_default(),
+            flag_outs,
+            max_queries_per_second,
             replace_pattern: self.text("replace_pattern"),
             destination_hostgroup: self.hostgroup("destination_hostgroup"),
             cache_ttl_ms: self.number("cache_ttl"),
@@ -332,21 +336,35 @@ fn multiplex(value: i64) -> RuleMultiplex {
     }
 }
 
-fn flag_outs(text: &str) -> Result<Vec<WeightedFlag>, ErrorKind> {
+/// Flags to choose from, and how many statements a second.
+type Attributes = (Vec<WeightedFlag>, Option<u32>);
+
+fn attributes(text: &str) -> Result<Attributes, ErrorKind> {
+    const KEYS: [&str; 2] = ["flagOUTs", "max_queries_per_second"];
     let bad = |what: &str| ErrorKind::BadJson(what.to_owned());
     let json: serde_json::Value = serde_json::from_str(text).map_err(|error| ErrorKind::BadJson(error.to_string()))?;
     let object = json.as_object().ok_or_else(|| bad("must be an object"))?;
-    if let Some(key) = object.keys().find(|key| *key != "flagOUTs") {
-        return Err(bad(&format!("unknown key '{key}'{}", suggest::hint(&suggest::nearest(key, ["flagOUTs"])))));
+    if let Some(key) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        return Err(bad(&format!("unknown key '{key}'{}", suggest::hint(&suggest::nearest(key, KEYS)))));
     }
+    let number = |value: &serde_json::Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
+    let limit = match object.get("max_queries_per_second") {
+        None => None,
+        Some(value) => match number(value) {
+            Some(0) => None,
+            Some(limit) => Some(limit),
+            None => return Err(bad("'max_queries_per_second' must be a number from 0")),
+        },
+    };
     let Some(list) = object.get("flagOUTs") else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), limit));
     };
     let list = list.as_array().ok_or_else(|| bad("'flagOUTs' must be an array"))?;
-    let number = |entry: &serde_json::Value, key: &str| entry.get(key)?.as_u64().and_then(|value| u32::try_from(value).ok());
-    let entry = |entry: &serde_json::Value| Some(WeightedFlag { flag: number(entry, "id")?, weight: number(entry, "weight")? });
+    let of = |entry: &serde_json::Value, key: &str| entry.get(key).and_then(number);
+    let entry = |entry: &serde_json::Value| Some(WeightedFlag { flag: of(entry, "id")?, weight: of(entry, "weight")? });
     let flags: Option<Vec<WeightedFlag>> = list.iter().map(entry).collect();
-    flags.ok_or_else(|| bad("each of 'flagOUTs' must be {\"id\": number, \"weight\": number}"))
+    let flags = flags.ok_or_else(|| bad("each of 'flagOUTs' must be {\"id\": number, \"weight\": number}"))?;
+    Ok((flags, limit))
 }
 
 fn fast_route(row: &Row) -> FastRoute {

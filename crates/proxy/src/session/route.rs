@@ -113,11 +113,14 @@ pub struct Asked<'a> {
 
 /// ER_NOT_ALLOWED_COMMAND: what `error_msg` and the firewall answer with.
 const NOT_ALLOWED: u16 = 1148;
+/// ER_USER_LIMIT_REACHED: what a statement gets that would wait too long for `max_queries_per_second`.
+const USER_LIMIT_REACHED: u16 = 1226;
 
 impl Session {
     /// Where nothing is to be decided: the statement goes home, and is run as the settings say.
     pub(super) fn needs_no_direction(&mut self) -> bool {
-        let plain = self.worker.in_force().is_plain() && self.lane.settings().default_query_delay == 0;
+        let settings = self.lane.settings();
+        let plain = self.worker.in_force().is_plain() && settings.default_query_delay == 0 && settings.max_queries_per_second == 0;
         if plain {
             self.direct_home();
         }
@@ -230,6 +233,7 @@ impl Session {
             || route.ok_msg.is_some()
             || route.rewritten.is_some()
             || route.delay_ms.is_some()
+            || route.pace.is_some()
             || route.min_gtid.is_some()
             || route.timeout_ms.is_some()
             || route.next_query_flag_in.is_some();
@@ -449,7 +453,7 @@ impl Session {
         let delay_ms = if delays { self.lane.settings().default_query_delay } else { 0 };
         let Some(route) = decision.route else {
             self.entry.set_statement_limit(0);
-            return self.delayed(delay_ms, None).await;
+            return self.delayed(delay_ms, phase, None, None).await;
         };
         self.entry.set_statement_limit(u64::from(route.timeout_ms.unwrap_or(0)));
         if let Some(flag) = route.next_query_flag_in.filter(|_| phase != Phase::Prepare) {
@@ -478,13 +482,57 @@ impl Session {
             return Ok(Directed::Answered);
         }
         let delay_of_rule = route.delay_ms.filter(|_| delays).unwrap_or(0);
-        self.delayed(delay_ms + u64::from(delay_of_rule), rewritten).await
+        self.delayed(delay_ms + u64::from(delay_of_rule), phase, route.pace, rewritten).await
+    }
+
+    /// How long (us) the statement waits for its place in time: its user's, and that of the rule `pace`. An error where that is too
+    /// long.
+    fn wait_for_pace(&self, pace: Option<(u32, u32)>) -> Result<u64, String> {
+        let (settings, shared) = (self.lane.settings(), &self.worker.shared);
+        let per_second = settings.max_queries_per_second;
+        if per_second == 0 && pace.is_none() {
+            return Ok(0);
+        }
+        let (now_us, longest_us) = (shared.clock.now_us(), settings.max_queries_wait_ms * 1000);
+        let refused = |whose: String, limit: u64| {
+            count(&self.worker.counters.pace_refusals);
+            format!("{whose} has exceeded the 'max_queries_per_second' resource (current value: {limit})")
+        };
+        let mut wait_us = 0;
+        if per_second > 0 {
+            let of_user = shared.user(&self.user.name).pace.take(now_us, per_second, longest_us);
+            wait_us = of_user.ok_or_else(|| refused(format!("User '{}'", self.user.name), per_second))?;
+        }
+        if let Some((rule, limit)) = pace {
+            let of_rule = shared.pace_of_rule(rule).take(now_us, u64::from(limit), longest_us);
+            wait_us = wait_us.max(of_rule.ok_or_else(|| refused(format!("Query rule {rule}"), u64::from(limit)))?);
+        }
+        if wait_us > 0 {
+            count(&self.worker.counters.paced);
+        }
+        Ok(wait_us)
     }
 
     /// Waits as long as rules and settings want, unless the session is killed or the client leaves.
-    async fn delayed(&mut self, delay_ms: u64, rewritten: Option<Arc<[u8]>>) -> Result<Directed, End> {
-        if delay_ms > 0 {
-            let mut pause = Box::pin(tokio::time::sleep(Duration::from_millis(delay_ms)));
+    async fn delayed(
+        &mut self,
+        delay_ms: u64,
+        phase: Phase,
+        pace: Option<(u32, u32)>,
+        rewritten: Option<Arc<[u8]>>,
+    ) -> Result<Directed, End> {
+        let wait_us = match phase {
+            Phase::Prepare => 0,
+            _ => match self.wait_for_pace(pace) {
+                Ok(wait_us) => wait_us,
+                Err(text) => {
+                    self.send_error(USER_LIMIT_REACHED, "42000", &text).await?;
+                    return Ok(Directed::Answered);
+                }
+            },
+        };
+        if delay_ms > 0 || wait_us > 0 {
+            let mut pause = Box::pin(tokio::time::sleep(Duration::from_micros(delay_ms * 1000 + wait_us)));
             self.entry.begin_delay();
             let waited = Box::pin(self.wait(|cx| pause.as_mut().poll(cx))).await;
             self.entry.end_delay(self.worker.shared.clock.now_ms());

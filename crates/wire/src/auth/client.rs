@@ -72,14 +72,18 @@ pub struct ClientAuth<'a> {
     plugin: Plugin,
     scramble: Vec<u8>,
     due: Due,
+    switches: u8,
 }
+
+/// Switches to another plugin that a server may ask for: an account has one or a few.
+const MOST_SWITCHES: u8 = 8;
 
 impl<'a> ClientAuth<'a> {
     /// A login with `secret`.
     #[must_use]
     pub fn new(secret: ClientSecret<'a>, channel: Channel) -> Self {
         let secret = if secret == ClientSecret::Clear(b"") { ClientSecret::Empty } else { secret };
-        Self { secret, channel, server_key: None, plugin: Plugin::Native, scramble: Vec::new(), due: Due::Verdict }
+        Self { secret, channel, server_key: None, plugin: Plugin::Native, scramble: Vec::new(), due: Due::Verdict, switches: 0 }
     }
 
     /// Trusts this RSA public key (PEM) instead of the one that the server would send over a channel that anyone on the
@@ -123,6 +127,10 @@ impl<'a> ClientAuth<'a> {
     }
 
     fn switch(&mut self, request: AuthSwitchRequest<'_>) -> Result<ClientStep> {
+        self.switches += 1;
+        if self.switches > MOST_SWITCHES {
+            return Err(WireError::UnexpectedAuth("the server switches plugins without end"));
+        }
         self.plugin = Plugin::from_name(request.plugin).ok_or(WireError::UnknownPlugin)?;
         self.scramble = request.data.to_vec();
         Ok(ClientStep::Send(self.answer()?))

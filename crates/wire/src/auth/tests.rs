@@ -284,3 +284,14 @@ fn clear_text_is_not_asked_for_over_a_plain_channel() {
     let mut server = ServerAuth::new(SCRAMBLE, Plugin::Clear, Channel::Secure);
     assert_eq!(server.start(&account, Some(b"dialog"), b"x"), Ok(Step::Switch(Plugin::Clear)));
 }
+
+#[test]
+fn a_server_may_not_switch_for_ever() {
+    let mut request = Vec::new();
+    AuthSwitchRequest { plugin: b"mysql_native_password", data: &[7; 20] }.write(&mut request);
+    let mut client = ClientAuth::new(ClientSecret::Clear(b"secret"), Channel::Plain);
+    client.begin(b"mysql_native_password", &[1; 20]).unwrap();
+    let answers = (0..20).take_while(|_| matches!(client.feed(&request), Ok(ClientStep::Send(_)))).count();
+    assert_eq!(answers, 8);
+    assert!(client.feed(&request).is_err());
+}

@@ -107,6 +107,7 @@ const FRONTEND_STMT: (&str, MetricKind, &str) =
     ("proxysql_com_frontend_stmt_total", Counter, "Commands about prepared statements from clients");
 const MIRRORED: (&str, MetricKind, &str) = ("tidegate_mirrored_total", Counter, "Mirrored statements by what became of them");
 const MEMORY_REFUSALS: (&str, MetricKind, &str) = ("tidegate_memory_refusals_total", Counter, "What was refused for want of memory");
+const PACED: (&str, MetricKind, &str) = ("tidegate_queries_paced_total", Counter, "Statements by what max_queries_per_second did to them");
 const LOG_RECORDS: (&str, MetricKind, &str) = ("tidegate_log_records_total", Counter, "Records of query log and audit log");
 /// Replays of transactions.
 const LOST_WRITES: (&str, MetricKind, &str) =
@@ -440,6 +441,8 @@ pub const GLOBAL: &[Number] = &[
     both("", ("tidegate_longest_stall_milliseconds", Gauge, "Longest time between two signs of life of one worker"), None, |t| {
         t.shared.beats.longest_ms()
     }),
+    both("tidegate_queries_paced", PACED, Some(("outcome", "waited")), counted!(paced)),
+    both("tidegate_queries_pace_refused", PACED, Some(("outcome", "refused")), counted!(pace_refusals)),
     both("", LOG_RECORDS, Some(("outcome", "query_written")), |t| t.events.written),
     both("", LOG_RECORDS, Some(("outcome", "query_dropped")), |t| t.events.dropped),
     both("", LOG_RECORDS, Some(("outcome", "query_failed")), |t| t.events.failed),
