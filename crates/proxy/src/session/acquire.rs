@@ -1,8 +1,8 @@
 //! Getting a backend for a statement: the one the session is pinned to, an idle one, or a place in the queue.
 
 use super::Session;
-use super::certainty::Refusal;
 use super::end::End;
+use super::fault::{Certainty, Fault};
 use super::kill::{Loss, end_lost_connection};
 use super::leave::{Kept, WISHES};
 use super::replay::NO_LIMIT;
@@ -10,7 +10,6 @@ use crate::backend::Backend;
 use crate::connect::Raw;
 use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
-use crate::pins::PinSet;
 use crate::pool::{AcquireError, Wish};
 use crate::safety::Safety;
 use crate::stats::view::Held;
@@ -21,80 +20,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::flags::StatusFlags;
-
-/// Why a statement did not run; the session may go on.
-#[derive(Debug)]
-pub enum Fault {
-    /// The session ends.
-    End(End),
-    /// The client gets this error.
-    Error {
-        /// MySQL error number.
-        code: u16,
-        /// SQLSTATE.
-        sqlstate: [u8; 5],
-        /// Text.
-        text: Vec<u8>,
-    },
-    /// The connection to the server failed while (or before) the statement ran.
-    Lost {
-        /// What is known of the statement's effect.
-        certainty: Certainty,
-        /// For the client and the log.
-        text: String,
-        /// What pinned the session to it. Unless the session moves ([`Session::reopen`]), it ends.
-        pins: PinSet,
-    },
-    /// The server refused the statement, certainly without applying it, and nothing was sent to the client. Only where
-    /// another server may take it.
-    Refused {
-        /// How.
-        refusal: Refusal,
-        /// MySQL error number.
-        code: u16,
-        /// SQLSTATE.
-        sqlstate: [u8; 5],
-        /// Text.
-        text: Vec<u8>,
-    },
-}
-
-/// What is known of a statement whose connection was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Certainty {
-    /// It never reached the server.
-    NeverSent,
-    /// It was sent, and nothing of the answer was seen.
-    Unknown,
-    /// Part of the answer is with the client already.
-    Answering,
-}
-
-impl From<End> for Fault {
-    fn from(end: End) -> Self {
-        Self::End(end)
-    }
-}
-
-impl Fault {
-    /// An error of our own making.
-    pub fn error(code: u16, sqlstate: &[u8; 5], text: impl Into<Vec<u8>>) -> Self {
-        Self::Error { code, sqlstate: *sqlstate, text: text.into() }
-    }
-
-    /// The statement was killed, by its time limit or otherwise.
-    pub fn interrupted(by: Signal) -> Self {
-        match by {
-            Signal::QueryTimeout => Self::error(1907, b"70100", "Query execution was interrupted, query_timeout exceeded"),
-            _ => Self::error(1317, b"70100", "Query execution was interrupted"),
-        }
-    }
-
-    /// A server's error, passed on.
-    pub fn server(e: crate::backend::ServerError) -> Self {
-        Self::Error { code: e.code, sqlstate: e.sqlstate, text: e.message }
-    }
-}
 
 impl Session {
     /// Makes sure that the session holds a backend.
@@ -322,11 +247,6 @@ impl Session {
         })
         .await
     }
-}
-
-/// The session ends with its backend.
-pub fn end_of_pinned(why: &str, pins: PinSet) -> End {
-    End::BackendLost(format!("Lost connection to server during query: {why} (the session was pinned: {pins:?})"))
 }
 
 /// A signal that ends a wait: for a backend, or for the end of a delay.

@@ -1,8 +1,8 @@
 //! The state a session begins with, after a login or COM_CHANGE_USER, and the OK that the client gets.
 
 use super::Session;
-use super::acquire::Fault;
 use super::end::End;
+use super::fault::Fault;
 use super::login::host_of;
 use super::told::TRACK_GTIDS;
 use crate::entry::Limits;

@@ -2,8 +2,8 @@
 //! backend's is the statement's alone, though others have its text.
 
 use super::Session;
-use super::acquire::Fault;
 use super::end::End;
+use super::fault::Fault;
 use super::statements::ClientStatement;
 use crate::pins::PinReason;
 use crate::stmt_cache::Meaning;

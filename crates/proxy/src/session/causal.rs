@@ -6,9 +6,10 @@
 //! A pinned session stays where it is: a transaction that began on a reader sees what was there when it began.
 
 use super::Session;
-use super::acquire::{Fault, interruption};
+use super::acquire::interruption;
 use super::charsets;
 use super::failed::REFUSED;
+use super::fault::Fault;
 use super::guard::{guarded, unless_killed};
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};

@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::end::End;
-use super::execute::MIN_LONG_DATA;
+use super::long_data::MIN_LONG_DATA;
 use crate::buffer::{CHUNK, WINDOW, grown};
 use crate::entry::{Activity, Entry, Signal};
 use crate::overload;

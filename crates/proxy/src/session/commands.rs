@@ -4,7 +4,8 @@ use super::Session;
 use super::command::Incoming;
 use super::command_sql::sql_of;
 use super::end::End;
-use super::query::Plan;
+use super::pipeline::Statement;
+use super::run::Plan;
 use super::settle::outlives_reset;
 use crate::logs::audit::AuditEvent;
 use crate::mailbox::KillKind;
@@ -25,8 +26,10 @@ impl Session {
         self.streamed_input = false;
         self.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
-            Some(Command::Query) => self.query(command).await,
-            Some(Command::StmtExecute) => self.execute(command).await,
+            Some(kind @ (Command::Query | Command::StmtExecute)) => match self.statement(kind, command) {
+                Some(mut statement) => self.serve_statement(&mut statement).await,
+                None => Box::pin(self.serve_odd(kind, command)).await,
+            },
             Some(Command::Quit) => Err(End::Quit),
             Some(other) => Box::pin(self.run_rare(other, command)).await,
             None => self.send_error(1047, "08S01", "Unknown command").await,
@@ -41,6 +44,16 @@ impl Session {
         }
         self.command_ended();
         result
+    }
+
+    /// The statement that a command is; None for one that needs a closer look.
+    fn statement(&self, kind: Command, command: Incoming) -> Option<Statement> {
+        if kind == Command::Query { self.read_text(command) } else { self.execution_at_hand(command) }
+    }
+
+    /// Serves a statement that is malformed, or unknown, or has a cursor open.
+    async fn serve_odd(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
+        if kind == Command::Query { self.malformed().await } else { self.execute(command).await }
     }
 
     /// Commands that are not on the hot path.

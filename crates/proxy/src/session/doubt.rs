@@ -8,9 +8,9 @@
 //! client is told that the outcome is unknown.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::end::End;
 use super::facts::InsertId;
+use super::fault::{Certainty, Fault};
 use super::fence::ask_member;
 use super::guard::{guarded, paused, unless_killed};
 use super::label::{Scope, Standing, set_to};

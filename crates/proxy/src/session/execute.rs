@@ -1,32 +1,25 @@
-//! COM_STMT_EXECUTE and its kin: bulk execute, fetch, long data, reset, close.
+//! COM_STMT_EXECUTE and its kin: bulk execute, reset, close.
 
 use super::Session;
-use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
-use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
-use super::local::ends_transaction;
-use super::query::Plan;
-use super::relay::Outgoing;
+use super::end::End;
+use super::fault::Fault;
+use super::pipeline::{Form, Statement};
 use super::route::Phase;
+use super::run::Plan;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks};
 use super::sync::Ahead;
-use crate::backend::ServerError;
-use crate::entry::Activity;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
 use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::StatusFlags;
-use wire::message::ErrPacket;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::prepared::{
     BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_no_cursor, put_stmt_id, rewrite_bulk, rewrite_execute, stmt_id,
 };
 use wire::reframe::{Patch, ReplyFacts};
 use wire::reply::ReplyKind;
-
-/// The shortest COM_STMT_SEND_LONG_DATA: command, statement, parameter.
-pub(super) const MIN_LONG_DATA: usize = 7;
 
 /// Whether a COM_STMT_EXECUTE opens a cursor.
 fn phase_of(payload: &[u8]) -> Phase {
@@ -38,7 +31,7 @@ fn phase_of(payload: &[u8]) -> Phase {
 
 impl Session {
     /// The statement a COM_STMT_ command names.
-    fn named_statement(&self, command: Incoming) -> Option<u32> {
+    pub(super) fn named_statement(&self, command: Incoming) -> Option<u32> {
         let id = self.meant_statement(stmt_id(self.payload(command)).ok()?);
         self.statements.get(id).map(|_| id)
     }
@@ -56,7 +49,14 @@ impl Session {
         self.body(command).len() < len && self.worker.shared.serves_mysql()
     }
 
-    /// Serves COM_STMT_EXECUTE.
+    /// The statement of a COM_STMT_EXECUTE; None where it is not known, or has a cursor that ends first.
+    pub(super) fn execution_at_hand(&self, command: Incoming) -> Option<Statement> {
+        let id = self.named_statement(command).filter(|id| !self.statements.has_cursor(*id))?;
+        let (analysis, phase) = (self.statements.get(id)?.analysis, phase_of(self.payload(command)));
+        Some(Statement { command, analysis, form: Form::Execution { id, phase } })
+    }
+
+    /// Serves any COM_STMT_EXECUTE.
     pub(super) async fn execute(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
@@ -65,30 +65,25 @@ impl Session {
             }
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
+        let phase = phase_of(self.payload(command));
+        self.serve_execution(command, id, Form::Execution { id, phase }).await
+    }
+
+    /// Serves one of either kind.
+    async fn serve_execution(&mut self, command: Incoming, id: u32, form: Form) -> Result<(), End> {
         if self.statements.has_cursor(id) {
             self.end_cursor_ahead(id).await?;
         }
-        if !self.needs_no_direction() && !self.direct_prepared(id, phase_of(self.payload(command))).await? {
-            return Ok(());
-        }
-        let rare = self
-            .statements
-            .get(id)
-            .is_some_and(|s| matches!(s.analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Kill | Kind::Commit | Kind::Rollback));
-        if rare && Box::pin(self.answer_prepared_here(id)).await? {
-            if let Some(analysis) = self.statements.get(id).map(|s| s.analysis) {
-                let reply = ReplyFacts::default();
-                self.execution_ended(id, &analysis, ends_transaction(analysis.kind).then_some(Ok(&reply)));
-            }
-            return Ok(());
-        }
-        let Some(mut plan) = self.plan_execution(command, id) else {
-            self.malformed().await?;
-            return self.settle_without(id).await;
-        };
-        if self.lacks_types(command, id) {
-            self.report(Fault::error(1210, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await?;
-            return self.settle_without(id).await;
+        let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(()) };
+        self.serve_statement(&mut Statement { command, analysis, form }).await
+    }
+
+    /// What is sent for an execution; false where it was answered.
+    pub(super) async fn plan_execution(&mut self, command: Incoming, id: u32, plan: &mut Plan) -> Result<bool, End> {
+        let is_whole = self.read_execution(command, id, plan).is_some();
+        if !is_whole || self.lacks_types(command, id) {
+            Box::pin(self.refuse_execution(id, is_whole)).await?;
+            return Ok(false);
         }
         if !plan.patches.is_empty() {
             // What the session knows better is put into rows, which would come with FETCH.
@@ -96,42 +91,42 @@ impl Session {
             plan.reply = ReplyKind::Results;
         }
         if let Some(why) = self.statements.get_mut(id).and_then(|s| s.failed.take()) {
-            self.report(Fault::server(why)).await?;
-            return self.forget_long_data(id).await;
+            Box::pin(self.report(Fault::server(why))).await?;
+            self.forget_long_data(id).await?;
+            return Ok(false);
         }
-        if self.directions.cache_ttl_ms.is_some() && Box::pin(self.execution_from_cache(command, id)).await? {
-            self.execution_ended(id, &plan.analysis, None);
-            return Ok(());
-        }
-        self.mirror_execution(command, id);
-        let mut reply = ReplyFacts::default();
-        let result = self.run_plan(command, &plan, &mut reply).await;
-        self.execution_ended(id, &plan.analysis, Some(result.as_ref().map(|()| &reply)));
-        match result {
-            Ok(()) => self.executed(command, id, &plan, &reply).await,
-            Err(fault) => self.report(fault).await,
-        }
+        Ok(true)
     }
 
-    /// Where the execution of a statement goes; false when it was answered.
-    async fn direct_prepared(&mut self, id: u32, phase: Phase) -> Result<bool, End> {
-        let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(true) };
-        let runs = self.direct_execution(id, phase).await?;
-        if !runs {
-            self.execution_ended(id, &analysis, None);
-            self.forget_long_data(id).await?;
+    /// Answers an execution that cannot be read, or lacks types.
+    async fn refuse_execution(&mut self, id: u32, is_whole: bool) -> Result<(), End> {
+        match is_whole {
+            true => self.report(Fault::error(1210, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await?,
+            false => self.malformed().await?,
         }
-        Ok(runs)
+        self.settle_without(id).await
+    }
+
+    /// What is sent for rows of parameters.
+    pub(super) fn plan_bulk(&mut self, command: Incoming, id: u32, plan: &mut Plan) {
+        let types = self.statements.get(id).and_then(|statement| {
+            let payload = self.payload(command);
+            let header = BulkHeader::parse(payload).ok()?;
+            payload.get(header.types(statement.params)?).map(<[u8]>::to_vec)
+        });
+        if let (Some(statement), Some(types)) = (self.statements.get_mut(id), types) {
+            statement.types = types;
+        }
+        plan.statement = Some(id);
     }
 
     /// Reads parameters' types; None when the packet is malformed.
-    fn plan_execution(&mut self, command: Incoming, id: u32) -> Option<Plan> {
+    fn read_execution(&mut self, command: Incoming, id: u32, plan: &mut Plan) -> Option<()> {
         let caps = self.caps;
         let statement = self.statements.get(id)?;
         let payload = self.payload(command);
         ExecuteHeader::parse(payload).ok()?;
         let params = ExecuteParams::parse(payload, statement.params, caps).ok()?;
-        let mut plan = Plan::new(statement.analysis);
         plan.statement = Some(id);
         if phase_of(payload) == Phase::Cursor {
             plan.reply = ReplyKind::Cursor;
@@ -153,7 +148,7 @@ impl Session {
                 self.bind_types(id, types, params.named);
             }
         }
-        Some(plan)
+        Some(())
     }
 
     /// The client binds other types than before.
@@ -247,11 +242,11 @@ impl Session {
         Some(out)
     }
 
-    /// After an execution: effects, cursor, settling.
-    async fn executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
+    /// Notes what an execution did, by its reply.
+    pub(super) async fn note_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
         let read_by = self.lex;
         self.note_status(&plan.analysis, reply);
-        self.note_execution(id, reply, read_by);
+        self.note_effects_of(id, reply, read_by);
         self.note_executed(command, id, plan, reply);
         self.note_counts(&plan.analysis, reply);
         if self.lacks_first_insert_id() {
@@ -282,10 +277,10 @@ impl Session {
         {
             self.facts.keeps_warnings = self.leaves_warnings(&plan.analysis, &text);
         }
-        self.settle(&plan.analysis, reply, |session, insert_id| session.execution_is_certain(command, id, insert_id)).await
+        Ok(())
     }
 
-    fn note_execution(&mut self, id: u32, reply: &ReplyFacts, read_by: LexMode) {
+    fn note_effects_of(&mut self, id: u32, reply: &ReplyFacts, read_by: LexMode) {
         let Some(statement) = self.statements.get(id) else { return };
         let analysis = statement.analysis;
         if self.needs_notes(&analysis, reply) {
@@ -299,7 +294,7 @@ impl Session {
     }
 
     /// Does nothing in the statement or its parameters look like the id that came back?
-    fn execution_is_certain(&self, command: Incoming, id: u32, insert_id: u64) -> bool {
+    pub(super) fn execution_insert_id_is_certain(&self, command: Incoming, id: u32, insert_id: u64) -> bool {
         let Some(statement) = self.statements.get(id) else { return false };
         if command.byte != Command::StmtExecute as u8 || statement.marks.long_data {
             return false;
@@ -323,73 +318,10 @@ impl Session {
     pub(super) async fn bulk_execute(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
         let header = BulkHeader::parse(self.payload(command));
-        let (Some(id), Ok(header)) = (self.named_statement(command), header) else {
+        let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
         };
-        if self.statements.has_cursor(id) {
-            self.end_cursor_ahead(id).await?;
-        }
-        if !self.needs_no_direction() && !self.direct_prepared(id, Phase::Execution).await? {
-            return Ok(());
-        }
-        let Some(analysis) = self.statements.get(id).map(|s| s.analysis) else { return Ok(()) };
-        let plan = Plan { statement: Some(id), ..Plan::new(analysis) };
-        let types = self.statements.get(id).and_then(|s| self.payload(command).get(header.types(s.params)?)).map(<[u8]>::to_vec);
-        if let (Some(statement), Some(types)) = (self.statements.get_mut(id), types) {
-            statement.types = types;
-        }
-        self.mirror_execution(command, id);
-        let mut reply = ReplyFacts::default();
-        let result = self.run_plan(command, &plan, &mut reply).await;
-        self.execution_ended(id, &analysis, Some(result.as_ref().map(|()| &reply)));
-        match result {
-            Ok(()) => self.executed(command, id, &plan, &reply).await,
-            Err(fault) => self.report(fault).await,
-        }
-    }
-
-    /// COM_STMT_FETCH: rows of an open cursor, on the backend that holds it.
-    pub(super) async fn fetch(&mut self, command: Incoming) -> Result<(), End> {
-        if self.is_short(command, 8) {
-            return self.malformed().await;
-        }
-        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
-        let open = self.named_statement(command).filter(|id| self.statements.has_cursor(*id));
-        if let Some(id) = open {
-            self.travel_to_cursor(id).await;
-        }
-        if open.is_some() && self.backend.is_none() {
-            self.lose_cursors();
-        }
-        let Some(id) = open.filter(|_| self.backend.is_some()) else {
-            let known = self.named_statement(command).is_some();
-            let fault = if known {
-                let stop = if self.worker.shared.serves_mysql() { "." } else { "" };
-                Fault::error(1421, b"HY000", format!("The statement ({raw_id}) has no open cursor{stop}"))
-            } else {
-                self.unknown_statement(raw_id, "mysqld_stmt_fetch")
-            };
-            return self.report(fault).await;
-        };
-        let analysis = Analysis::of_command(command.byte);
-        let plan = Plan { statement: Some(id), reply: ReplyKind::Fetch, ..Plan::new(analysis) };
-        let mut reply = ReplyFacts::default();
-        match self.run_plan(command, &plan, &mut reply).await {
-            Ok(()) => {
-                self.note_status(&analysis, &reply);
-                let ended = reply.error.is_some() || reply.status.is_some_and(|s| s.contains(StatusFlags::LAST_ROW_SENT));
-                if ended {
-                    self.cursor_ended(id).await?;
-                }
-                self.note_cursors(analysis.digest);
-                // FOUND_ROWS() stays that of the execution, and so do its warnings.
-                (self.facts.row_count, self.facts.row_count_with_backend) = (-1, false);
-                self.count_fetched(id, &reply);
-                self.facts.keeps_warnings = reply.warnings == 0;
-                self.settle_uncounted(&analysis, &reply).await
-            }
-            Err(fault) => self.report(fault).await,
-        }
+        self.serve_execution(command, id, Form::Bulk { id }).await
     }
 
     /// COM_STMT_RESET: forgets long data and closes the cursor.
@@ -444,138 +376,6 @@ impl Session {
         self.note_cursors(gone.analysis.digest);
         self.settle_silent(&gone.analysis).await
     }
-
-    /// COM_STMT_SEND_LONG_DATA: passed on as it arrives, no answer; what goes wrong is said at the execution.
-    pub(super) async fn long_data(&mut self, command: Incoming) -> Result<(), End> {
-        let (len, _) = packet::header(self.input.filled()).unwrap_or_default();
-        // MySQL answers one without its parameter's number, though this command has no answer.
-        let is_whole = len >= MIN_LONG_DATA;
-        self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
-        self.streamed_input = true;
-        let id = self.named_statement_streamed();
-        let result = match id.filter(|_| is_whole) {
-            Some(id) => {
-                // The first of it decides where all of it goes; to where its cursor is open, if it has one.
-                if self.statements.has_cursor(id) {
-                    Box::pin(self.travel_to_cursor_or_end(id)).await;
-                } else if !self.statements.any_long_data() {
-                    Box::pin(self.travel_ahead(id)).await;
-                }
-                self.pass_long_data(command, id).await
-            }
-            None => Ok(()),
-        };
-        match (result, id) {
-            (Err(Fault::End(end)), _) => return Err(end),
-            (Err(Fault::Error { code, sqlstate, text }), Some(id)) => {
-                self.fail_long_data(id, ServerError { code, sqlstate, message: text });
-                self.skip_long_data().await?;
-                return self.settle_silent(&Analysis::NONE).await;
-            }
-            (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
-            (Err(Fault::Lost { text, .. }), Some(id)) => {
-                let sqlstate = SERVER_LOST_STATE.as_bytes().first_chunk().copied().unwrap_or(ErrPacket::GENERAL);
-                self.fail_long_data(id, ServerError { code: SERVER_LOST, sqlstate, message: text.into_bytes() });
-            }
-            _ => {}
-        }
-        self.skip_long_data().await
-    }
-
-    fn fail_long_data(&mut self, id: u32, why: ServerError) {
-        if let Some(statement) = self.statements.get_mut(id) {
-            statement.failed = Some(why);
-        }
-    }
-
-    /// As [`Session::named_statement`], for a packet of which only the start is there.
-    fn named_statement_streamed(&self) -> Option<u32> {
-        let id = self.meant_statement(stmt_id(self.input.filled().get(HEADER..)?).ok()?);
-        self.statements.get(id).map(|_| id)
-    }
-
-    async fn pass_long_data(&mut self, command: Incoming, id: u32) -> Result<(), Fault> {
-        self.obtain().await?;
-        let analysis = Analysis::of_command(command.byte);
-        let ahead = self.sync(&analysis).await?;
-        self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
-        self.forget_types_of_others(id).await?;
-        let mut back = Ahead::default();
-        let server_id = self.prepared_on_backend(id, &mut back).await;
-        self.send_unless_lost(&back).await;
-        let server_id = server_id?;
-        self.statements.mark(id, |marks| marks.long_data = true);
-        self.set_apart(id);
-        self.note_cursors(analysis.digest);
-        if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
-            let _ = put_stmt_id(payload, server_id);
-        }
-        if let Some(backend) = self.backend.as_mut() {
-            backend.link.start_command();
-        }
-        let mut frame = HEADER + packet::header(self.input.filled()).map_or(0, |(len, _)| len);
-        loop {
-            let full = frame == HEADER + MAX_PAYLOAD;
-            while frame > 0 {
-                let n = frame.min(self.input.len());
-                if n > 0 {
-                    self.send_data(n).await?;
-                    self.input.consume(n);
-                    frame -= n;
-                    self.streamed.left = frame;
-                } else {
-                    self.read_data(1).await?;
-                }
-            }
-            self.streamed.full = full;
-            if !full {
-                return Ok(());
-            }
-            frame = self.next_frame_len().await?;
-        }
-    }
-
-    /// Length of the frame that continues a packet over 16 MiB, header included.
-    async fn next_frame_len(&mut self) -> Result<usize, End> {
-        loop {
-            if let Some((len, _)) = packet::header(self.input.filled()) {
-                let seq = self.streamed.seq.wrapping_add(1);
-                if let Some(byte) = self.input.filled_mut().get_mut(3) {
-                    *byte = seq;
-                }
-                self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq };
-                return Ok(HEADER + len);
-            }
-            self.read_data(HEADER).await?;
-        }
-    }
-
-    /// Waits for more of the client's data. Meanwhile it is as idle as one that has sent a part of any other command.
-    async fn read_data(&mut self, wanted: usize) -> Result<(), End> {
-        self.entry.set_activity(Activity::Idle, self.now_ms());
-        let read = self.read_more(wanted).await;
-        self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
-        read
-    }
-
-    /// Reads past what is left of the command: all of it, when it could not be passed on.
-    async fn skip_long_data(&mut self) -> Result<(), End> {
-        loop {
-            while self.streamed.left > 0 {
-                let n = self.streamed.left.min(self.input.len());
-                if n > 0 {
-                    self.input.consume(n);
-                    self.streamed.left -= n;
-                } else {
-                    self.read_data(1).await?;
-                }
-            }
-            if !self.streamed.full {
-                return Ok(());
-            }
-            self.next_frame_len().await?;
-        }
-    }
 }
 
 /// MYSQL_TYPE_NULL: the value is NULL and says nothing of a type.
@@ -602,17 +402,6 @@ fn settled_types(before: &[u8], mut now: Vec<u8>) -> Vec<u8> {
         }
     }
     now
-}
-
-/// Where a streamed command stands.
-#[derive(Clone, Copy, Default)]
-pub struct Streamed {
-    /// Bytes of the current frame not yet taken from the input.
-    left: usize,
-    /// The current frame is full: another one follows.
-    full: bool,
-    /// The current frame's sequence id, as the server counts.
-    seq: u8,
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Waits for a backend that must not last: exchanges of our own have a time limit and end with a kill of the session.
 
-use super::acquire::{Fault, interruption};
+use super::acquire::interruption;
+use super::fault::Fault;
 use crate::entry::{Entry, Signal};
 use crate::server::ServerShared;
 use crate::worker::Worker;

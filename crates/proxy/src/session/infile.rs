@@ -1,10 +1,10 @@
 //! LOAD DATA LOCAL INFILE: the client's file, streamed to the server. Whatever ends a statement ends the wait for either of them.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::end::End;
-use super::query::Plan;
+use super::fault::{Certainty, Fault};
 use super::relay::LOOK_AGAIN;
+use super::run::Plan;
 use crate::backend::Backend;
 use crate::buffer::CHUNK;
 use crate::entry::Signal;

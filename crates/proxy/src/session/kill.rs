@@ -7,7 +7,7 @@
 //! session sends nothing else on that connection while one is on its way.
 
 use super::Session;
-use super::acquire::Fault;
+use super::fault::Fault;
 use super::guard::paused;
 use crate::backend::{Backend, Collected, Core};
 use crate::connect;

@@ -9,12 +9,12 @@
 //! before the next write (1837); statements that commit implicitly are refused in the transaction, untouched (1778).
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::certainty;
 use super::command::Incoming;
+use super::fault::{Certainty, Fault};
 use super::guard::guarded;
 use super::leave::WISHES;
-use super::query::Plan;
+use super::run::Plan;
 use super::sync::Ahead;
 use super::views::Table;
 use crate::backend::{ServerError, put_query};

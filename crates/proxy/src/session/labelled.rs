@@ -5,14 +5,14 @@
 //! only for what was committed, and what may have been committed is InDoubt before anything else is done.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::certainty;
 use super::command::Incoming;
 use super::facts::InsertId;
+use super::fault::{Certainty, Fault};
 use super::guard::guarded;
 use super::label::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
-use super::query::Plan;
 use super::relay::Outgoing;
+use super::run::Plan;
 use super::settle::Unread;
 use super::sync::Ahead;
 use crate::backend::{ServerError, put_query};

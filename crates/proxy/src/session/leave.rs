@@ -11,8 +11,8 @@
 //! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::end::End;
+use super::fault::{Certainty, Fault};
 use crate::counters::count;
 use crate::entry::{Leaving, Signal};
 use crate::pins::{PinReason, PinSet};

@@ -3,9 +3,10 @@
 //! Latency is from the command's last byte read to the answer's last byte written, by the process clock.
 
 use super::Session;
-use super::acquire::Fault;
 use super::command::Incoming;
 use super::end::{End, SERVER_LOST};
+use super::fault::Fault;
+use super::pipeline::{Form, Statement};
 use crate::counters::{add, count};
 use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
@@ -26,7 +27,7 @@ use wire::reframe::ReplyFacts;
 
 /// How a statement came, and its text.
 #[derive(Clone, Copy)]
-pub enum Statement<'a> {
+pub enum Measured<'a> {
     /// COM_QUERY.
     Text(&'a [u8]),
     /// An execution of the client's prepared statement with this id.
@@ -35,7 +36,7 @@ pub enum Statement<'a> {
     Preparation(u32, &'a [u8]),
 }
 
-impl<'a> Statement<'a> {
+impl<'a> Measured<'a> {
     fn text(self) -> &'a [u8] {
         match self {
             Self::Text(text) | Self::Execution(_, text) | Self::Preparation(_, text) => text,
@@ -122,32 +123,28 @@ impl Session {
         }
     }
 
-    /// A COM_QUERY has ended; None: the proxy answered it.
-    pub(super) fn query_ended(
-        &mut self,
-        command: Incoming,
-        start: usize,
-        analysis: &Analysis,
-        result: Option<Result<&ReplyFacts, &Fault>>,
-    ) {
+    /// A statement has ended; None: the proxy answered it.
+    pub(super) fn measure(&mut self, statement: &Statement, result: Option<Result<&ReplyFacts, &Fault>>) {
         self.note_traffic();
-        self.statement_ended(Statement::Text(self.sql_text(command, start)), analysis, result);
-    }
-
-    /// An execution of a prepared statement has ended; None: the proxy answered it.
-    pub(super) fn execution_ended(&mut self, id: u32, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>) {
-        self.note_traffic();
-        if self.backend.is_some() {
-            count(&self.worker.counters.backend_executes);
+        match statement.form {
+            Form::Text { start } => {
+                let text = self.sql_text(statement.command, start);
+                self.statement_ended(Measured::Text(text), &statement.analysis, result);
+            }
+            Form::Execution { id, .. } | Form::Bulk { id } => {
+                if self.backend.is_some() {
+                    count(&self.worker.counters.backend_executes);
+                }
+                let Some(prepared) = self.statements.get(id) else { return };
+                self.statement_ended(Measured::Execution(id, &prepared.key.text), &statement.analysis, result);
+            }
         }
-        let Some(statement) = self.statements.get(id) else { return };
-        self.statement_ended(Statement::Execution(id, &statement.key.text), analysis, result);
     }
 
     /// A PREPARE was answered with the client's statement `id`.
     pub(super) fn preparation_ended(&self, id: u32) {
         let Some(statement) = self.statements.get(id) else { return };
-        let logged = Statement::Preparation(id, &statement.key.text);
+        let logged = Measured::Preparation(id, &statement.key.text);
         let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
         self.log(logged, &statement.analysis, None, Sums::one(time_us, 0, 0, 0));
     }
@@ -155,7 +152,7 @@ impl Session {
     /// A PREPARE of this text was refused, or failed: there is no statement. None: by the proxy.
     pub(super) fn preparation_refused(&self, text: &[u8], analysis: &Analysis, fault: Option<&Fault>) {
         let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
-        let statement = Statement::Preparation(0, text);
+        let statement = Measured::Preparation(0, text);
         match fault {
             Some(fault) => self.count_fault(Err(fault), Some((statement, analysis))),
             None => self.count_answer(statement, analysis),
@@ -177,7 +174,7 @@ impl Session {
         }
     }
 
-    fn statement_ended(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>) {
+    fn statement_ended(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>) {
         let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
         let reply = result.and_then(Result::ok);
         let (affected, sent) = reply.map_or((0, 0), |r| (r.all_affected, r.all_rows));
@@ -230,7 +227,7 @@ impl Session {
     }
 
     /// Counts what went wrong, with the server where it did.
-    fn count_fault(&self, result: Result<&ReplyFacts, &Fault>, what: Option<(Statement<'_>, &Analysis)>) {
+    fn count_fault(&self, result: Result<&ReplyFacts, &Fault>, what: Option<(Measured<'_>, &Analysis)>) {
         let Some((code, text)) = error_of(result) else { return };
         if matches!(result, Err(Fault::Lost { .. } | Fault::End(End::BackendLost(_)))) {
             count(&self.worker.counters.backends_lost);
@@ -244,7 +241,7 @@ impl Session {
     }
 
     /// Counts the error that the proxy answered a statement with, if it was one.
-    fn count_answer(&self, statement: Statement<'_>, analysis: &Analysis) {
+    fn count_answer(&self, statement: Measured<'_>, analysis: &Analysis) {
         let Some((code, text)) = self.entry.take_own_error() else { return };
         if !self.entry.error_is_counted.replace(true) {
             self.count_own_error(code, &text, Some((statement, analysis)));
@@ -262,7 +259,7 @@ impl Session {
 
     /// An error's text as it may be written down: of a statement that carries a password, or may do so in what it executes, nothing
     /// is quoted.
-    fn shown_error<'a>(&self, text: &'a [u8], what: Option<(Statement<'_>, &Analysis)>) -> Cow<'a, [u8]> {
+    fn shown_error<'a>(&self, text: &'a [u8], what: Option<(Measured<'_>, &Analysis)>) -> Cow<'a, [u8]> {
         let is_secret = match what {
             Some((statement, _)) => sql::error_may_carry_password(statement.text(), self.lex),
             None => self.entry.view.error_may_carry_password(),
@@ -270,7 +267,7 @@ impl Session {
         if is_secret { Cow::Owned(sql::without_quoted(text)) } else { Cow::Borrowed(text) }
     }
 
-    fn count_server_error(&self, server: &ServerShared, code: u16, text: &[u8], what: Option<(Statement<'_>, &Analysis)>) {
+    fn count_server_error(&self, server: &ServerShared, code: u16, text: &[u8], what: Option<(Measured<'_>, &Analysis)>) {
         let text = &*self.shown_error(text, what);
         if self.worker.meter.rules().logs_errors {
             tracing::warn!("error on {}: {code}: {}; {}", server.key, String::from_utf8_lossy(text), self.described(what));
@@ -281,7 +278,7 @@ impl Session {
     }
 
     /// Counts an error that no server gave.
-    fn count_own_error(&self, code: u16, text: &[u8], what: Option<(Statement<'_>, &Analysis)>) {
+    fn count_own_error(&self, code: u16, text: &[u8], what: Option<(Measured<'_>, &Analysis)>) {
         let (hostgroup, text) = (self.hostgroup(), &*self.shown_error(text, what));
         if self.worker.meter.rules().logs_errors {
             let text = String::from_utf8_lossy(text);
@@ -293,7 +290,7 @@ impl Session {
     }
 
     /// A session as the program's log names it, and its statement's digest without values.
-    fn described(&self, what: Option<(Statement<'_>, &Analysis)>) -> String {
+    fn described(&self, what: Option<(Measured<'_>, &Analysis)>) -> String {
         let schema = self.state.schema.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         let client = self.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string());
         let mut described = format!("session {}, user '{}' from {client}, schema '{schema}'", self.entry.id, self.user.name);
@@ -330,7 +327,7 @@ impl Session {
     }
 
     /// Gives the statement to the query log, if that is on and wants it.
-    fn log(&self, statement: Statement<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: Sums) {
+    fn log(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: Sums) {
         let logs = &self.worker.shared.logs;
         if !logs.wants_queries() || !self.directions.log.unwrap_or(self.worker.meter.rules().logs_by_default) {
             return;

@@ -23,7 +23,9 @@ mod end;
 mod execute;
 mod facts;
 mod failed;
+mod fault;
 mod fence;
+mod fetch;
 pub mod flavors;
 mod guard;
 mod infile;
@@ -33,11 +35,13 @@ mod labelled;
 mod leave;
 mod local;
 mod login;
+mod long_data;
 mod measure;
 mod mirrored;
 mod overdue;
 mod pace;
 mod passthrough;
+mod pipeline;
 mod places;
 mod prepare;
 mod query;
@@ -46,6 +50,7 @@ mod replay;
 mod respond;
 mod retry;
 mod route;
+mod run;
 mod setting;
 mod settle;
 mod statements;
@@ -146,7 +151,7 @@ pub struct Session {
     /// Sequence id that follows the command's last frame.
     command_seq: u8,
     /// Where a streamed command stands.
-    streamed: execute::Streamed,
+    streamed: long_data::Streamed,
     /// Of the greeting; COM_CHANGE_USER proves against it again.
     scramble: [u8; login::SCRAMBLE],
     /// Sequence id of the next packet of a login under way.

@@ -4,7 +4,7 @@
 //! the server cannot be reached from here, though the monitor still sees it.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
+use super::fault::{Certainty, Fault};
 use super::kill::{Target, Unanswered, ask_aside};
 use crate::pool::HostgroupPool;
 use crate::worker::Worker;

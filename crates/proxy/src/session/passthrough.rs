@@ -3,12 +3,12 @@
 //! Bytes pass unread, each way by itself and with a bounded buffer of its own: neither side can hold the other up. Only the
 //! first packet after an answer is looked at, for a KILL of a session's id and for what has no answer.
 
-use super::acquire::{Fault, end_of_pinned};
 use super::command::Incoming;
 use super::end::End;
+use super::fault::{Fault, end_of_pinned};
 use super::leave::Overdue;
-use super::query::Plan;
 use super::relay::Outgoing;
+use super::run::Plan;
 use super::{Session, kill};
 use crate::buffer::{Buffer, WINDOW};
 use crate::entry::{Activity, Signal};

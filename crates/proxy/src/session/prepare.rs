@@ -1,9 +1,9 @@
 //! COM_STMT_PREPARE, and having a statement prepared on whatever backend serves its execution.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::command::Incoming;
 use super::end::End;
+use super::fault::{Certainty, Fault};
 use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
 use super::query::asks_now;

@@ -1,280 +1,79 @@
-//! COM_QUERY: understand, answer here or run, note the effects, settle.
+//! COM_QUERY: what is sent for a text, and what its reply says.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::charsets;
 use super::command::Incoming;
 use super::effects::contains;
-use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
-use super::leave::Kept;
-use super::local::ends_transaction;
-use super::relay::Outgoing;
-use super::route::{Phase, packets_of};
-use super::sync::{Ahead, is_about_diagnostics};
+use super::pipeline::{Form, Statement};
+use super::route::packets_of;
+use super::run::Plan;
 use super::tableless::reads_table;
 use crate::backend::put_command;
-use crate::causal::Writing;
-use crate::counters::count;
 use crate::pins::PinReason;
-use crate::safety::Safety;
 use crate::state::is_wide;
 use sql::{Analysis, Facts, Kind};
 use wire::codec::put_lenenc_bytes;
 use wire::command::Command;
 use wire::flags::Capabilities;
-use wire::packet::{HEADER, MAX_PAYLOAD, put_packet};
+use wire::packet::put_packet;
 use wire::query::split_query;
 use wire::reframe::{Patch, ReplyFacts};
-use wire::reply::ReplyKind;
-
-/// A statement ready to run.
-pub struct Plan {
-    /// What it is.
-    pub analysis: Analysis,
-    /// The shape of its reply.
-    pub reply: ReplyKind,
-    /// For each result, what the session knows better than the backend.
-    pub patches: Vec<Option<Patch>>,
-    /// The command's bytes when they are not the client's.
-    pub rewritten: Option<Vec<u8>>,
-    /// The client's prepared statement that it names.
-    pub statement: Option<u32>,
-}
-
-impl Plan {
-    /// A plan that sends the client's own bytes.
-    pub fn new(analysis: Analysis) -> Self {
-        Self { analysis, reply: ReplyKind::Results, patches: Vec::new(), rewritten: None, statement: None }
-    }
-
-    /// How the statement is seen by what brings a backend to the session's state. The text USE may run in any schema. An execution of USE
-    /// may not: MariaDB goes back to the schema that it found, unless that is the prepared statement's.
-    fn as_synced(&self) -> Analysis {
-        match self.analysis.kind {
-            Kind::Use if self.statement.is_some() => Analysis { kind: Kind::Other, ..self.analysis },
-            _ => self.analysis,
-        }
-    }
-
-    /// The body of the command that is sent in place of the client's; None too when it takes several packets.
-    pub fn sent_body(&self) -> Option<&[u8]> {
-        self.rewritten.as_deref().filter(|packets| packets.len() < MAX_PAYLOAD)?.get(HEADER + 1..)
-    }
-}
 
 impl Session {
-    /// Serves COM_QUERY.
-    pub(super) async fn query(&mut self, command: Incoming) -> Result<(), End> {
-        let (start, analysis) = {
-            let body = self.body(command);
-            let start = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-                // What is no text to us may be one to the server.
-                true => match split_query(self.payload(command), self.caps) {
-                    Ok(parts) => parts.sql.start - 1,
-                    Err(_) => return self.malformed().await,
-                },
-                false => 0,
-            };
-            (start, self.worker.analyze(body.get(start..).unwrap_or_default(), self.lex))
+    /// The statement of a COM_QUERY; None where the command is malformed.
+    pub(super) fn read_text(&self, command: Incoming) -> Option<Statement> {
+        let start = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+            // What is no text to us may be one to the server.
+            true => split_query(self.payload(command), self.caps).ok()?.sql.start - 1,
+            false => 0,
         };
-        let (command, analysis) = match self.needs_no_direction() {
-            true => (command, analysis),
-            false => match self.direct(command, start, &analysis, Phase::Query).await? {
-                Some((command, analysis, _)) => (command, analysis),
-                None => {
-                    self.query_ended(command, start, &analysis, None);
-                    return Ok(());
-                }
-            },
-        };
-        if self.facts.is_refused && analysis.kind == Kind::Set {
-            self.make_way_for(command, start, &analysis);
+        let analysis = self.worker.analyze(self.sql_text(command, start), self.lex);
+        Some(Statement { command, analysis, form: Form::Text { start } })
+    }
+
+    /// What is sent for a text.
+    pub(super) async fn plan_text(&mut self, command: Incoming, start: usize, plan: &mut Plan) {
+        if !self.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
+            Box::pin(self.read_before(&plan.analysis)).await;
         }
-        if Self::may_be_answered_here(&analysis) && self.answered_here(command, start, &analysis).await? {
-            count(&self.worker.counters.answered_here);
-            let reply = ReplyFacts::default();
-            // Counted where it would have gone.
-            self.query_ended(command, start, &analysis, ends_transaction(analysis.kind).then_some(Ok(&reply)));
-            return Ok(());
-        }
-        if self.directions.cache_ttl_ms.is_some() && Box::pin(self.query_from_cache(command, start, &analysis)).await? {
-            self.query_ended(command, start, &analysis, None);
-            return Ok(());
-        }
-        if !self.pins.set().is_empty() && asks_for_facts(&analysis) {
-            Box::pin(self.read_before(&analysis)).await;
-        }
-        let mut plan = Plan::new(analysis);
-        self.substitute(command, start, &mut plan);
+        self.substitute(command, start, plan);
         if command.rewritten && plan.rewritten.is_none() {
             plan.rewritten = Some(packets_of(self.payload(command)));
         }
-        self.mirror(command, start, &analysis);
-        let mut reply = ReplyFacts::default();
-        let result = self.run_plan(command, &plan, &mut reply).await;
-        self.query_ended(command, start, &analysis, Some(result.as_ref().map(|()| &reply)));
-        if let Err(fault) = result {
-            return self.report(fault).await;
-        }
-        self.note_effects(command, start, &analysis, &reply);
-        self.note_said(command, &plan, &reply);
+    }
+
+    /// Notes what a text did, by its reply.
+    pub(super) async fn note_text(&mut self, command: Incoming, start: usize, plan: &Plan, reply: &ReplyFacts) {
+        let analysis = &plan.analysis;
+        self.note_effects(command, start, analysis, reply);
+        self.note_said(command, plan, reply);
         if analysis.facts.contains(Facts::MULTI) {
             let (warnings, found_rows) = self.several_keep(self.sql_text(command, start));
             self.facts.keeps_warnings = warnings;
-            self.facts.keeps_found_rows = found_rows || self.is_refused_whole(&analysis, &reply);
+            self.facts.keeps_found_rows = found_rows || self.is_refused_whole(analysis, reply);
         } else if self.facts.has_diagnostics() {
-            self.facts.keeps_warnings = self.leaves_warnings(&analysis, self.sql_text(command, start));
+            self.facts.keeps_warnings = self.leaves_warnings(analysis, self.sql_text(command, start));
         }
-        self.note_counts(&analysis, &reply);
+        self.note_counts(analysis, reply);
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;
         }
-        if Self::teaches(&analysis, &reply) {
+        if Self::teaches(analysis, reply) {
             let sql = self.sql_text(command, start).to_vec();
-            if let Some(untold) = Box::pin(self.learn_set(&sql, &analysis, &reply)).await {
-                self.remember_set(&sql, &analysis, &reply, &untold);
+            if let Some(untold) = Box::pin(self.learn_set(&sql, analysis, reply)).await {
+                self.remember_set(&sql, analysis, reply, &untold);
             }
         }
-        self.settle(&analysis, &reply, |session, id| {
-            let body = session.body(command);
-            sql::insert_id_is_certain(body.get(start..).unwrap_or_default(), session.lex, id)
-        })
-        .await
+    }
+
+    /// Does nothing in the text look like the id that came back?
+    pub(super) fn text_insert_id_is_certain(&self, command: Incoming, start: usize, insert_id: u64) -> bool {
+        sql::insert_id_is_certain(self.sql_text(command, start), self.lex, insert_id)
     }
 
     /// The text of the statement.
     pub(super) fn sql_text(&self, command: Incoming, start: usize) -> &[u8] {
         self.body(command).get(start..).unwrap_or_default()
-    }
-
-    /// Runs a statement, and writes down in `reply` what its answer said; a lost connection or a refusal is made good where it is
-    /// certain that nothing happened.
-    pub(super) async fn run_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
-        self.forget_retries();
-        let mut patience = None;
-        if plan.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
-            self.facts.routines_defined = self.worker.shared.routines_defined.count();
-        }
-        self.give_label(command, plan);
-        let result = loop {
-            match self.try_plan(command, plan, reply).await {
-                Ok(()) => break Ok(()),
-                // Rare, and long.
-                Err(fault) => {
-                    let patience = patience.get_or_insert_with(|| Box::new(self.patience()));
-                    match Box::pin(self.run_again(patience, fault, command, plan)).await {
-                        Ok(()) => {}
-                        Err(fault) => break Err(fault),
-                    }
-                }
-            }
-        };
-        if self.fill.is_some() {
-            self.end_fill(result.is_ok());
-        }
-        if self.label.is_some() {
-            Box::pin(self.label_after()).await;
-        }
-        result
-    }
-
-    /// Brings the backend at hand to the session's state for this statement. Returns what is to be sent ahead of it.
-    async fn sync_plan(&mut self, plan: &Plan) -> Result<Ahead, Fault> {
-        match self.is_not_causal() {
-            true => self.sync(&plan.as_synced()).await,
-            false => self.sync_causally(&plan.as_synced()).await,
-        }
-    }
-
-    async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
-        if self.label.is_some()
-            && let Some(settled) = Box::pin(self.settle_commit()).await?
-        {
-            *reply = settled;
-            return Ok(());
-        }
-        let (ahead, readied) = loop {
-            match self.obtain_at_once()? {
-                Kept::AtHand => {}
-                kept => self.obtain_later(kept).await?,
-            }
-            let mut ahead = match self.is_not_causal() && self.is_in_sync(&plan.as_synced()) {
-                true => Ahead::default(),
-                // Exchanges of its own, or something to send ahead.
-                false => Box::pin(self.sync_plan(plan)).await?,
-            };
-            if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
-                Box::pin(self.raise_own_error()).await?;
-            }
-            if self.label.is_some()
-                && let Some(settled) = Box::pin(self.settle_write(&mut ahead)).await?
-            {
-                *reply = settled;
-                return Ok(());
-            }
-            if self.label.is_some() {
-                Box::pin(self.learn_member()).await?;
-            }
-            let readied = match plan.statement {
-                Some(id) => match self.found_on_backend_as_bound(id) {
-                    Some(server_id) => self.with_server_id(command, id, server_id),
-                    None => match Box::pin(self.ready_execution(command, id, &mut ahead)).await {
-                        Ok(readied) => readied,
-                        Err(fault) => {
-                            Box::pin(self.send_unless_lost(&ahead)).await;
-                            return Err(fault);
-                        }
-                    },
-                },
-                None => None,
-            };
-            // Readying may have taken round trips, in which the server may have lost its role.
-            if self.may_begin() {
-                break (ahead, readied);
-            }
-        };
-        let outgoing = match readied.as_ref().or(plan.rewritten.as_ref()) {
-            Some(bytes) => Outgoing::Bytes(bytes),
-            None => Outgoing::AsItCame(command.wire_len),
-        };
-        if self.label.is_some() {
-            *reply = Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await?;
-            return Ok(());
-        }
-        self.send_statement(&ahead, outgoing).await?;
-        self.relay_to(plan, reply).await?;
-        if self.lane.causal().writes == Writing::Remembered {
-            self.note_written(&plan.analysis, reply);
-        }
-        Ok(())
-    }
-
-    /// Tells the client of a fault; the session goes on where it can.
-    pub(super) async fn report(&mut self, fault: Fault) -> Result<(), End> {
-        self.fault_reported(&fault);
-        match fault {
-            Fault::End(end) => Err(end),
-            Fault::Error { code, sqlstate, text } => {
-                self.facts.note_own_error(code, sqlstate, &text);
-                let state = String::from_utf8_lossy(&sqlstate).into_owned();
-                self.send_error_at(self.answer_seq(), code, &state, &text).await?;
-                // The backend was not touched by the statement; an unpinned session gives it back.
-                self.give_back();
-                Ok(())
-            }
-            Fault::Lost { certainty: Certainty::Answering, text, pins } if pins.is_empty() => {
-                Err(End::BackendLost(format!("Lost connection to server during query: {text}")))
-            }
-            // What the session has is gone with the backend.
-            Fault::Lost { text, pins, .. } if !pins.is_empty() => Err(super::acquire::end_of_pinned(&self.told_with_gap(&text), pins)),
-            Fault::Lost { certainty: Certainty::Unknown, .. } if Safety::HonestLoss.is_off() => self.send_ok().await,
-            Fault::Lost { text, .. } => {
-                tracing::warn!("session {}: connection to the server lost during a statement: {text}", self.entry.id);
-                let text = format!("Lost connection to server during query ({text})");
-                self.send_error(SERVER_LOST, SERVER_LOST_STATE, &text).await
-            }
-            Fault::Refused { code, sqlstate, text, .. } => Box::pin(self.report(Fault::Error { code, sqlstate, text })).await,
-        }
     }
 
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.

@@ -4,11 +4,11 @@
 //! [`WINDOW`] bytes of a reply are held, but for a single packet that must be understood whole.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::end::End;
+use super::fault::{Certainty, Fault};
 use super::guard::{guarded, unless_killed};
 use super::leave::Overdue;
-use super::query::Plan;
+use super::run::Plan;
 use super::sync::Ahead;
 use crate::backend::OUTSTANDING;
 use crate::buffer::{Buffer, WINDOW};

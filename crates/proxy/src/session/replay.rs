@@ -6,11 +6,11 @@
 //! moves, and a COMMIT that may have arrived is never sent twice without proof that it did not happen ([`super::doubt`]).
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::certainty::{self, Refusal};
 use super::doubt::numbers;
 use super::end::End;
 use super::facts::InsertId;
+use super::fault::{Certainty, Fault};
 use super::guard::{guarded, guarded_on, left};
 use super::kill::Loss;
 use super::leave::{Kept, TRANSACTION, WISHES};

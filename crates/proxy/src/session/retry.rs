@@ -8,14 +8,14 @@
 //! the server died of, or what somebody killed.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::certainty::{self, Place, ReadOnlyBy, Refusal};
 use super::command::Incoming;
 use super::end::End;
+use super::fault::{Certainty, Fault};
 use super::guard::paused;
 use super::label::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
 use super::leave::{TRANSACTION, WISHES};
-use super::query::Plan;
+use super::run::Plan;
 use crate::backend::{Collected, ServerError};
 use crate::counters::count;
 use crate::entry::Signal;

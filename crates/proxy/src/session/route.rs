@@ -526,7 +526,7 @@ impl Session {
             _ => match self.wait_for_pace(pace) {
                 Ok(wait_us) => wait_us,
                 Err(text) => {
-                    self.send_error(USER_LIMIT_REACHED, "42000", &text).await?;
+                    Box::pin(self.send_error(USER_LIMIT_REACHED, "42000", &text)).await?;
                     return Ok(Directed::Answered);
                 }
             },

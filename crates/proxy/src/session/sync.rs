@@ -3,9 +3,9 @@
 //! What cannot fail travels in the same write as the statement; all else is answered first.
 
 use super::Session;
-use super::acquire::{Certainty, Fault};
 use super::effects::changes_data_at_most;
 use super::facts::InsertId;
+use super::fault::{Certainty, Fault};
 use super::guard::guarded;
 use super::leave::WISHES;
 use super::replay::was_closed;

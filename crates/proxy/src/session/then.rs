@@ -4,7 +4,7 @@
 //! MySQL (since 8.0.22) settles there what many settings say, and the types of user variables; MariaDB only how the text is read.
 
 use super::Session;
-use super::acquire::Fault;
+use super::fault::Fault;
 use super::guard::guarded;
 use super::variables::{is_bare_null, type_of_null};
 use crate::backend::{Backend, Collected};

@@ -8,7 +8,7 @@ use super::effects::contains;
 use super::facts::InsertId;
 use super::guard::guarded;
 use super::leave::{TRANSACTION, WISHES};
-use super::query::Plan;
+use super::run::Plan;
 use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
 use crate::counters::count;
 use crate::pins::PinReason;

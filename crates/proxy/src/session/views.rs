@@ -6,12 +6,12 @@
 //! a data definition. INVARIANT: no proof, no harmlessness.
 
 use super::Session;
-use super::acquire::Fault;
 use super::certainty::{self, Refusal};
 use super::command::Incoming;
+use super::fault::Fault;
 use super::guard::guarded;
-use super::query::Plan;
 use super::relay::Outgoing;
+use super::run::Plan;
 use crate::shared::builtins_of;
 use sql::{Facts, Kind, LexMode, TableName};
 use std::fmt::Write;

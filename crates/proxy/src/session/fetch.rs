@@ -1,0 +1,58 @@
+//! COM_STMT_FETCH: rows of an open cursor, on the backend that holds it.
+
+use super::Session;
+use super::command::Incoming;
+use super::end::End;
+use super::fault::Fault;
+use super::run::Plan;
+use sql::Analysis;
+use wire::flags::StatusFlags;
+use wire::prepared::stmt_id;
+use wire::reframe::ReplyFacts;
+use wire::reply::ReplyKind;
+
+impl Session {
+    /// Serves COM_STMT_FETCH.
+    pub(super) async fn fetch(&mut self, command: Incoming) -> Result<(), End> {
+        if self.is_short(command, 8) {
+            return self.malformed().await;
+        }
+        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
+        let open = self.named_statement(command).filter(|id| self.statements.has_cursor(*id));
+        if let Some(id) = open {
+            self.travel_to_cursor(id).await;
+        }
+        if open.is_some() && self.backend.is_none() {
+            self.lose_cursors();
+        }
+        let Some(id) = open.filter(|_| self.backend.is_some()) else {
+            let known = self.named_statement(command).is_some();
+            let fault = if known {
+                let stop = if self.worker.shared.serves_mysql() { "." } else { "" };
+                Fault::error(1421, b"HY000", format!("The statement ({raw_id}) has no open cursor{stop}"))
+            } else {
+                self.unknown_statement(raw_id, "mysqld_stmt_fetch")
+            };
+            return self.report(fault).await;
+        };
+        let analysis = Analysis::of_command(command.byte);
+        let plan = Plan { statement: Some(id), reply: ReplyKind::Fetch, ..Plan::new(analysis) };
+        let mut reply = ReplyFacts::default();
+        match self.run_plan(command, &plan, &mut reply).await {
+            Ok(()) => {
+                self.note_status(&analysis, &reply);
+                let ended = reply.error.is_some() || reply.status.is_some_and(|s| s.contains(StatusFlags::LAST_ROW_SENT));
+                if ended {
+                    self.cursor_ended(id).await?;
+                }
+                self.note_cursors(analysis.digest);
+                // FOUND_ROWS() stays that of the execution, and so do its warnings.
+                (self.facts.row_count, self.facts.row_count_with_backend) = (-1, false);
+                self.count_fetched(id, &reply);
+                self.facts.keeps_warnings = reply.warnings == 0;
+                self.settle_uncounted(&analysis, &reply).await
+            }
+            Err(fault) => self.report(fault).await,
+        }
+    }
+}

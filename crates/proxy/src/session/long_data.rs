@@ -1,0 +1,162 @@
+//! COM_STMT_SEND_LONG_DATA: a parameter's bytes, passed on as they arrive. It has no answer: what goes wrong is said at the execution.
+
+use super::Session;
+use super::command::Incoming;
+use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
+use super::fault::{Fault, end_of_pinned};
+use super::relay::Outgoing;
+use super::sync::Ahead;
+use crate::backend::ServerError;
+use crate::entry::Activity;
+use sql::Analysis;
+use wire::message::ErrPacket;
+use wire::packet::{self, HEADER, MAX_PAYLOAD};
+use wire::prepared::{put_stmt_id, stmt_id};
+
+/// The shortest COM_STMT_SEND_LONG_DATA: command, statement, parameter.
+pub(super) const MIN_LONG_DATA: usize = 7;
+
+/// Where a streamed command stands.
+#[derive(Clone, Copy, Default)]
+pub struct Streamed {
+    /// Bytes of the current frame not yet taken from the input.
+    left: usize,
+    /// The current frame is full: another one follows.
+    full: bool,
+    /// The current frame's sequence id, as the server counts.
+    seq: u8,
+}
+
+impl Session {
+    /// COM_STMT_SEND_LONG_DATA: passed on as it arrives, no answer; what goes wrong is said at the execution.
+    pub(super) async fn long_data(&mut self, command: Incoming) -> Result<(), End> {
+        let (len, _) = packet::header(self.input.filled()).unwrap_or_default();
+        // MySQL answers one without its parameter's number, though this command has no answer.
+        let is_whole = len >= MIN_LONG_DATA;
+        self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
+        self.streamed_input = true;
+        let id = self.named_statement_streamed();
+        let result = match id.filter(|_| is_whole) {
+            Some(id) => {
+                // The first of it decides where all of it goes; to where its cursor is open, if it has one.
+                if self.statements.has_cursor(id) {
+                    Box::pin(self.travel_to_cursor_or_end(id)).await;
+                } else if !self.statements.any_long_data() {
+                    Box::pin(self.travel_ahead(id)).await;
+                }
+                self.pass_long_data(command, id).await
+            }
+            None => Ok(()),
+        };
+        match (result, id) {
+            (Err(Fault::End(end)), _) => return Err(end),
+            (Err(Fault::Error { code, sqlstate, text }), Some(id)) => {
+                self.fail_long_data(id, ServerError { code, sqlstate, message: text });
+                self.skip_long_data().await?;
+                return self.settle_silent(&Analysis::NONE).await;
+            }
+            (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
+            (Err(Fault::Lost { text, .. }), Some(id)) => {
+                let sqlstate = SERVER_LOST_STATE.as_bytes().first_chunk().copied().unwrap_or(ErrPacket::GENERAL);
+                self.fail_long_data(id, ServerError { code: SERVER_LOST, sqlstate, message: text.into_bytes() });
+            }
+            _ => {}
+        }
+        self.skip_long_data().await
+    }
+
+    fn fail_long_data(&mut self, id: u32, why: ServerError) {
+        if let Some(statement) = self.statements.get_mut(id) {
+            statement.failed = Some(why);
+        }
+    }
+
+    /// As [`Session::named_statement`], for a packet of which only the start is there.
+    fn named_statement_streamed(&self) -> Option<u32> {
+        let id = self.meant_statement(stmt_id(self.input.filled().get(HEADER..)?).ok()?);
+        self.statements.get(id).map(|_| id)
+    }
+
+    async fn pass_long_data(&mut self, command: Incoming, id: u32) -> Result<(), Fault> {
+        self.obtain().await?;
+        let analysis = Analysis::of_command(command.byte);
+        let ahead = self.sync(&analysis).await?;
+        self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
+        self.forget_types_of_others(id).await?;
+        let mut back = Ahead::default();
+        let server_id = self.prepared_on_backend(id, &mut back).await;
+        self.send_unless_lost(&back).await;
+        let server_id = server_id?;
+        self.statements.mark(id, |marks| marks.long_data = true);
+        self.set_apart(id);
+        self.note_cursors(analysis.digest);
+        if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
+            let _ = put_stmt_id(payload, server_id);
+        }
+        if let Some(backend) = self.backend.as_mut() {
+            backend.link.start_command();
+        }
+        let mut frame = HEADER + packet::header(self.input.filled()).map_or(0, |(len, _)| len);
+        loop {
+            let full = frame == HEADER + MAX_PAYLOAD;
+            while frame > 0 {
+                let n = frame.min(self.input.len());
+                if n > 0 {
+                    self.send_data(n).await?;
+                    self.input.consume(n);
+                    frame -= n;
+                    self.streamed.left = frame;
+                } else {
+                    self.read_data(1).await?;
+                }
+            }
+            self.streamed.full = full;
+            if !full {
+                return Ok(());
+            }
+            frame = self.next_frame_len().await?;
+        }
+    }
+
+    /// Length of the frame that continues a packet over 16 MiB, header included.
+    async fn next_frame_len(&mut self) -> Result<usize, End> {
+        loop {
+            if let Some((len, _)) = packet::header(self.input.filled()) {
+                let seq = self.streamed.seq.wrapping_add(1);
+                if let Some(byte) = self.input.filled_mut().get_mut(3) {
+                    *byte = seq;
+                }
+                self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq };
+                return Ok(HEADER + len);
+            }
+            self.read_data(HEADER).await?;
+        }
+    }
+
+    /// Waits for more of the client's data. Meanwhile it is as idle as one that has sent a part of any other command.
+    async fn read_data(&mut self, wanted: usize) -> Result<(), End> {
+        self.entry.set_activity(Activity::Idle, self.now_ms());
+        let read = self.read_more(wanted).await;
+        self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
+        read
+    }
+
+    /// Reads past what is left of the command: all of it, when it could not be passed on.
+    async fn skip_long_data(&mut self) -> Result<(), End> {
+        loop {
+            while self.streamed.left > 0 {
+                let n = self.streamed.left.min(self.input.len());
+                if n > 0 {
+                    self.input.consume(n);
+                    self.streamed.left -= n;
+                } else {
+                    self.read_data(1).await?;
+                }
+            }
+            if !self.streamed.full {
+                return Ok(());
+            }
+            self.next_frame_len().await?;
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Running a statement: a backend for it, the session's state on that, the statement and its reply; again where nothing can have
+//! happened.
+
+use super::Session;
+use super::command::Incoming;
+use super::fault::Fault;
+use super::leave::Kept;
+use super::relay::Outgoing;
+use super::sync::{Ahead, is_about_diagnostics};
+use crate::causal::Writing;
+use sql::{Analysis, Facts, Kind};
+use wire::packet::{HEADER, MAX_PAYLOAD};
+use wire::reframe::{Patch, ReplyFacts};
+use wire::reply::ReplyKind;
+
+/// A statement ready to run.
+pub struct Plan {
+    /// What it is.
+    pub analysis: Analysis,
+    /// The shape of its reply.
+    pub reply: ReplyKind,
+    /// For each result, what the session knows better than the backend.
+    pub patches: Vec<Option<Patch>>,
+    /// The command's bytes when they are not the client's.
+    pub rewritten: Option<Vec<u8>>,
+    /// The client's prepared statement that it names.
+    pub statement: Option<u32>,
+}
+
+impl Plan {
+    /// A plan that sends the client's own bytes.
+    pub fn new(analysis: Analysis) -> Self {
+        Self { analysis, reply: ReplyKind::Results, patches: Vec::new(), rewritten: None, statement: None }
+    }
+
+    /// How the statement is seen by what brings a backend to the session's state. The text USE may run in any schema. An execution of USE
+    /// may not: MariaDB goes back to the schema that it found, unless that is the prepared statement's.
+    fn as_synced(&self) -> Analysis {
+        match self.analysis.kind {
+            Kind::Use if self.statement.is_some() => Analysis { kind: Kind::Other, ..self.analysis },
+            _ => self.analysis,
+        }
+    }
+
+    /// The body of the command that is sent in place of the client's; None too when it takes several packets.
+    pub fn sent_body(&self) -> Option<&[u8]> {
+        self.rewritten.as_deref().filter(|packets| packets.len() < MAX_PAYLOAD)?.get(HEADER + 1..)
+    }
+}
+
+impl Session {
+    /// Runs a statement, and writes down in `reply` what its answer said; a lost connection or a refusal is made good where it is
+    /// certain that nothing happened.
+    pub(super) async fn run_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
+        self.forget_retries();
+        let mut patience = None;
+        if plan.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
+            self.facts.routines_defined = self.worker.shared.routines_defined.count();
+        }
+        self.give_label(command, plan);
+        let result = loop {
+            match self.try_plan(command, plan, reply).await {
+                Ok(()) => break Ok(()),
+                // Rare, and long.
+                Err(fault) => {
+                    let patience = patience.get_or_insert_with(|| Box::new(self.patience()));
+                    match Box::pin(self.run_again(patience, fault, command, plan)).await {
+                        Ok(()) => {}
+                        Err(fault) => break Err(fault),
+                    }
+                }
+            }
+        };
+        if self.fill.is_some() {
+            self.end_fill(result.is_ok());
+        }
+        if self.label.is_some() {
+            Box::pin(self.label_after()).await;
+        }
+        result
+    }
+
+    /// Brings the backend at hand to the session's state for this statement. Returns what is to be sent ahead of it.
+    async fn sync_plan(&mut self, plan: &Plan) -> Result<Ahead, Fault> {
+        match self.is_not_causal() {
+            true => self.sync(&plan.as_synced()).await,
+            false => self.sync_causally(&plan.as_synced()).await,
+        }
+    }
+
+    async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
+        if self.label.is_some()
+            && let Some(settled) = Box::pin(self.settle_commit()).await?
+        {
+            *reply = settled;
+            return Ok(());
+        }
+        let (ahead, readied) = loop {
+            match self.obtain_at_once()? {
+                Kept::AtHand => {}
+                kept => self.obtain_later(kept).await?,
+            }
+            let mut ahead = match self.is_not_causal() && self.is_in_sync(&plan.as_synced()) {
+                true => Ahead::default(),
+                // Exchanges of its own, or something to send ahead.
+                false => Box::pin(self.sync_plan(plan)).await?,
+            };
+            if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
+                Box::pin(self.raise_own_error()).await?;
+            }
+            if self.label.is_some()
+                && let Some(settled) = Box::pin(self.settle_write(&mut ahead)).await?
+            {
+                *reply = settled;
+                return Ok(());
+            }
+            if self.label.is_some() {
+                Box::pin(self.learn_member()).await?;
+            }
+            let readied = match plan.statement {
+                Some(id) => match self.found_on_backend_as_bound(id) {
+                    Some(server_id) => self.with_server_id(command, id, server_id),
+                    None => match Box::pin(self.ready_execution(command, id, &mut ahead)).await {
+                        Ok(readied) => readied,
+                        Err(fault) => {
+                            Box::pin(self.send_unless_lost(&ahead)).await;
+                            return Err(fault);
+                        }
+                    },
+                },
+                None => None,
+            };
+            // Readying may have taken round trips, in which the server may have lost its role.
+            if self.may_begin() {
+                break (ahead, readied);
+            }
+        };
+        let outgoing = match readied.as_ref().or(plan.rewritten.as_ref()) {
+            Some(bytes) => Outgoing::Bytes(bytes),
+            None => Outgoing::AsItCame(command.wire_len),
+        };
+        if self.label.is_some() {
+            *reply = Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await?;
+            return Ok(());
+        }
+        self.send_statement(&ahead, outgoing).await?;
+        self.relay_to(plan, reply).await?;
+        if self.lane.causal().writes == Writing::Remembered {
+            self.note_written(&plan.analysis, reply);
+        }
+        Ok(())
+    }
+}
