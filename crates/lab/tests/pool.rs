@@ -123,7 +123,7 @@ fn a_line_that_never_ends_gets_more_connections() {
 /// While a server stands still nearly everybody waits, and a moment later nobody does: connections would not have helped.
 #[test]
 fn a_server_that_stalls_gets_few_more_connections() {
-    const CLIENTS: usize = 600;
+    const CLIENTS: usize = 1_200;
     let server = peer::start_server().unwrap();
     let proxy = Measured::tidegate(&server, |b| b.variable("free_connections_ms", 1_000)).unwrap();
     let mut admin = admin(proxy.as_tidegate().unwrap());
@@ -146,9 +146,28 @@ fn a_server_that_stalls_gets_few_more_connections() {
         assert!(load.join().unwrap().completed >= CLIENTS as u64, "this shows nothing");
         most
     });
-    // Beside other tests it takes longer until nobody waits; alone it is under 20.
-    assert!(most <= 80, "{most} connections for a load that one serves");
+    // Beside other tests it takes longer until nobody waits; alone it is under 40.
+    assert!(most <= 150, "{most} connections for a load that one serves");
     wait::until("what is not needed to be closed", LIMIT, || (connections() <= 2).then_some(())).unwrap();
+}
+
+/// What one server is not given for the moment goes to no other one: weights hold.
+#[test]
+fn a_server_of_little_weight_gets_little_of_a_crowd() {
+    let servers = [1, 2].map(|_| Server::start(Flavor::Mariadb, &Options::new()).unwrap());
+    let with_weight = |b: Builder, (server, weight): (&Server, i64)| {
+        b.server_with(0, server.host(), server.port(), &[("max_connections", 200.into()), ("weight", weight.into())])
+    };
+    let builder = servers.iter().zip([10_000_000, 1]).fold(Tidegate::builder().app_user(), with_weight);
+    let proxy = builder.variable("threads", 2).start().unwrap();
+    thread::scope(|scope| {
+        for session in sessions(&proxy, 40) {
+            let mut session = session;
+            scope.spawn(move || (0..40).for_each(|_| drop(session.run("DO SLEEP(0.02)").unwrap())));
+        }
+    });
+    let open = servers.each_ref().map(|server| server.root().unwrap().scalar(PROCESSES).unwrap().unwrap().parse::<u32>().unwrap());
+    assert!(open[0] >= 10 && open[1] <= 1, "{open:?}");
 }
 
 /// All ask again at once: the pool stops where more connections bring no more answers.

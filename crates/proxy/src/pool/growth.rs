@@ -215,12 +215,18 @@ impl HostgroupPool {
         // Who gets none of those that there are is given one all the same, if the server lets in who connects.
         let stands_still = waiter.lane.stands_still(now_us, STANDS_STILL_US) && now_us.saturating_sub(waiter.since_us) >= STANDS_STILL_US;
         let may_open = |s: &ServerShared| !is_sized || s.sizing.may_open() || stands_still && s.connecting() == 0;
-        let Some(index) = self.choose_to_connect(worker, &waiter.lane, waiter.wish.needs, may_open, now_ms) else {
+        let Some(index) = self.choose_to_connect(worker, &waiter.lane, waiter.wish.needs, now_ms) else {
             if makes_room {
                 self.make_room(worker, waiter, now_ms);
             }
             return false;
         };
+        let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };
+        if !may_open(&server) {
+            // Others are not asked in its place: what its weight gives it is its own.
+            self.ask_others(worker, waiter);
+            return false;
+        }
         // Many who wait for few mean load that more connections serve better, and so do those who always wait, however short each
         // of them; a single one can wait for a moment.
         let crowded = self.waiters.borrow().len() * 2 > have;
@@ -236,7 +242,6 @@ impl HostgroupPool {
             }
             return false;
         }
-        let Some(server) = self.servers.borrow().get(index).map(Arc::clone) else { return false };
         let whose = if waiter.is_loner() { Whose::Only(Rc::clone(waiter)) } else { Whose::Anybodys };
         let is_counted = is_sized && server.sizing.opens();
         if is_sized && !is_counted && !stands_still {
@@ -252,17 +257,9 @@ impl HostgroupPool {
     }
 
     /// The server for a new connection: one that keeps others waiting only where there is no other.
-    fn choose_to_connect(
-        &self,
-        worker: &Worker,
-        lane: &Lane,
-        needs: Needs,
-        may_open: impl Fn(&ServerShared) -> bool,
-        now_ms: u64,
-    ) -> Option<usize> {
-        let fits = |s: &ServerShared| s.takes_connects(now_ms) && lane.may_ask(s, now_ms) && may_open(s);
-        let at_once = self.choose(worker, needs, |s| fits(s) && !s.is_stalling());
-        at_once.or_else(|| self.choose(worker, needs, |s| fits(s)))
+    fn choose_to_connect(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
+        let at_once = self.choose_faster(worker, lane, needs, now_ms);
+        at_once.or_else(|| self.choose(worker, needs, |s| s.takes_connects(now_ms) && lane.may_ask(s, now_ms)))
     }
 
     /// A server that takes connections and keeps nobody waiting for one.
