@@ -3,12 +3,12 @@
 //! A server keeps its number for as long as the process lives; one that leaves the hostgroup stays on the list as removed.
 //! Placements are taken over by one thread at a time; workers read.
 
-use crate::labels::Labels;
+use crate::gtid_source::GtidSource;
+use crate::log_throttle::LogThrottle;
 use crate::queue::Queue;
 use crate::quota::Quota;
 use crate::replays::Replays;
 use crate::server::{PlacedBy, ServerShared};
-use crate::told::Told;
 use arc_swap::ArcSwap;
 use model::fleet::{Placement, UnderWay};
 use model::snapshot::{HostgroupAttributes, RoleGroup, RoleKind, ServerStatus, Snapshot};
@@ -97,11 +97,11 @@ pub struct HostgroupShared {
     connect_interval_us: AtomicU64,
     next_connect_us: AtomicU64,
     /// The GTIDs that are chosen for its transactions (`settle_lost_writes`).
-    pub labels: Labels,
+    pub labels: GtidSource,
     /// Sessions that say a lost transaction again.
     pub replays: Replays,
     /// Whom it kept waiting in vain, as logged lately.
-    pub told: Told,
+    pub told: LogThrottle,
 }
 
 impl HostgroupShared {
@@ -121,9 +121,9 @@ impl HostgroupShared {
             free_connections_pct: AtomicU32::new(0),
             is_warmed: AtomicBool::new(false),
             next_connect_us: AtomicU64::new(0),
-            labels: Labels::default(),
+            labels: GtidSource::default(),
             replays: Replays::default(),
-            told: Told::default(),
+            told: LogThrottle::default(),
         };
         hostgroup.configure(attributes, terms);
         hostgroup

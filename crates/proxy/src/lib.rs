@@ -25,12 +25,13 @@ mod fleet;
 #[cfg(test)]
 mod fleet_tests;
 mod gtid;
+mod gtid_source;
 mod hostgroup;
 mod in_force;
-mod labels;
 mod lane;
 mod link;
 mod listener;
+mod log_throttle;
 mod logs;
 mod mailbox;
 mod memory;
@@ -58,7 +59,6 @@ mod stats;
 mod stmt_cache;
 mod stream;
 mod tls_loads;
-mod told;
 mod worker;
 
 mod start;

@@ -1,9 +1,9 @@
 //! Listening sockets, and handing new clients to the workers in turn.
 
+use crate::log_throttle::LogThrottle;
 use crate::mailbox::Mail;
 use crate::shared::Shared;
 use crate::stream::DetachedSocket;
-use crate::told::Told;
 use model::Listen;
 use std::io;
 use std::net::SocketAddr;
@@ -75,7 +75,7 @@ const BIND_PAUSE: Duration = Duration::from_millis(200);
 
 /// Accepts clients while `open` is true, until the caller drops the future. While it is false the socket is closed.
 pub async fn serve(listen: Listen, bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUsize>, mut open: watch::Receiver<bool>) {
-    let (mut bound, told, name) = (Some(bound), Told::default(), listen.to_string());
+    let (mut bound, told, name) = (Some(bound), LogThrottle::default(), listen.to_string());
     loop {
         match bound.take().map_or_else(|| bind(&listen), Ok) {
             Ok(one) => {
@@ -110,7 +110,7 @@ pub async fn serve(listen: Listen, bound: Bound, shared: Arc<Shared>, next_worke
 }
 
 async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -> io::Result<()> {
-    let told = Told::default();
+    let told = LogThrottle::default();
     match bound {
         Bound::Tcp(listener) => {
             let listener = TcpListener::from_std(listener)?;
@@ -154,7 +154,7 @@ async fn leave_room(shared: &Shared) {
 }
 
 /// A client that is gone before it was accepted is its own matter; want of descriptors passes.
-async fn pause(e: &io::Error, told: &Told, shared: &Shared) {
+async fn pause(e: &io::Error, told: &LogThrottle, shared: &Shared) {
     if e.kind() != io::ErrorKind::ConnectionAborted {
         if let Some(line) = told.due(&format!("accept failed: {e}"), shared.clock.now_ms()) {
             tracing::error!("{line}");

@@ -5,6 +5,7 @@
 //! a [`Slot`] is held. INVARIANT: once a placement that is not ONLINE is stored, nobody is given the server for new work.
 
 use crate::hostgroup::Terms;
+use crate::log_throttle::LogThrottle;
 use crate::pins::{PASSING, PinReason, PinSet};
 use crate::pool::sizing::SharedSizing;
 use crate::quota::Quota;
@@ -13,7 +14,6 @@ use crate::safety::Safety;
 use crate::shared::{ServerInfo, TrackDefaults};
 use crate::signals::LastSignals;
 use crate::stats::servers::ServerCounts;
-use crate::told::Told;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
@@ -90,7 +90,7 @@ pub struct ServerShared {
     /// When its troubles were last told.
     pub signals: LastSignals,
     /// What was logged of its connects.
-    pub told: Told,
+    pub told: LogThrottle,
     /// What it said of itself at the last login.
     pub info: ArcSwapOption<ServerInfo>,
     /// The versions that were met at its address, the latest ones.
@@ -195,7 +195,7 @@ impl ServerShared {
             sizing: SharedSizing::default(),
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
-            told: Told::default(),
+            told: LogThrottle::default(),
             info: ArcSwapOption::empty(),
             versions: Mutex::default(),
             turns: AtomicU32::new(0),

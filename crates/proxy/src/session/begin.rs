@@ -4,7 +4,7 @@ use super::Session;
 use super::end::End;
 use super::fault::Fault;
 use super::login::host_of;
-use super::told::TRACK_GTIDS;
+use super::tracked::TRACK_GTIDS;
 use crate::entry::Limits;
 use crate::link::Compression;
 use crate::shared::{Family, ServerInfo, charset_of};

@@ -35,7 +35,7 @@ pub enum Refusal {
 /// - 1180, ER_ERROR_DURING_COMMIT, of a Galera node that is not in the primary component any more: the same text whether the
 ///   write set was sent or not, and a node of which the others heard the last acknowledgement cannot know that it was heard.
 ///
-/// Both reach the client (3100 only where the group cannot be asked, [`super::fence`]), and make the monitor look
+/// Both reach the client (3100 only where the group cannot be asked, [`super::group_barrier`]), and make the monitor look
 /// ([`crate::signals`]).
 ///
 /// Source: the servers' lists of messages (errmsg-utf8.txt, messages_to_clients.txt).

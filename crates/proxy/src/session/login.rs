@@ -508,7 +508,7 @@ impl Login {
             peer: self.peer,
             began_us: 0,
             again_until_us: None,
-            label: None,
+            assigned_gtid: None,
             lost_at_us: None,
             transcript: None,
             reply_hasher: None,

@@ -5,8 +5,10 @@
 //! unpinned session owns no backend and no buffer.
 
 mod acquire;
+mod assigned_gtid;
+mod assigned_gtid_run;
+mod attachments;
 mod begin;
-mod bound;
 mod cached;
 mod causal;
 mod causal_token;
@@ -16,34 +18,33 @@ mod charsets;
 mod command;
 mod command_sql;
 mod commands;
+mod cursors;
 mod definition;
-mod doubt;
 mod effects;
 mod end;
 mod execute;
 mod facts;
 mod failed;
 mod fault;
-mod fence;
 mod fetch;
 pub mod flavors;
+mod group_barrier;
 mod guard;
 mod infile;
 pub mod kill;
-mod label;
-mod labelled;
 mod leave;
 mod local;
 mod login;
 mod long_data;
+mod lost_write;
 mod measure;
 mod mirrored;
 mod overdue;
 mod pace;
 mod passthrough;
 mod pipeline;
-mod places;
 mod prepare;
+mod prepare_settings;
 mod query;
 mod relay;
 mod replay;
@@ -57,11 +58,10 @@ mod statements;
 mod stored;
 mod sync;
 mod tableless;
-mod then;
-mod told;
+mod tracked;
 mod transcribe;
 mod transcript;
-mod untold;
+mod untracked;
 mod variables;
 mod views;
 
@@ -111,7 +111,7 @@ pub struct Session {
     pool: Rc<HostgroupPool>,
     lane: Rc<Lane>,
     /// What it left in other hostgroups.
-    places: Option<Box<places::Places>>,
+    places: Option<Box<attachments::Places>>,
     /// The hostgroup used before this one: sessions go back and forth between two.
     before: Option<Box<(Rc<HostgroupPool>, Rc<Lane>)>>,
     /// Where rules begin with the next statement: a rule's `next_query_flagIN`.
@@ -179,7 +179,7 @@ pub struct Session {
     /// What it wrote last, where causal reads are on, and which GTIDs it was told of.
     writes: Option<Box<Writes>>,
     /// The GTID that was chosen for the transaction at hand (`settle_lost_writes`).
-    label: Option<Box<label::Labelled>>,
+    assigned_gtid: Option<Box<assigned_gtid::Labelled>>,
     /// GTIDs that the server of the statement at hand must have: its comment says so.
     min_gtid: Option<Arc<str>>,
 }

@@ -383,7 +383,7 @@ impl Session {
             return;
         }
         let is_even = self.backend.as_ref().is_some_and(Backend::is_even);
-        let is_sent = is_even && self.label.is_none() && self.send_statement(ahead, Outgoing::Bytes(&[])).await.is_ok();
+        let is_sent = is_even && self.assigned_gtid.is_none() && self.send_statement(ahead, Outgoing::Bytes(&[])).await.is_ok();
         if !is_sent && self.pins.set().is_empty() {
             self.backend = None;
         }

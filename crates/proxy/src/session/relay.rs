@@ -262,7 +262,7 @@ impl Session {
         };
         let direct = input.filled().get(..processed.consumed).unwrap_or_default();
         let bytes: &[u8] = if processed.direct { direct } else { &out };
-        let held = self.label.as_mut().and_then(|labelled| labelled.holds());
+        let held = self.assigned_gtid.as_mut().and_then(|labelled| labelled.holds());
         *began |= !bytes.is_empty() && held.is_none();
         if let Some(fill) = self.fill.as_mut() {
             fill.feed(direct);
@@ -316,7 +316,7 @@ impl Session {
 
     /// Whether the client is not given the reply at hand yet.
     fn is_held(&self) -> bool {
-        self.label.as_ref().is_some_and(|labelled| labelled.held.is_some())
+        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.held.is_some())
     }
 
     /// Waits for more of the reply; meanwhile a client that leaves and a kill are noticed.

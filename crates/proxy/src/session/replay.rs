@@ -3,17 +3,17 @@
 //! A [`Transcript`] is kept from the statement that opens a transaction to its end. While only its opening was said (BEGIN,
 //! SET TRANSACTION) the transaction moves whenever its backend is lost; with `transaction_replay` one in which more was said
 //! moves too, if every answer is the same again. INVARIANT: a session whose pins hold more than can be said again never
-//! moves, and a COMMIT that may have arrived is never sent twice without proof that it did not happen ([`super::doubt`]).
+//! moves, and a COMMIT that may have arrived is never sent twice without proof that it did not happen ([`super::lost_write`]).
 
 use super::Session;
 use super::certainty::{self, Refusal};
-use super::doubt::numbers;
 use super::end::End;
 use super::facts::InsertId;
 use super::fault::{Certainty, Fault};
 use super::guard::{guarded, guarded_on, left};
 use super::kill::Loss;
 use super::leave::{Kept, TRANSACTION, WISHES};
+use super::lost_write::numbers;
 use super::relay::Outgoing;
 use super::settle;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
@@ -284,7 +284,7 @@ impl Session {
             if !self.may_begin() {
                 continue;
             }
-            if self.label.is_some() {
+            if self.assigned_gtid.is_some() {
                 self.label_replay().await?;
             }
             let mut wants = Wants::default();

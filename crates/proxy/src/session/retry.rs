@@ -8,12 +8,12 @@
 //! the server died of, or what somebody killed.
 
 use super::Session;
+use super::assigned_gtid::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
 use super::certainty::{self, Place, ReadOnlyBy, Refusal};
 use super::command::Incoming;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::guard::paused;
-use super::label::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
 use super::leave::{TRANSACTION, WISHES};
 use super::run::Plan;
 use crate::backend::{Collected, ServerError};
@@ -311,7 +311,7 @@ impl Session {
     fn leave_backend(&mut self, refusal: Refusal) {
         let is_clean = self.pins.set().is_empty() && (self.status.contains(StatusFlags::AUTOCOMMIT) || self.directions.alone);
         let Some(backend) = self.backend.take() else { return };
-        if self.label.is_some() {
+        if self.assigned_gtid.is_some() {
             // A transaction of the proxy's is open there, or a reply under way to what followed the statement.
             return drop(backend);
         }

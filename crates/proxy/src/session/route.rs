@@ -11,7 +11,7 @@ use super::command_sql::quoted;
 use super::end::End;
 use super::leave::WISHES;
 use super::statements::{ClientStatement, Original};
-use super::told::UNCARRIED;
+use super::tracked::UNCARRIED;
 use crate::choice::Needs;
 use crate::counters::{add, count};
 use crate::in_force::InForce;

@@ -74,7 +74,7 @@ impl Session {
         if self.fill.is_some() {
             self.end_fill(result.is_ok());
         }
-        if self.label.is_some() {
+        if self.assigned_gtid.is_some() {
             Box::pin(self.label_after()).await;
         }
         result
@@ -89,7 +89,7 @@ impl Session {
     }
 
     async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
-        if self.label.is_some()
+        if self.assigned_gtid.is_some()
             && let Some(settled) = Box::pin(self.settle_commit()).await?
         {
             *reply = settled;
@@ -108,13 +108,13 @@ impl Session {
             if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
                 Box::pin(self.raise_own_error()).await?;
             }
-            if self.label.is_some()
+            if self.assigned_gtid.is_some()
                 && let Some(settled) = Box::pin(self.settle_write(&mut ahead)).await?
             {
                 *reply = settled;
                 return Ok(());
             }
-            if self.label.is_some() {
+            if self.assigned_gtid.is_some() {
                 Box::pin(self.learn_member()).await?;
             }
             let readied = match plan.statement {
@@ -139,7 +139,7 @@ impl Session {
             Some(bytes) => Outgoing::Bytes(bytes),
             None => Outgoing::AsItCame(command.wire_len),
         };
-        if self.label.is_some() {
+        if self.assigned_gtid.is_some() {
             *reply = Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await?;
             return Ok(());
         }

@@ -8,7 +8,7 @@ use super::guard::guarded;
 use super::leave::WISHES;
 use super::settle::Unread;
 use super::sync::AUTOCOMMIT;
-use super::told::UNCARRIED;
+use super::tracked::UNCARRIED;
 use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::PinReason;

@@ -125,7 +125,7 @@ impl Session {
 
     /// Gives the backend back if there is nothing to read, or leaves it where a pin holds that is none to look at.
     fn is_let_go_at_once(&mut self, unread: Unread) -> bool {
-        if self.label.is_some() || self.pins.only_stored_code().is_some() || self.pins.only_variables().is_some() {
+        if self.assigned_gtid.is_some() || self.pins.only_stored_code().is_some() || self.pins.only_variables().is_some() {
             return false;
         }
         if !self.pins.set().is_empty() {
@@ -141,7 +141,7 @@ impl Session {
     }
 
     async fn let_go_later(&mut self, analysis: &Analysis, mut unread: Unread) -> Result<(), End> {
-        if self.label.is_some() {
+        if self.assigned_gtid.is_some() {
             Box::pin(self.unlabel_ended(&mut unread.warnings)).await;
         }
         if self.pins.only_stored_code().is_some() {

@@ -10,7 +10,7 @@ use super::effects::{changes_data_at_most, contains};
 use super::facts::{FailedCalls, InsertId};
 use super::guard::guarded;
 use super::settle::Unread;
-use super::told::contains_word;
+use super::tracked::contains_word;
 use crate::backend::Collected;
 use crate::memory::Body;
 use crate::pins::{PinReason, StoredCall};

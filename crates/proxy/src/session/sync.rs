@@ -10,7 +10,7 @@ use super::guard::guarded;
 use super::leave::WISHES;
 use super::replay::was_closed;
 use super::settle::{self, ResetError, Unread};
-use super::told::TRACK_GTIDS;
+use super::tracked::TRACK_GTIDS;
 use crate::backend::{Backend, Tracking, put_query};
 use crate::counters::count;
 use crate::memory::Place;

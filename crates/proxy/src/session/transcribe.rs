@@ -3,11 +3,11 @@
 use super::Session;
 use super::certainty;
 use super::command::Incoming;
-use super::doubt::numbers;
 use super::effects::contains;
 use super::facts::InsertId;
 use super::guard::guarded;
 use super::leave::{TRANSACTION, WISHES};
+use super::lost_write::numbers;
 use super::run::Plan;
 use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
 use crate::counters::count;

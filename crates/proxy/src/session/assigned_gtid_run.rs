@@ -5,12 +5,12 @@
 //! only for what was committed, and what may have been committed is InDoubt before anything else is done.
 
 use super::Session;
+use super::assigned_gtid::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
 use super::certainty;
 use super::command::Incoming;
 use super::facts::InsertId;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
-use super::label::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
 use super::relay::Outgoing;
 use super::run::Plan;
 use super::settle::Unread;
@@ -41,7 +41,7 @@ impl Session {
         command: Incoming,
         plan: &Plan,
     ) -> Result<ReplyFacts, Fault> {
-        match self.label.as_ref().map(|labelled| labelled.scope) {
+        match self.assigned_gtid.as_ref().map(|labelled| labelled.scope) {
             Some(Scope::Statement) => {
                 let result = self.write_labelled(ahead, outgoing, plan).await;
                 let was_sent = matches!(result, Err(Fault::Lost { certainty: Certainty::Unknown, .. }));
@@ -56,7 +56,7 @@ impl Session {
 
     /// A single write: the statement, then its COMMIT, then the answer.
     async fn write_labelled(&mut self, mut ahead: Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
-        if let Some(labelled) = self.label.as_mut() {
+        if let Some(labelled) = self.assigned_gtid.as_mut() {
             labelled.answer = None;
         }
         match self.standing() {
@@ -81,7 +81,7 @@ impl Session {
             }
             None => {
                 let facts = answer.facts.clone();
-                if let Some(labelled) = self.label.as_mut() {
+                if let Some(labelled) = self.assigned_gtid.as_mut() {
                     labelled.answer = Some(Answer { packets: answer.packets.clone(), facts });
                 }
                 if let Some(refused) = self.commit_write(plan).await? {
@@ -103,7 +103,7 @@ impl Session {
         }
         self.write_front(&answer.packets).await?;
         if self.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
-            answer.facts.gtids = self.label.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
+            answer.facts.gtids = self.assigned_gtid.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
             self.note_written(&commit_plan(0).analysis, &answer.facts);
         }
         Ok(answer.facts)
@@ -112,7 +112,7 @@ impl Session {
     /// The GTID of what was committed as an entry of the session tracker, for a client that asked for it. The server tells it
     /// with the COMMIT, which the client knows nothing of.
     pub(super) fn told_label(&self) -> Option<Vec<u8>> {
-        let labelled = self.label.as_ref().filter(|_| self.tells_gtids(self.filter.as_deref()))?;
+        let labelled = self.assigned_gtid.as_ref().filter(|_| self.tells_gtids(self.filter.as_deref()))?;
         let mut told = Vec::new();
         session_state::put_change(&mut told, &Change::Gtids(labelled.label.to_string().as_bytes()));
         Some(told)
@@ -121,11 +121,11 @@ impl Session {
     /// Sends a statement and keeps its answer back.
     async fn exchange_held(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<Answer, Fault> {
         self.send_statement(ahead, outgoing).await?;
-        if let Some(labelled) = self.label.as_mut() {
+        if let Some(labelled) = self.assigned_gtid.as_mut() {
             labelled.held = Some(Vec::with_capacity(64));
         }
         let result = self.relay(plan).await;
-        let packets = self.label.as_mut().and_then(|labelled| labelled.held.take()).unwrap_or_default();
+        let packets = self.assigned_gtid.as_mut().and_then(|labelled| labelled.held.take()).unwrap_or_default();
         result.map(|facts| Answer { packets, facts })
     }
 
@@ -143,7 +143,7 @@ impl Session {
     /// The statement failed. A label that was in doubt before is used up by an empty transaction, so that what was lost under it
     /// cannot turn up later.
     async fn close_failed(&mut self) {
-        let is_spent = self.label.as_ref().is_some_and(|labelled| labelled.is_spent);
+        let is_spent = self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.is_spent);
         self.unlabel(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
         let is_unused = !is_spent && self.is_unused().await;
         self.drop_label(is_unused);
@@ -185,7 +185,7 @@ impl Session {
     /// A member's word that the commit failed: the group is asked what became of it.
     pub(super) fn refused_by_member(&mut self, error: ServerError) -> Fault {
         let fault = self.lost(&io::Error::other(error.to_string()), Certainty::Unknown);
-        if let Some(labelled) = self.label.as_mut() {
+        if let Some(labelled) = self.assigned_gtid.as_mut() {
             labelled.refused = Some(error);
         }
         fault
@@ -222,7 +222,7 @@ impl Session {
     async fn end_labelled(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let commits = plan.analysis.kind == Kind::Commit;
         let only_read = commits
-            && self.label.as_ref().is_some_and(|labelled| !labelled.wrote && !labelled.is_spent)
+            && self.assigned_gtid.as_ref().is_some_and(|labelled| !labelled.wrote && !labelled.is_spent)
             && is_plain(&self.words_of(command, plan), &["COMMIT", "COMMIT WORK"])
             && self.has_only_read().await?;
         let mut bytes = Vec::with_capacity(128);
@@ -256,13 +256,13 @@ impl Session {
 
     /// A statement runs in the transaction, which writes or reads something.
     fn note_in_labelled(&mut self, command: Incoming, plan: &Plan) {
-        if self.label.as_ref().is_none_or(|labelled| labelled.wrote) {
+        if self.assigned_gtid.as_ref().is_none_or(|labelled| labelled.wrote) {
             return;
         }
         let is_read = certainty::is_plain_read(&plan.analysis);
         let tables = if is_read { self.tables_of(command, plan) } else { None };
         let unproven = tables.map(|tables| self.unproven(tables));
-        let Some(labelled) = self.label.as_mut() else { return };
+        let Some(labelled) = self.assigned_gtid.as_mut() else { return };
         let Some(Ok(unproven)) = unproven else {
             labelled.wrote = true;
             return;
@@ -277,7 +277,7 @@ impl Session {
 
     /// Whether nothing that the transaction read may have written.
     async fn has_only_read(&mut self) -> Result<bool, Fault> {
-        let reads = self.label.as_ref().map(|labelled| labelled.reads.clone()).unwrap_or_default();
+        let reads = self.assigned_gtid.as_ref().map(|labelled| labelled.reads.clone()).unwrap_or_default();
         if reads.is_empty() {
             return Ok(true);
         }
@@ -289,7 +289,7 @@ impl Session {
             }
         }
         let only_read = Box::pin(self.are_harmless(reads)).await?;
-        if let Some(labelled) = self.label.as_mut() {
+        if let Some(labelled) = self.assigned_gtid.as_mut() {
             labelled.wrote |= !only_read;
         }
         Ok(only_read)
@@ -353,7 +353,7 @@ impl Session {
     /// Whether the label that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
     /// uses it up at once.
     async fn is_unused(&mut self) -> bool {
-        let (Some(labelled), Some(backend)) = (self.label.as_ref(), self.backend.as_mut()) else { return false };
+        let (Some(labelled), Some(backend)) = (self.assigned_gtid.as_ref(), self.backend.as_mut()) else { return false };
         let question = format!("SELECT GTID_SUBSET('{}',@@GLOBAL.gtid_executed)", labelled.label);
         match guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await {
             Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
@@ -366,7 +366,7 @@ impl Session {
 
     /// The label was on a connection that is gone, which may still own it: the transaction gets another one.
     pub(super) fn renew_label(&mut self) {
-        let Some(labelled) = self.label.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
+        let Some(labelled) = self.assigned_gtid.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
         if let Some(label) = self.pool.shared.labels.take() {
             (labelled.label, labelled.standing, labelled.is_spent) = (label, Standing::Fresh, false);
         }
@@ -380,7 +380,7 @@ impl Session {
 
     fn put_automatic(&self, bytes: &mut Vec<u8>, is_wanted: bool) {
         if is_wanted {
-            put_query(bytes, super::label::AUTOMATIC.as_bytes(), self.backend_caps());
+            put_query(bytes, super::assigned_gtid::AUTOMATIC.as_bytes(), self.backend_caps());
         }
     }
 

@@ -1,19 +1,19 @@
 //! A write whose answer was lost: was it applied? The writer that the cluster has now is asked for its GTID.
 //!
 //! That the GTID is there is proof at once. That it is not there is proof only if it cannot come any more: the server takes
-//! writes, follows nobody (a member of a group is asked otherwise: [`super::fence`]), has received nothing of that GTID that it
+//! writes, follows nobody (a member of a group is asked otherwise: [`super::group_barrier`]), has received nothing of that GTID that it
 //! has still to apply, and the backend at hand owns the GTID, for which it has waited if another session or an applier had it.
 //! What is then sent again is sent under the same GTID, and what is not uses it up with an empty transaction; so if the lost
 //! transaction should turn up after all, every server that has the GTID skips it. INVARIANT: without one of the two proofs the
 //! client is told that the outcome is unknown.
 
 use super::Session;
+use super::assigned_gtid::{Scope, Standing, set_to};
 use super::end::End;
 use super::facts::InsertId;
 use super::fault::{Certainty, Fault};
-use super::fence::ask_member;
+use super::group_barrier::ask_member;
 use super::guard::{guarded, paused, unless_killed};
-use super::label::{Scope, Standing, set_to};
 use super::leave::{TRANSACTION, WISHES};
 use super::relay::Outgoing;
 use super::retry::Patience;
@@ -21,7 +21,7 @@ use super::sync::Ahead;
 use crate::backend::{Backend, Collected, ServerError};
 use crate::buffer::BufferPool;
 use crate::counters::count;
-use crate::labels::Label;
+use crate::gtid_source::AssignedGtid;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Session {
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
                 self.unlabel(Some("ROLLBACK")).await;
-                match self.label.as_mut().and_then(|labelled| labelled.answer.take()) {
+                match self.assigned_gtid.as_mut().and_then(|labelled| labelled.answer.take()) {
                     Some(answer) => {
                         self.found_applied();
                         self.give_insert_id(answer.facts.last_insert_id).await;
@@ -199,7 +199,7 @@ impl Session {
             self.learn_member().await?;
             left = left.min(MEMBER_LIMIT);
         }
-        let Some(labelled) = self.label.as_mut() else { return Ok(Finding::NotYet("no label")) };
+        let Some(labelled) = self.assigned_gtid.as_mut() else { return Ok(Finding::NotYet("no label")) };
         let Some(backend) = self.backend.as_mut() else { return Ok(Finding::NotYet("no backend")) };
         let before = labelled.server.as_ref().filter(|before| !Arc::ptr_eq(before, &backend.core.server));
         let is_elsewhere = before.is_some_and(|before| before.is_online());
@@ -237,7 +237,7 @@ impl Session {
 
     /// The error of the member at hand, which has not left its group: then it is true.
     fn refused_here(&mut self) -> Option<ServerError> {
-        self.label.as_mut().and_then(|labelled| labelled.refused.take())
+        self.assigned_gtid.as_mut().and_then(|labelled| labelled.refused.take())
     }
 
     /// The question is to be asked again in a moment.
@@ -258,7 +258,7 @@ impl Session {
 
     fn found_applied(&self) {
         count(&self.worker.counters.lost_writes_applied);
-        if let Some(labelled) = &self.label {
+        if let Some(labelled) = &self.assigned_gtid {
             tracing::info!("session {}: a write whose answer was lost is applied ({})", self.entry.id, labelled.label);
         }
     }
@@ -348,12 +348,12 @@ impl Session {
     }
 
     fn is_of(&self, scope: Scope) -> bool {
-        self.label.as_ref().is_some_and(|labelled| labelled.scope == scope)
+        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == scope)
     }
 }
 
 /// Owns the GTID, waiting for who has it, and then asks: nobody but this session can bring it about from then on.
-async fn ask(backend: &mut Backend, label: &Label, opening: Opening, pool: &BufferPool) -> io::Result<Finding> {
+async fn ask(backend: &mut Backend, label: &AssignedGtid, opening: Opening, pool: &BufferPool) -> io::Result<Finding> {
     let mut statements = vec![set_to(label)];
     if opening == Opening::Begin {
         statements.push("BEGIN".to_owned());

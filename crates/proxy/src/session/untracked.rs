@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::effects::{changes_data_at_most, contains, verb};
-use super::told::{has_set_var, is_observed};
+use super::tracked::{has_set_var, is_observed};
 use crate::pins::{PinReason, Trace};
 use sql::{Analysis, Facts, Kind, Lexer, TokenKind};
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! The question of [`super::doubt`] to the member of a group (Group Replication) that writes now.
+//! The question of [`super::lost_write`] to the member of a group (Group Replication) that writes now.
 //!
 //! A group does not refuse a GTID that is used, as one might think. Seen on MySQL 9.7: a member that has received a transaction and
 //! not applied it commits another one under the same GTID; the other members refuse that one ("was already used"), and their
@@ -13,11 +13,11 @@
 //!
 //! The member that was lost may be the one that is asked: then the connection owns the GTID there, after whoever had it.
 
-use super::doubt::{Finding, Opening, exchange, numbers};
-use super::label::set_to;
+use super::assigned_gtid::set_to;
+use super::lost_write::{Finding, Opening, exchange, numbers};
 use crate::backend::{Backend, Collected};
 use crate::buffer::BufferPool;
-use crate::labels::{Label, Labels};
+use crate::gtid_source::{AssignedGtid, GtidSource};
 use std::io;
 
 /// Statements of the fence.
@@ -26,10 +26,10 @@ const FENCE: usize = 3;
 /// Asks for the label, which was lost on the member `lost_on`; owns it if it is not applied.
 pub async fn ask_member(
     backend: &mut Backend,
-    label: &Label,
+    label: &AssignedGtid,
     lost_on: &str,
     opening: Opening,
-    labels: &Labels,
+    labels: &GtidSource,
     pool: &BufferPool,
 ) -> io::Result<Finding> {
     let Some(asked) = backend.core.member.clone() else { return Ok(Finding::NotYet("it is not known which member this is")) };
@@ -55,7 +55,7 @@ pub async fn ask_member(
 }
 
 /// What is there, what may still come, and who is in the group.
-fn questions(label: &Label, lost_on: &str, asked: &str) -> [String; 3] {
+fn questions(label: &AssignedGtid, lost_on: &str, asked: &str) -> [String; 3] {
     [
         format!("SELECT GTID_SUBSET('{label}',@@GLOBAL.gtid_executed),@@GLOBAL.read_only"),
         format!(

@@ -5,7 +5,7 @@ use super::effects::contains;
 use super::facts::InsertId;
 use super::setting::assignments;
 use super::sync::AUTOCOMMIT;
-use super::untold::LOCK_TIMEOUTS;
+use super::untracked::LOCK_TIMEOUTS;
 use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
 use crate::pins::PinReason;

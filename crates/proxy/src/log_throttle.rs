@@ -9,7 +9,7 @@ const MOST: usize = 16;
 
 /// What was logged of one server lately.
 #[derive(Debug, Default)]
-pub struct Told(Mutex<Vec<Line>>);
+pub struct LogThrottle(Mutex<Vec<Line>>);
 
 #[derive(Debug)]
 struct Line {
@@ -19,7 +19,7 @@ struct Line {
     held: u64,
 }
 
-impl Told {
+impl LogThrottle {
     /// The line to log for this text, if it is due.
     pub fn due(&self, text: &str, now_ms: u64) -> Option<String> {
         self.due_about(text, text, now_ms)
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_same_is_logged_once_in_a_while_and_counted() {
-        let told = Told::default();
+        let told = LogThrottle::default();
         assert_eq!(told.due("a", 5).as_deref(), Some("a"));
         assert_eq!((told.due("a", 6), told.due("a", 10_004)), (None, None));
         assert_eq!(told.due("b", 7).as_deref(), Some("b"), "another reason");

@@ -1,7 +1,7 @@
 //! Which transactions get a GTID of the proxy's choice (`settle_lost_writes`), and how a backend is given it and rid of it.
 //!
 //! A label is given to a single write outside of any transaction, which then runs in one that the client does not see
-//! ([`super::labelled`]), and to a transaction that begins with a plain BEGIN. INVARIANT: a backend whose `gtid_next` may
+//! ([`super::assigned_gtid_run`]), and to a transaction that begins with a plain BEGIN. INVARIANT: a backend whose `gtid_next` may
 //! still be a label is marked ([`Core::is_labelled`](crate::backend::Core::is_labelled)), and never goes back to its pool so.
 //!
 //! How MySQL treats `gtid_next` (manual, "GTID_NEXT"; each seen on 9.7): it is set before a transaction and not in one (1766);
@@ -19,7 +19,7 @@ use super::sync::Ahead;
 use super::views::Table;
 use crate::backend::{ServerError, put_query};
 use crate::counters::count;
-use crate::labels::Label;
+use crate::gtid_source::AssignedGtid;
 use crate::pins::PinReason;
 use crate::server::ServerShared;
 use model::snapshot::RoleKind;
@@ -87,7 +87,7 @@ pub struct Answer {
 /// A label that the session uses.
 pub struct Labelled {
     /// The GTID.
-    pub label: Label,
+    pub label: AssignedGtid,
     /// What for.
     pub scope: Scope,
     /// How things stand.
@@ -113,14 +113,15 @@ pub struct Labelled {
 impl Session {
     /// Gives the statement at hand a label, if it is one that gets one.
     pub(super) fn give_label(&mut self, command: Incoming, plan: &Plan) {
-        if self.label.is_some() || !self.lane.settings().settle_lost_writes || !self.may_be_labelled() {
+        if self.assigned_gtid.is_some() || !self.lane.settings().settle_lost_writes || !self.may_be_labelled() {
             return;
         }
         let Some(scope) = self.scope_of(command, plan) else { return };
         let Some(label) = self.pool.shared.labels.take() else { return };
         let (standing, is_spent, wrote, reads) = (Standing::Fresh, false, false, Vec::new());
         let (server, member, refused, answer, held) = (None, None, None, None, None);
-        self.label = Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, reads, server, member, refused, answer, held }));
+        self.assigned_gtid =
+            Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, reads, server, member, refused, answer, held }));
     }
 
     /// What a label for this statement would be for; None for one that gets none.
@@ -210,7 +211,7 @@ impl Session {
 
     /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
     pub(super) fn label_ahead(&mut self, ahead: &mut Ahead) {
-        let Some(labelled) = self.label.as_mut() else { return };
+        let Some(labelled) = self.assigned_gtid.as_mut() else { return };
         let Some(backend) = self.backend.as_mut() else { return };
         put_query(&mut ahead.packets, set_to(&labelled.label).as_bytes(), backend.core.caps);
         ahead.label_replies = 1;
@@ -260,7 +261,7 @@ impl Session {
                 );
             }
         }
-        if let Some(labelled) = self.label.as_mut() {
+        if let Some(labelled) = self.assigned_gtid.as_mut() {
             labelled.standing = Standing::Refused;
         }
     }
@@ -283,7 +284,7 @@ impl Session {
 
     /// The label is done with. `is_unused` is proof that its number may be used for another transaction.
     pub(super) fn drop_label(&mut self, is_unused: bool) {
-        let Some(labelled) = self.label.take() else { return };
+        let Some(labelled) = self.assigned_gtid.take() else { return };
         let never_set = matches!(labelled.standing, Standing::Fresh | Standing::Refused);
         if !labelled.is_spent && (is_unused || never_set) {
             self.pool.shared.labels.give_back(&labelled.label);
@@ -292,11 +293,11 @@ impl Session {
 
     /// How things stand with the label at hand.
     pub(super) fn standing(&self) -> Option<Standing> {
-        self.label.as_ref().map(|labelled| labelled.standing)
+        self.assigned_gtid.as_ref().map(|labelled| labelled.standing)
     }
 
     pub(super) fn set_standing(&mut self, standing: Standing) {
-        if let Some(labelled) = self.label.as_mut() {
+        if let Some(labelled) = self.assigned_gtid.as_mut() {
             labelled.standing = standing;
             labelled.is_spent |= matches!(standing, Standing::InDoubt | Standing::Undecided);
         }
@@ -304,14 +305,14 @@ impl Session {
 
     /// The client's transaction has a label, and the backend at hand has it.
     pub(super) fn is_in_labelled(&self) -> bool {
-        self.label.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
+        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
             && self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled)
     }
 
     /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its label goes. `unread` are warnings that
     /// are to be read before.
     pub(super) async fn unlabel_ended(&mut self, unread: &mut bool) {
-        if self.label.is_none() || self.pins.set().contains(PinReason::Transaction) {
+        if self.assigned_gtid.is_none() || self.pins.set().contains(PinReason::Transaction) {
             return;
         }
         if std::mem::take(unread) && self.read_warnings().await.is_err() {
@@ -324,7 +325,7 @@ impl Session {
     /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its label.
     pub(super) async fn label_after(&mut self) {
         let goes_on = self.is_in_labelled() && self.standing() == Some(Standing::Set);
-        if goes_on || self.label.is_none() {
+        if goes_on || self.assigned_gtid.is_none() {
             return;
         }
         if self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled) {
@@ -342,7 +343,7 @@ impl Labelled {
 }
 
 /// The SET for a label.
-pub fn set_to(label: &Label) -> String {
+pub fn set_to(label: &AssignedGtid) -> String {
     format!("SET SESSION gtid_next='{label}'")
 }
 

@@ -3,8 +3,8 @@
 //! hostgroup. A transaction and its like stay in one place until they end.
 
 use super::Session;
+use super::assigned_gtid::{is_plain, plain_words};
 use super::guard::guarded;
-use super::label::{is_plain, plain_words};
 use super::settle::{self, Unread};
 use crate::backend::Backend;
 use crate::entry::{Elsewhere, Leaving};

@@ -14,12 +14,12 @@ const LOG_EVERY_MS: u64 = 60_000;
 
 /// A GTID that nobody else uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct AssignedGtid {
     source: Arc<str>,
     number: u64,
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for AssignedGtid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.source, self.number)
     }
@@ -27,7 +27,7 @@ impl fmt::Display for Label {
 
 /// The labels of a hostgroup.
 #[derive(Debug, Default)]
-pub struct Labels {
+pub struct GtidSource {
     source: OnceLock<Arc<str>>,
     numbers: Mutex<Numbers>,
     /// Process clock (ms) plus one of the last line in the log; 0 for none.
@@ -42,9 +42,9 @@ struct Numbers {
     free: BTreeSet<u64>,
 }
 
-impl Labels {
+impl GtidSource {
     /// One that nobody has; None when the system gives no random number.
-    pub fn take(&self) -> Option<Label> {
+    pub fn take(&self) -> Option<AssignedGtid> {
         let source = match self.source.get() {
             Some(source) => source,
             None => {
@@ -60,12 +60,12 @@ impl Labels {
                 numbers.used
             }
         };
-        Some(Label { source: Arc::clone(source), number })
+        Some(AssignedGtid { source: Arc::clone(source), number })
     }
 
     /// This one was certainly not used, and no connection has it any more. INVARIANT: a server that has a GTID skips, without a
     /// word, what is done under it once more; whoever gives one back has proof.
-    pub fn give_back(&self, label: &Label) {
+    pub fn give_back(&self, label: &AssignedGtid) {
         if self.source.get().is_some_and(|source| *source == label.source) {
             self.numbers().free.insert(label.number);
         }
@@ -101,20 +101,20 @@ mod tests {
 
     #[test]
     fn numbers_are_given_once_and_come_back_lowest_first() {
-        let labels = Labels::default();
-        let all: Vec<Label> = (0..4).filter_map(|_| labels.take()).collect();
+        let labels = GtidSource::default();
+        let all: Vec<AssignedGtid> = (0..4).filter_map(|_| labels.take()).collect();
         assert_eq!(all.iter().map(|label| label.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
         labels.give_back(&all[2]);
         labels.give_back(&all[1]);
         let next: Vec<u64> = (0..3).filter_map(|_| labels.take()).map(|label| label.number).collect();
         assert_eq!(next, [2, 3, 5]);
-        Labels::default().take().iter().for_each(|other| labels.give_back(other));
+        GtidSource::default().take().iter().for_each(|other| labels.give_back(other));
         assert_eq!(labels.take().map(|label| label.number), Some(6), "what another hostgroup gave is not taken back");
     }
 
     #[test]
     fn a_label_is_a_gtid_of_a_source_of_its_own() {
-        let (a, b) = (Labels::default().take().unwrap(), Labels::default().take().unwrap());
+        let (a, b) = (GtidSource::default().take().unwrap(), GtidSource::default().take().unwrap());
         assert_ne!(a.source, b.source);
         let text = a.to_string();
         let (uuid, number) = text.split_once(':').unwrap();
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn one_line_a_minute() {
-        let labels = Labels::default();
+        let labels = GtidSource::default();
         let told: Vec<bool> = [0, 1, 59_999, 60_000, 60_001].into_iter().map(|now_ms| labels.may_tell(now_ms)).collect();
         assert_eq!(told, [true, false, false, true, false]);
     }
