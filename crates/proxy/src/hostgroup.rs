@@ -83,6 +83,8 @@ pub struct HostgroupShared {
     /// Sessions that have to wait because the servers are full: a connection of other sessions is closed for them. Those of users
     /// who have as many as they may are left out.
     pub queue: Queue,
+    /// Connections of a server that took turns when sessions last waited for some time: what one that is new in its role gets at once.
+    pub helped: AtomicU32,
     quotas: RwLock<HashMap<Box<str>, Arc<Quota>>>,
     workers: usize,
     free_connections_pct: AtomicU32,
@@ -110,6 +112,7 @@ impl HostgroupShared {
             id,
             servers: ArcSwap::default(),
             queue: Queue::new(workers),
+            helped: AtomicU32::new(0),
             quotas: RwLock::default(),
             workers,
             terms: ArcSwap::default(),

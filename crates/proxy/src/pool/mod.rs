@@ -447,7 +447,7 @@ impl HostgroupPool {
         let now_us = worker.shared.clock.now_us();
         for server in self.servers.borrow().iter().filter(|server| server.is_online()) {
             let turns = self.turns.borrow_mut().get_mut(server.index).map(std::mem::take).unwrap_or_default();
-            server.sizing.report(now_us, turns, server.connections(), server.connecting());
+            server.sizing.report(now_us, turns, (server.connections(), server.connecting()), &self.shared.helped);
         }
     }
 

@@ -34,6 +34,8 @@ const LOST: f64 = 0.7;
 /// How long nothing more is tried after a step that did not help: at first, and at most, us.
 const PAUSE_US: u64 = 1_000_000;
 const LONGEST_PAUSE_US: u64 = 60_000_000;
+/// How long after it was seen last the best is had again at once, us.
+const KNOWN_FOR_US: u64 = 60_000_000;
 /// How long few turns are waited for before a small step, us.
 const SMALL_STEP_US: u64 = 100_000;
 
@@ -73,8 +75,9 @@ pub struct Sizing {
     /// Connections that a step opened in vain.
     surplus: u32,
     pause_us: u64,
-    /// The last sample.
+    /// The last sample, and when that was.
     seen: Sample,
+    judged_us: u64,
 }
 
 impl Default for Sizing {
@@ -92,14 +95,16 @@ impl Default for Sizing {
             surplus: 0,
             pause_us: PAUSE_US,
             seen: Sample::default(),
+            judged_us: 0,
         }
     }
 }
 
 impl Sizing {
     /// Somebody waits at `now_us`. There were so many turns since the last report, with connections that had been held for `held_us`
-    /// together; `open` connections exist, `connecting` of them not yet. Answers how many are to be closed.
-    pub fn report(&mut self, now_us: u64, (turns, held_us): (u64, u64), open: u32, connecting: u32) -> u32 {
+    /// together; `open` connections exist, `connecting` of them not yet. `helped` is what the hostgroup's servers had last: one that is
+    /// new in its role gets that at once. Answers how many are to be closed.
+    pub fn report(&mut self, now_us: u64, (turns, held_us): (u64, u64), (open, connecting): (u32, u32), helped: u32) -> u32 {
         if now_us.saturating_sub(self.last_us) > BREAK_US {
             (self.turned_us, self.stepped_us) = (0, now_us);
         }
@@ -114,8 +119,9 @@ impl Sizing {
             self.turned_us = now_us;
         }
         let known = match self.phase {
-            Phase::Settled { best, .. } => best.connections.ceil() as u32,
-            Phase::Learning { .. } => 0,
+            Phase::Settled { best, .. } if now_us.saturating_sub(self.judged_us) < KNOWN_FOR_US => best.connections.ceil() as u32,
+            Phase::Learning { before: None } if self.judged_us == 0 => helped,
+            Phase::Settled { .. } | Phase::Learning { .. } => 0,
         };
         self.permits = self.permits.max(known.max(FIRST).saturating_sub(open));
         let took_us = now_us.saturating_sub(self.since_us).max(1);
@@ -141,10 +147,15 @@ impl Sizing {
     }
 
     fn judge(&mut self, sample: Sample, now_us: u64) {
-        self.seen = sample;
+        (self.seen, self.judged_us) = (sample, now_us);
         match self.phase {
             Phase::Learning { before: None } => self.learn_more(sample, now_us),
             Phase::Learning { before: Some(before) } => {
+                if sample.connections < before.connections * 0.9 {
+                    // Some were closed meanwhile: that is no step.
+                    self.phase = Phase::Learning { before: None };
+                    return;
+                }
                 let grown = sample.connections / before.connections.max(1e-3) - 1.0;
                 let gained = sample.rate / before.rate.max(1e-3) - 1.0;
                 if self.permits > 0 && grown < DONE {
@@ -256,8 +267,13 @@ impl SharedSizing {
     }
 
     /// See [`Sizing::report`].
-    pub fn report(&self, now_us: u64, turns: (u64, u64), open: u32, connecting: u32) {
-        let surplus = self.with(|sizing| sizing.report(now_us, turns, open, connecting));
+    pub fn report(&self, now_us: u64, turns: (u64, u64), connections: (u32, u32), helped: &AtomicU32) {
+        let before = helped.load(Ordering::Relaxed);
+        let (surplus, seen) =
+            self.with(|sizing| (sizing.report(now_us, turns, connections, before), sizing.seen.connections.ceil() as u32));
+        if seen > 0 && seen != before {
+            helped.store(seen, Ordering::Relaxed);
+        }
         if surplus > 0 {
             self.surplus.store(surplus, Ordering::Release);
         }
@@ -310,11 +326,12 @@ mod tests {
         turns: f64,
         most: u32,
         connecting: u32,
+        helped: u32,
     }
 
     impl Bed {
         fn new(best: f64, work_us: f64) -> Self {
-            Self { sizing: Sizing::default(), open: 0, now_us: 1_000_000, best, work_us, turns: 0.0, most: 0, connecting: 0 }
+            Self { sizing: Sizing::default(), open: 0, now_us: 1_000_000, best, work_us, turns: 0.0, most: 0, connecting: 0, helped: 0 }
         }
 
         /// So many ms pass. `busy`: connections that take no turns.
@@ -325,7 +342,8 @@ mod tests {
                 self.turns += taking.min(self.best) * 1_000.0 / self.work_us;
                 let whole = self.turns.floor();
                 self.turns -= whole;
-                let surplus = self.sizing.report(self.now_us, (whole as u64, (taking * 1_000.0) as u64), self.open, self.connecting);
+                let surplus =
+                    self.sizing.report(self.now_us, (whole as u64, (taking * 1_000.0) as u64), (self.open, self.connecting), self.helped);
                 self.open -= surplus.min(self.open);
                 while self.connecting == 0 && self.sizing.may_open() {
                     self.sizing.opens();
@@ -349,6 +367,30 @@ mod tests {
             assert!(bed.most <= fits.end() * 3 / 2 + 1, "{best}: {} were tried later", bed.most);
             assert!(fits.contains(&bed.open), "{best}: {} are open in the end", bed.open);
         }
+    }
+
+    #[test]
+    fn a_server_with_a_new_role_gets_what_the_one_before_had() {
+        let mut bed = Bed::new(400.0, 5_000.0);
+        bed.helped = 300;
+        bed.pass(1, 0);
+        assert_eq!(bed.open, 300);
+    }
+
+    #[test]
+    fn connections_that_were_closed_are_no_step_back() {
+        let mut bed = Bed::new(400.0, 5_000.0);
+        bed.pass(5_000, 0);
+        bed.open = 100;
+        bed.now_us += 100_000_000;
+        bed.pass(300, 0);
+        bed.most = bed.open;
+        let mut least = bed.open;
+        for _ in 0..30 {
+            bed.pass(100, 0);
+            least = least.min(bed.open);
+        }
+        assert!(least >= 100 && bed.open >= 300, "{least} at least, {} now", bed.open);
     }
 
     #[test]
