@@ -8,6 +8,8 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -361,15 +363,23 @@ fn endless_rows_without_content() {
     assert!(client.join().unwrap().is_err());
 }
 
+/// A directory, and a program in it that starts the proxy as the shell's `script` says: PROXY stands for its command line.
+fn wrapped(script: &str) -> (PathBuf, PathBuf) {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("tidegate-wrapped-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let dir = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&dir).unwrap();
+    let program = dir.join("tidegate");
+    let proxy = format!("'{}' \"$@\"", lab::tidegate::find_program().unwrap().display());
+    std::fs::write(&program, format!("#!/bin/sh\n{}\n", script.replace("PROXY", &proxy))).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (dir, program)
+}
+
 /// Clients that take all descriptors they can get leave some to servers and administrators, and learn why they are refused.
 #[test]
 fn few_descriptors() {
-    let dir = std::env::temp_dir().join(format!("tidegate-few-descriptors-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let program = dir.join("tidegate");
-    let text = format!("#!/bin/sh\nulimit -n 96\nexec '{}' \"$@\"\n", lab::tidegate::find_program().unwrap().display());
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (dir, program) = wrapped("ulimit -n 96; exec PROXY");
     let proxy = proxy_with(server(Flavor::Mariadb), 4, |builder| builder.program(&program));
     wait::until("the log to say so", LIMIT, || proxy.log().contains("limit of open files").then_some(())).unwrap();
     let mut clients = Vec::new();
@@ -603,4 +613,38 @@ fn a_limit_of_file_sizes() {
     .unwrap();
     assert_eq!(admin.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
     assert_eq!(connect(&proxy).scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+}
+
+/// Nobody reads the proxy's log: neither clients nor administrators wait for it, and what is missing is told.
+#[test]
+fn a_log_that_nobody_reads() {
+    let (dir, program) = wrapped("exec PROXY 2>\"${0%/*}/pipe\"");
+    let pipe = dir.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut log = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let proxy = proxy_with(server(Flavor::Mariadb), 2, |builder| {
+        let builder = builder.program(&program).variable("verbose_query_error", true).variable("log_queue_max_mb", 1);
+        builder.variable("log_lines_per_second", 0)
+    });
+    let (mut client, mut bystander, mut admin) = (connect(&proxy), connect(&proxy), proxy.admin().unwrap());
+    let sql = format!("SELECT {} FROM test.nowhere", vec!["col_of_a_long_name"; 50].join(", "));
+    for _ in 0..2_500 {
+        assert_eq!(client.query(&sql).unwrap().err().unwrap().code, 1146);
+    }
+    assert_eq!(bystander.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+    assert_eq!(admin.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
+    let (seen, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(n @ 1..) = log.read(&mut bytes) {
+            let _ = seen.send(String::from_utf8_lossy(&bytes[..n]).into_owned());
+        }
+    });
+    let mut text = String::new();
+    wait::until("the log to tell what is missing", LIMIT, || {
+        text.extend(lines.try_iter());
+        text.contains("lines are missing here").then_some(())
+    })
+    .unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
 }

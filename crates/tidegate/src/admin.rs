@@ -19,7 +19,7 @@ pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, pro
     }
     let found = found.with_operator(monitor.clone());
     let (engine, _thread) = found.start(control.clone(), vec![board.clone(), monitor.clone()], process).context("admin interface")?;
-    let sources: Vec<Arc<dyn StatsSource>> = vec![control.clone(), board.clone(), monitor];
+    let sources: Vec<Arc<dyn StatsSource>> = vec![control.clone(), board.clone(), monitor, Arc::new(crate::log::Numbers)];
     let (tls, ready) = (control.server_tls(), control);
     let is_ready = Arc::new(move || ready.is_ready());
     let outside = Outside::start(OutsideParts { engine, sources, board, tls, is_ready }).context("admin interface")?;

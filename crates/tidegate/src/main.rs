@@ -46,7 +46,7 @@ fn run(cli: &Cli) -> Result<()> {
     let (options, notices) = start_options(cli)?;
     let (datadir, file) = (options.datadir.clone(), &options.file);
     std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
-    log::start(cli, &file.globals.errorlog, &datadir)?;
+    let ending = log::start(cli, &file.globals.errorlog, &datadir)?;
     for notice in cli.passed_over.notes().iter().chain(&notices) {
         tracing::warn!("{notice}");
     }
@@ -64,6 +64,7 @@ fn run(cli: &Cli) -> Result<()> {
     }
     let end = runtime.block_on(serve(cli, found, &datadir, first_start))?;
     drop(runtime);
+    drop(ending);
     match end {
         End::Stop => Ok(()),
         End::Restart => process::start_again(cli),
@@ -159,8 +160,10 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
     tracing::info!("Tidegate {} is ready", cli::VERSION);
     notify::tell(notify::READY);
     share_descriptors(&proxy, control.snapshot().vars.max_connections);
+    let mut second = tokio::time::interval(Duration::from_secs(1));
     let event = loop {
         tokio::select! {
+            _ = second.tick() => log::next_second(&control.snapshot().vars),
             _ = terminate.recv() => break Event::Shutdown(Stop::Drain),
             _ = interrupt.recv() => break Event::Shutdown(Stop::Drain),
             Some(event) = requests.recv() => break event,
@@ -190,6 +193,10 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
         loop {
             tokio::select! {
                 _ = &mut stopping => break,
+                _ = second.tick() => {
+                    log::next_second(&control.snapshot().vars);
+                    continue;
+                }
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }

@@ -348,7 +348,8 @@ settings! {
     frontend_window: u64 = 65_536, bytes(4_096, 16_777_216), Live, "Result bytes that may wait for a slow client before reading from its backend pauses.";
     query_digests_max_entries: u64 = 100_000, count(0, 10_000_000), Live, "Rows that statistics by digest may have; beyond it those used longest ago go, and are counted.";
     query_digests_memory_max_mb: u64 = 256, mebibytes(1, 1_048_576), Live, "Memory that statistics by digest may take, in all.";
-    log_queue_max_mb: u64 = 16, mebibytes(1, 4_096), Live, "Records of the query log, and of the audit log, that may wait to be written; more are dropped and counted.";
+    log_queue_max_mb: u64 = 16, mebibytes(1, 4_096), Live, "What may wait to be written of the query log, of the audit log, and of the error log; more is dropped and counted.";
+    log_lines_per_second: u64 = 200, count(0, 1_000_000), Live, "Lines of one kind that the error log takes in a second; one line tells how many more there were. 0: all.";
     client_multi_statements: bool = true, BOOL, Live, "Let clients send several statements in one command.";
     backend_ssl_verify: BackendSslVerify = BackendSslVerify::Off, BackendSslVerify::KIND, Live, "How far backends' certificates are checked: off, ca (signed by a known CA), identity (and names the host).";
 }
