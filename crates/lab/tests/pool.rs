@@ -170,6 +170,44 @@ fn a_server_of_little_weight_gets_little_of_a_crowd() {
     assert!(open[0] >= 10 && open[1] <= 1, "{open:?}");
 }
 
+/// Shares of statements follow the weights, however many workers there are, at low and high rates, for short and long statements.
+#[test]
+fn statements_follow_the_weights() {
+    let servers = [(); 2].map(|()| peer::start_server().unwrap());
+    for threads in [1, 4, 16] {
+        let heavy = [("weight", 9.into()), ("max_connections", 200.into())];
+        let arrange = |b: Builder| b.server_with(0, servers[1].host(), servers[1].port(), &heavy).variable("threads", threads);
+        let proxy = Measured::tidegate(&servers[0], arrange).unwrap();
+        let mut admin = admin(proxy.as_tidegate().unwrap());
+        let light = format!("SELECT SUM(Queries * (srv_port = {})), SUM(Queries) FROM stats_mysql_connection_pool", servers[0].port());
+        let mut share_of = |what: &str, load: &mut dyn FnMut()| {
+            let mut served = || -> [f64; 2] {
+                let row = admin.query(light.as_str()).unwrap().table().unwrap().remove(0);
+                [0, 1].map(|n| row[n].as_deref().unwrap_or("0").parse().unwrap())
+            };
+            let before = served();
+            load();
+            let after = served();
+            let (light, all) = (after[0] - before[0], after[1] - before[1]);
+            let pct = 100.0 * light / all;
+            assert!((8.0..=13.0).contains(&pct), "{threads} workers, {what}: {pct:.1} % of {all} statements for 10 %");
+        };
+        for (what, pace, secs) in [("all that go", None, 2), ("5,000 a second", Some(5_000), 2), ("100 a second", Some(100), 4)] {
+            let load = Load { address: proxy.address(), clients: 100, work: Work::PointText, pace };
+            let mut fleet = Fleet::open(&load).unwrap();
+            share_of(what, &mut || drop(fleet.run(Duration::from_secs(secs)).unwrap()));
+        }
+        let mut clients = sessions(proxy.as_tidegate().unwrap(), 40);
+        share_of("long statements", &mut || {
+            thread::scope(|scope| {
+                for session in &mut clients {
+                    scope.spawn(move || (0..50).for_each(|_| drop(session.run("DO SLEEP(0.02)").unwrap())));
+                }
+            });
+        });
+    }
+}
+
 /// All ask again at once: the pool stops where more connections bring no more answers.
 #[test]
 fn busy_clients_get_as_many_connections_as_help() {

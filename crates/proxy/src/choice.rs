@@ -1,12 +1,14 @@
-//! Which server of a hostgroup gets the next piece of work: by weight, among those that may have it.
+//! Which server of a hostgroup gets the next piece of work: the one that is furthest behind its weight, among those that may have it.
 //!
-//! Pure but for reading the servers' state. What only makes a server less welcome (a slow ping, no lag where a replica is
+//! All workers count together what each server was given ([`Given`]). So shares follow the weights whichever worker has the idle
+//! connections, and one that was passed over because it had none is the first to be served as soon as it has. What only makes a server less welcome (a slow ping, no lag where a replica is
 //! wanted) leaves it out as long as another one is left: a hostgroup whose servers are all slow is still served.
 
 use crate::server::ServerShared;
 use model::settings::MysqlVariables;
 use routing::Route;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which connections to a server a statement may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,23 +97,109 @@ impl Sieve {
     }
 }
 
-/// The number of the chosen server among those that `fits`; `draw` gives a number below the one it is given.
-pub fn choose(
-    servers: &[Arc<ServerShared>],
-    fits: impl Fn(&Arc<ServerShared>) -> bool,
-    needs: Needs,
-    rules: Rules,
-    now_ms: u64,
-    draw: impl FnOnce(u64) -> u64,
-) -> Option<usize> {
+/// What a server was given, in thousandths of a turn: servers that got as much as their weights say have got the same. A turn of a
+/// hostgroup is one piece of work for any of its servers.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Given(AtomicU64);
+
+/// A turn.
+const TURN: u64 = 1_000;
+
+/// Turns that a server can be behind, beyond the distance that its weight makes; older debts are forgiven, so that one which comes
+/// back is not flooded.
+const DEBT: u64 = 100 * TURN;
+
+/// One choice among the servers of a hostgroup.
+pub struct Choice<'a> {
+    servers: &'a [Arc<ServerShared>],
+    sieve: Sieve,
+    /// Sum of the candidates' shares.
+    total: u64,
+    /// What the candidate has that got most.
+    most: u64,
+}
+
+impl<'a> Choice<'a> {
+    /// The choice among the servers that `fits`; None where there is no candidate.
+    pub fn among(
+        servers: &'a [Arc<ServerShared>],
+        fits: impl Fn(&Arc<ServerShared>) -> bool,
+        needs: Needs,
+        rules: Rules,
+        now_ms: u64,
+    ) -> Option<Self> {
+        let sieve = sieve(servers, &fits, needs, rules, now_ms);
+        let mut choice = Self { servers, sieve, total: 0, most: 0 };
+        for server in servers.iter().filter(|server| fits(server)) {
+            let share = sieve.share(server);
+            choice.total += share;
+            if share > 0 {
+                choice.most = choice.most.max(server.given.0.load(Ordering::Relaxed));
+            }
+        }
+        (choice.total > 0).then_some(choice)
+    }
+
+    /// The number of the server that is furthest behind its weight among those that `fits`: one that is no candidate only where no
+    /// candidate does.
+    pub fn furthest_behind(&self, fits: impl Fn(&ServerShared) -> bool) -> Option<usize> {
+        let all = self.servers.iter().enumerate().filter(|(_, server)| fits(server));
+        all.min_by_key(|(_, server)| self.place(server)).map(|(index, _)| index)
+    }
+
+    /// A server's place in line: the least is the next, and who is no candidate stands behind all candidates.
+    pub fn place(&self, server: &ServerShared) -> (bool, u64) {
+        (self.sieve.share(server) == 0, self.given(server) + self.part(server))
+    }
+
+    /// The number of the candidate among those that `fits` with the fewest connections for its weight. Equal ones have turns from
+    /// the number `from`.
+    pub fn fewest_connections(&self, fits: impl Fn(&Arc<ServerShared>) -> bool, from: usize) -> Option<usize> {
+        let count = self.servers.len();
+        let all = (0..count).map(|step| (from + step) % count).filter_map(|index| Some((index, self.servers.get(index)?)));
+        let place = |(index, server): (usize, &Arc<ServerShared>)| {
+            let share = u128::from(self.sieve.share(server));
+            (share > 0 && fits(server)).then(|| ((u128::from(server.connections()) + 1) * (1 << 64) / share, index))
+        };
+        all.filter_map(place).min_by_key(|(place, _)| *place).map(|(_, index)| index)
+    }
+
+    /// A server gets the work.
+    pub fn give(&self, index: usize) {
+        let Some(server) = self.servers.get(index) else { return };
+        let (is, part) = (self.given(server), self.part(server));
+        // Others may give it something at the same time: that counts, too.
+        server.given.0.fetch_max(is, Ordering::Relaxed);
+        server.given.0.fetch_add(part, Ordering::Relaxed);
+    }
+
+    /// Whether a server is so far behind that the connections which it has are too few.
+    pub fn is_starved(&self, index: usize) -> bool {
+        let behind = |server: &Arc<ServerShared>| self.most.saturating_sub(self.given(server)) > DEBT / 2 + self.part(server);
+        self.servers.get(index).is_some_and(behind)
+    }
+
+    /// What one piece of work counts for a server.
+    fn part(&self, server: &ServerShared) -> u64 {
+        self.total.saturating_mul(TURN) / server.share(self.sieve.now_ms).max(1)
+    }
+
+    fn given(&self, server: &ServerShared) -> u64 {
+        let least = self.most.saturating_sub(DEBT + 2 * self.part(server));
+        server.given.0.load(Ordering::Relaxed).max(least)
+    }
+}
+
+/// Who is left out among the servers that `fits`.
+fn sieve(servers: &[Arc<ServerShared>], fits: impl Fn(&Arc<ServerShared>) -> bool, needs: Needs, rules: Rules, now_ms: u64) -> Sieve {
     let mut sieve = Sieve { needs, skips_slow: false, max_ping_us: u64::MAX, skips_sources: false, now_ms };
-    let share = |sieve: &Sieve, server: &Arc<ServerShared>| if fits(server) { sieve.share(server) } else { 0 };
-    if let [only] = servers {
-        return (share(&sieve, only) > 0).then_some(0);
+    if servers.len() == 1 {
+        return sieve;
     }
     // What is rare is looked for only where it can be.
     let restrict = |sieve: Sieve, stricter: Sieve| {
-        let is_somebody_left = servers.iter().any(|server| share(&stricter, server) > 0);
+        let is_somebody_left = servers.iter().any(|server| fits(server) && stricter.share(server) > 0);
         if is_somebody_left { stricter } else { sieve }
     };
     if servers.iter().any(|server| server.is_slow()) {
@@ -123,16 +211,7 @@ pub fn choose(
     if needs.max_lag_ms.is_some() {
         sieve = restrict(sieve, Sieve { skips_sources: has_replicas(&sieve, rules, servers), ..sieve });
     }
-    let total = servers.iter().map(|server| share(&sieve, server)).sum();
-    let mut ticket = draw(total);
-    for (index, server) in servers.iter().enumerate() {
-        let part = share(&sieve, server);
-        if ticket < part {
-            return Some(index);
-        }
-        ticket -= part;
-    }
-    None
+    sieve
 }
 
 /// The average ping of the candidates, us, where there are enough and each has one; else no limit.
@@ -153,9 +232,11 @@ mod tests {
     use super::*;
     use crate::bed::{placement, server};
     use crate::hostgroup::Terms;
+    use crate::quota::Quota;
     use crate::server::PlacedBy;
     use model::fleet::Measured;
     use model::snapshot::ServerStatus;
+    use std::collections::BTreeSet;
 
     const RULES: Rules = Rules { latency_aware_from: 1000, replicas_only_from: 2 };
 
@@ -163,24 +244,73 @@ mod tests {
         server.measured(Measured { latency_us, lag_ms });
     }
 
-    /// Which servers are ever chosen, by trying every draw.
+    fn choice(servers: &[Arc<ServerShared>], now_ms: u64) -> Choice<'_> {
+        Choice::among(servers, |_| true, Needs::default(), RULES, now_ms).unwrap()
+    }
+
+    /// Which servers get work, of all that may come.
     fn chosen(servers: &[Arc<ServerShared>], needs: Needs, rules: Rules) -> Vec<usize> {
-        let mut total = 0;
-        choose(
-            servers,
-            |_| true,
-            needs,
-            rules,
-            1000,
-            |below| {
-                total = below;
-                0
-            },
-        );
-        let mut all: Vec<_> = (0..total).filter_map(|ticket| choose(servers, |_| true, needs, rules, 1000, |_| ticket)).collect();
-        assert_eq!(all.len() as u64, total, "every ticket wins somebody");
-        all.dedup();
+        let mut all = BTreeSet::new();
+        for _ in 0..100 {
+            let Some(choice) = Choice::among(servers, |_| true, needs, rules, 1000) else { continue };
+            let index = choice.furthest_behind(|server| server.is_usable(1000) && needs.accept(server)).unwrap();
+            choice.give(index);
+            all.insert(index);
+        }
+        all.into_iter().collect()
+    }
+
+    /// How many of `count` turns each server gets at `now_ms`; those that `lacks` has no connection for are passed over.
+    fn dealt(servers: &[Arc<ServerShared>], count: usize, now_ms: u64, lacks: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+        let mut all = vec![0; servers.len()];
+        for turn in 0..count {
+            let choice = choice(servers, now_ms);
+            let index = choice.furthest_behind(|server| !lacks(turn, servers.iter().position(|s| s.key == server.key).unwrap())).unwrap();
+            choice.give(index);
+            all[index] += 1;
+        }
         all
+    }
+
+    #[test]
+    fn turns_follow_the_weights_exactly() {
+        let servers = [server("a", 1), server("b", 9), server("c", 90)];
+        assert_eq!(dealt(&servers, 1_000, 1000, |_, _| false), [10, 90, 900]);
+        let servers = [server("a", 10_000_000), server("b", 5_000_000)];
+        assert_eq!(dealt(&servers, 30, 1000, |_, _| false), [20, 10]);
+        let servers = [server("a", 10_000_000), server("b", 1)];
+        assert_eq!(dealt(&servers, 10_000, 1000, |_, _| false), [10_000, 0]);
+    }
+
+    #[test]
+    fn one_that_had_no_connection_now_and_then_is_made_good() {
+        let servers = [server("a", 1), server("b", 9)];
+        let all = dealt(&servers, 10_000, 1000, |turn, index| index == 0 && turn % 20 < 15);
+        assert!((990..=1_010).contains(&all[0]), "{all:?}");
+    }
+
+    #[test]
+    fn old_debts_are_forgiven() {
+        let servers = [server("a", 1), server("b", 1)];
+        dealt(&servers, 100_000, 1000, |_, index| index == 0);
+        assert!(choice(&servers, 1000).is_starved(0) && !choice(&servers, 1000).is_starved(1));
+        let all = dealt(&servers, 200, 1000, |_, _| false);
+        assert_eq!(all, [126, 74], "not all 200");
+        assert!(!choice(&servers, 1000).is_starved(0));
+    }
+
+    #[test]
+    fn connections_are_opened_by_weight() {
+        let servers = [server("a", 1), server("b", 2)];
+        let (anybodys, mut slots, mut opened) = (Arc::new(Quota::new(1)), Vec::new(), [0, 0]);
+        for turn in 0..9 {
+            let index = choice(&servers, 1000).fewest_connections(|_| true, turn).unwrap();
+            slots.push(servers[index].reserve(&anybodys, 0).unwrap());
+            opened[index] += 1;
+        }
+        assert_eq!(opened, [3, 6]);
+        assert_eq!(choice(&servers, 1000).fewest_connections(|s| *s.key.host == *"a", 1), Some(0));
+        assert_eq!(choice(&servers, 1000).fewest_connections(|_| false, 1), None);
     }
 
     #[test]
@@ -203,13 +333,8 @@ mod tests {
         let terms = Terms { ramp_ms: 10_000, ..Terms::default() };
         servers[1].place(&placement("b", 1, ServerStatus::Shunned), &terms, PlacedBy::Observation, 500);
         servers[1].place(&placement("b", 1, ServerStatus::Online), &terms, PlacedBy::Observation, 1_000);
-        let part = |now_ms| {
-            let pick = |draw: &dyn Fn(u64) -> u64| choose(&servers, |_| true, Needs::default(), RULES, now_ms, draw);
-            let wins = (0..1_000).filter(|i| pick(&|below| below * i / 1_000) == Some(1)).count();
-            assert_eq!(pick(&|below| below - 1), Some(1), "every ticket wins somebody");
-            wins
-        };
-        assert_eq!([1_000, 6_000, 10_999, 11_000].map(part), [58, 346, 499, 500], "of 1000; half of them is its share");
+        let part = |now_ms| dealt(&servers, 1_000, now_ms, |_, _| false)[1];
+        assert_eq!([1_000, 6_000, 10_999, 11_000].map(part), [58, 348, 500, 500], "of 1000; half of them is its share");
     }
 
     #[test]

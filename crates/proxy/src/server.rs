@@ -4,6 +4,7 @@
 //! and a few atomics say the same to those who ask with each statement. Counts are exact: a connection exists only while
 //! a [`Slot`] is held. INVARIANT: once a placement that is not ONLINE is stored, nobody is given the server for new work.
 
+use crate::choice::Given;
 use crate::hostgroup::Terms;
 use crate::log_throttle::LogThrottle;
 use crate::pins::{PASSING, PinReason, PinSet};
@@ -83,6 +84,8 @@ pub struct ServerShared {
     lag_ms: AtomicU64,
     /// Connections for KILL: one at a time.
     pub kills: tokio::sync::Semaphore,
+    /// The work that it got.
+    pub given: Given,
     /// How many connections to it help.
     pub sizing: SharedSizing,
     /// What is counted for it.
@@ -103,6 +106,8 @@ pub struct ServerShared {
     /// Addresses that its name has no more, and whether there are any.
     gone: ArcSwap<Vec<IpAddr>>,
     has_moved: AtomicBool,
+    /// See [`ServerShared::started_ms`].
+    started_ms: AtomicU64,
 }
 
 /// How a server is to be connected to: `use_ssl` and `compression`.
@@ -192,6 +197,7 @@ impl ServerShared {
             max_latency_us: AtomicU64::new(NEVER),
             lag_ms: AtomicU64::new(UNKNOWN),
             kills: tokio::sync::Semaphore::new(1),
+            given: Given::default(),
             sizing: SharedSizing::default(),
             counts: ServerCounts::default(),
             signals: LastSignals::default(),
@@ -203,6 +209,7 @@ impl ServerShared {
             refuses_change_user: AtomicBool::new(false),
             gone: ArcSwap::default(),
             has_moved: AtomicBool::new(false),
+            started_ms: AtomicU64::new(0),
         };
         new.place(placement, terms, PlacedBy::Configuration, now_ms);
         new
@@ -500,6 +507,17 @@ impl ServerShared {
     /// Whether its name has had other addresses.
     pub fn has_moved(&self) -> bool {
         self.has_moved.load(Ordering::Acquire)
+    }
+
+    /// It was started after this (process clock, ms).
+    pub(crate) fn started_after(&self, at_ms: u64) {
+        self.started_ms.fetch_max(at_ms, Ordering::AcqRel);
+    }
+
+    /// Connections that were opened before this (process clock, ms) ended when it was started; 0 where that is not known.
+    pub(crate) fn started_ms(&self) -> u64 {
+        // Where its name has had other addresses, it is not known which of them said so.
+        if self.has_moved() { 0 } else { self.started_ms.load(Ordering::Acquire) }
     }
 
     /// Whether its name has this address no more.

@@ -11,6 +11,7 @@ use crate::defaults::Defaults;
 use crate::entry::{Entry, Leaving, Limits, Signal};
 use crate::fleet::WorkerLoad;
 use crate::in_force::{InForce, SnapshotInForce};
+use crate::lateness::{Lateness, within};
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Memory;
 use crate::mirror::Mirrors;
@@ -27,10 +28,12 @@ use slab::Slab;
 use sql::{Analysis, LexMode, Shapes};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::MissedTickBehavior;
 use wire::command::Command;
 use wire::reply::ReplyKind;
 
@@ -49,6 +52,8 @@ pub struct Worker {
     pub scratch: Scratch,
     /// The coarse clock, moved by the sweep.
     pub clock: CoarseClock,
+    /// How late it is itself.
+    lateness: Lateness,
     /// For weighted choices.
     pub random: Random,
     /// What it holds of mirrored statements.
@@ -82,6 +87,9 @@ const CHECKS: usize = 2;
 const POOL_TICK: Duration = Duration::from_millis(1);
 /// How often sessions are swept for timeouts.
 const SWEEP: Duration = Duration::from_millis(100);
+/// Where lines of the log come from for which an operator asked (SIGUSR1): all are written.
+pub const REPORT: &str = "report";
+
 /// How long the sweep passes over a session that is idle and keeps nothing.
 const NAP_MS: u64 = 1_000;
 /// Sweeps between two rounds of pool maintenance.
@@ -108,6 +116,7 @@ impl Worker {
             buffers: BufferPool::default(),
             scratch: Scratch::default(),
             clock,
+            lateness: Lateness::default(),
             random: Random::new(seed),
             mirrors: Mirrors::default(),
             counters: Counters::default(),
@@ -332,7 +341,7 @@ impl Worker {
         let limit = Duration::from_millis(self.snapshot().vars.connect_timeout_server);
         let hostgroups = self.shared.hostgroups();
         for server in hostgroups.iter().flat_map(|h| h.servers().to_vec()).filter(|s| s.is_online()) {
-            if let Ok(Ok(info)) = tokio::time::timeout(limit, connect::probe(&self, &server)).await {
+            if let Some(Ok(info)) = self.within(limit, connect::probe(&self, &server)).await {
                 tracing::info!("{} is {}", server.key, info.version);
                 self.shared.info.set(info);
                 return;
@@ -352,6 +361,7 @@ impl Worker {
             }
         }
         tracing::info!(
+            target: REPORT,
             "worker {}: {} sessions, pinned by reason {by_reason:?}, counters {:?}",
             self.index,
             entries.len(),
@@ -363,6 +373,7 @@ impl Worker {
             let digest = self.meter.known_digest(digest).map(|d| digest::shown(d.hash)).unwrap_or_default();
             let user = entry.user.borrow().as_ref().map(|u| u.name.to_string()).unwrap_or_default();
             tracing::info!(
+                target: REPORT,
                 "worker {}: session {} of '{user}' pinned for {age_ms} ms: {:?}, digest {digest}",
                 self.index,
                 entry.id,
@@ -416,10 +427,13 @@ impl Worker {
     /// Moves the coarse clock, ends what is overdue, maintains the pools.
     async fn sweep(self: Rc<Self>) {
         let mut interval = tokio::time::interval(SWEEP);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut round = 0_u32;
         loop {
             interval.tick().await;
-            let now_ms = self.shared.clock.now_ms();
+            let now_us = self.shared.clock.now_us();
+            self.lateness.swept(now_us, now_us + SWEEP.as_micros() as u64);
+            let now_ms = now_us / 1000;
             self.clock.set(now_ms);
             self.shared.beats.beat(self.index, now_ms);
             self.look_at_sessions(now_ms);
@@ -439,6 +453,17 @@ impl Worker {
             entry.check_deadlines(now_ms);
             *nap_until_ms = if entry.may_nap() { now_ms + NAP_MS } else { 0 };
         }
+    }
+
+    /// Waits `limit` for a peer, not counting by how much this worker is late meanwhile. None where that was not enough.
+    pub async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        within(|| self.lateness.total_us(self.shared.clock.now_us()), limit, work).await
+    }
+
+    /// Time (us) since some moment, without that by which this worker was late: what peers take is measured by it.
+    pub fn peers_us(&self) -> u64 {
+        let now_us = self.shared.clock.now_us();
+        now_us.saturating_sub(self.lateness.total_us(now_us))
     }
 
     /// The session in this place of the table has limits again that count from now.
@@ -464,13 +489,13 @@ impl Worker {
 /// Closes these statements on an idle backend, pings it and puts it back, or closes it.
 pub async fn ping(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, statements: Vec<u32>) {
     let limit = Duration::from_millis(worker.snapshot().vars.ping_timeout_server);
-    let alive = tokio::time::timeout(limit, async {
+    let alive = worker.within(limit, async {
         backend.close_statements(&worker, &statements).await?;
         backend.send(Command::Ping, &[]).await?;
         backend.collect(ReplyKind::Simple, false, &worker.buffers).await
     });
     match alive.await {
-        Ok(Ok(reply)) if reply.error.is_none() => pool.rest(&worker, backend),
+        Some(Ok(reply)) if reply.error.is_none() => pool.rest(&worker, backend),
         _ => tracing::info!("an idle connection to {} did not answer a ping and was closed", backend.core.server.key),
     }
 }

@@ -82,6 +82,19 @@ fn a_server_without_weight_is_named_as_such() {
     assert!(error.contains(&format!("127.0.0.1:{port} ONLINE, weight 0")), "{error}");
 }
 
+/// Error 9001 names all causes: one server cannot be reached, and the other has no connection left.
+#[test]
+fn a_server_that_fails_hides_no_other_cause() {
+    let dead = lab::port::Port::reserve().unwrap();
+    let bed = Bed::mariadb(1, |b| b.server(0, "127.0.0.1", dead.number()).variable("connect_timeout_server_max", 1_000));
+    let mut holder = bed.client();
+    wait::until("it has the connection", LIMIT, || holder.run("BEGIN").ok().map(drop)).unwrap();
+    let error = bed.client().query("SELECT 1").unwrap().err().unwrap().to_lab_error().to_string();
+    for cause in [format!("connects to 127.0.0.1:{} fail: ", dead.number()), "all 1 connections of the other servers".to_owned()] {
+        assert!(error.contains(&cause), "{cause}: {error}");
+    }
+}
+
 /// `max_connections` of a server holds over all workers, as the server counts.
 fn max_connections_of_a_server(flavor: Flavor) {
     const MAX: u64 = 3;

@@ -155,6 +155,33 @@ fn a_server_that_stays_away_is_named_in_the_error() {
     assert_eq!(attempt(&mut client, "SELECT 1"), Seen::Error(9001), "the session goes on");
 }
 
+/// One answer tells that the old connections of a server which was started anew have ended: not each session opens one to ask.
+#[test]
+fn many_lost_transactions_ask_a_server_once() {
+    const SESSIONS: u64 = 30;
+    let bed = Bed::mariadb(SESSIONS as i64, |b| b);
+    bed.root(&["CREATE TABLE test.t (id INT PRIMARY KEY)"]);
+    let mut sessions: Vec<_> = (0..SESSIONS).map(|_| bed.client()).collect();
+    for (id, session) in sessions.iter_mut().enumerate() {
+        session.run("BEGIN").unwrap();
+        session.run(format!("INSERT INTO t VALUES ({id})")).unwrap();
+    }
+    // What was opened within the second before a start counts as opened after it: servers count whole seconds.
+    thread::sleep(Duration::from_millis(1_500));
+    bed.server.kill9();
+    bed.server.restart().unwrap();
+    for session in &mut sessions {
+        assert_ne!(attempt(session, "SELECT COUNT(*) FROM t"), Seen::Done, "its transaction is lost");
+    }
+    let mut admin = bed.proxy.admin().unwrap();
+    let mut used = || admin.scalar("SELECT SUM(ConnUsed) FROM stats_mysql_connection_pool").unwrap();
+    // A lost connection counts until its server has been asked.
+    wait::until("the questions to be answered", LIMIT, || (used()? == "0").then_some(())).unwrap();
+    let made = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME='Connections'";
+    let made = bed.count(made);
+    assert!(made < SESSIONS, "{made} connections since the start");
+}
+
 fn frozen_server(flavor: Flavor) {
     const BACKENDS: usize = 6;
     const CONCURRENCY: usize = 3;

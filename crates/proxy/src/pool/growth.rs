@@ -17,7 +17,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
 use wire::reframe::ReplyError;
 
 /// At most one more connect in progress for each so many connections that exist.
@@ -71,20 +70,23 @@ struct Before {
 }
 
 impl HostgroupPool {
-    /// Another server's backend serves because the chosen one has none: if the chosen one has less than its share of the
-    /// connections, it is given one more beside. So a server that came back gets its share of a load that is steady.
-    pub(super) fn make_up_for(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, chosen: usize) {
+    /// Another server's backend serves because the one whose turn it is has none: it is given one more beside if it has less than its
+    /// share of the connections, or if it `is_starved` by those that it has, which may belong to other workers. So a server that came
+    /// back gets its share of a load that is steady.
+    pub(super) fn make_up_for(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, chosen: usize, is_starved: bool) {
         let (now_us, servers) = (worker.shared.clock.now_us(), self.servers());
         let now_ms = now_us / 1000;
         let Some(server) = servers.get(chosen) else { return };
-        if self.connecting.get() > 0 || !server.takes_connects(now_ms) {
+        if self.connecting.get() > 0 || is_starved && server.connecting() > 0 || !server.takes_connects(now_ms) {
             return;
         }
         let used = || servers.iter().filter(|s| s.is_online());
         let shares: u128 = used().map(|s| u128::from(s.share(now_ms))).sum();
         let connections: u128 = used().map(|s| u128::from(s.connections())).sum();
-        let has_its_share = u128::from(server.connections()) * shares >= u128::from(server.share(now_ms)) * connections;
-        if !has_its_share {
+        let (own, fair) = (u128::from(server.connections()) * shares, u128::from(server.share(now_ms)) * connections);
+        // One that answers slowly is not to take all connections.
+        let most = 2 * fair + worker.shared.mailboxes.len() as u128 * shares;
+        if own < if is_starved { most } else { fair } {
             self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, false);
         }
     }
@@ -259,12 +261,25 @@ impl HostgroupPool {
     /// The server for a new connection: one that keeps others waiting only where there is no other.
     fn choose_to_connect(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
         let at_once = self.choose_faster(worker, lane, needs, now_ms);
-        at_once.or_else(|| self.choose(worker, needs, |s| s.takes_connects(now_ms) && lane.may_ask(s, now_ms)))
+        at_once.or_else(|| self.choose_by_connections(worker, needs, now_ms, |s| s.takes_connects(now_ms) && lane.may_ask(s, now_ms)))
     }
 
     /// A server that takes connections and keeps nobody waiting for one.
     fn choose_faster(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
-        self.choose(worker, needs, |s| s.takes_connects(now_ms) && !s.is_stalling() && lane.may_ask(s, now_ms))
+        let is_fast = |s: &Arc<ServerShared>| s.takes_connects(now_ms) && !s.is_stalling() && lane.may_ask(s, now_ms);
+        self.choose_by_connections(worker, needs, now_ms, is_fast)
+    }
+
+    fn choose_by_connections(
+        &self,
+        worker: &Worker,
+        needs: Needs,
+        now_ms: u64,
+        fits: impl Fn(&Arc<ServerShared>) -> bool,
+    ) -> Option<usize> {
+        let servers = self.servers();
+        let from = worker.random.below(servers.len() as u64) as usize;
+        self.choice(&servers, needs, now_ms, &fits)?.fewest_connections(&fits, from)
     }
 
     /// A connect that takes long counts no more where another server may be faster: whoever waits for it gets one there beside.
@@ -306,9 +321,9 @@ impl HostgroupPool {
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
         tokio::task::spawn_local(async move {
             let mut work = pin!(pool.open(&worker, &server, &lane, collation, &whose, slot));
-            let (result, is_passed) = match timeout(STALLS_AFTER, &mut work).await {
-                Ok(result) => (result, false),
-                Err(_) => {
+            let (result, is_passed) = match worker.within(STALLS_AFTER, &mut work).await {
+                Some(result) => (result, false),
+                None => {
                     let _stall = server.connect_stalls();
                     let is_passed = pool.pass_by(&worker, &lane, &whose);
                     (work.await, is_passed)
@@ -342,30 +357,30 @@ impl HostgroupPool {
         slot: Slot,
     ) -> Option<Result<Backend, ConnectError>> {
         let limit = Duration::from_millis(self.settings().connect_timeout_server);
-        let (began, late) = (Instant::now(), || ConnectError::Server(too_late(worker, server, limit)));
+        let (began_us, late) = (worker.peers_us(), || ConnectError::Server(too_late(worker, server, limit)));
         let entering = async {
             match whose.raw() {
                 Some(raw) => connect::open_raw(worker, server, &lane.key, raw, collation, slot).await,
                 None => connect::enter(worker, server, None, &lane.key, collation, slot).await,
             }
         };
-        let entered = self.while_used(server, timeout(limit, entering)).await?.unwrap_or_else(|_| Err(late()));
+        let entered = self.while_used(server, worker.within(limit, entering)).await?.unwrap_or_else(|| Err(late()));
         let mut backend = match entered {
             Ok(backend) if whose.raw().is_none() => backend,
             other => return Some(other),
         };
-        let left = limit.saturating_sub(began.elapsed());
-        let readied = self.while_used(server, timeout(left, connect::make_ready(worker, &mut backend, collation))).await;
+        let left = limit.saturating_sub(Duration::from_micros(worker.peers_us().saturating_sub(began_us)));
+        let readied = self.while_used(server, worker.within(left, connect::make_ready(worker, &mut backend, collation))).await;
         let error = match readied {
-            Some(Ok(Ok(()))) => return Some(Ok(backend)),
-            Some(Ok(Err(error))) => {
+            Some(Some(Ok(()))) => return Some(Ok(backend)),
+            Some(Some(Err(error))) => {
                 // Lost, mostly.
                 if backend.is_owed() {
                     tokio::task::spawn_local(end_lost_connection(Rc::clone(worker), Rc::clone(self), backend, Loss::Closed));
                 }
                 return Some(Err(error));
             }
-            Some(Err(_)) => Some(late()),
+            Some(None) => Some(late()),
             None => None,
         };
         if !server.is_severed() {

@@ -16,7 +16,7 @@ mod waiting;
 pub use waiting::{Acquire, AcquireError, Wish};
 
 use crate::backend::Backend;
-use crate::choice::{self, Needs, Rules};
+use crate::choice::{Choice, Needs, Rules};
 use crate::counters::count;
 use crate::hostgroup::HostgroupRole;
 use crate::lane::{Lane, LaneKey};
@@ -424,6 +424,12 @@ impl HostgroupPool {
     /// One who waited gets a backend.
     fn note_turn(&self, worker: &Worker, lane: &Lane, backend: &mut Backend) {
         let now_us = worker.shared.clock.now_us();
+        let servers = self.servers();
+        if servers.len() > 1
+            && let Some(choice) = self.choice(&servers, Needs::default(), now_us / 1000, |_| true)
+        {
+            choice.give(backend.core.server.index);
+        }
         let held_us = match std::mem::replace(&mut backend.core.taken_us, now_us) {
             0 => 0,
             taken_us => now_us.saturating_sub(taken_us).min(MOST_HELD_US),
@@ -478,7 +484,11 @@ impl HostgroupPool {
     /// Another worker waits for `lane` and cannot connect: give it an idle backend that will do, or make room for a new one.
     pub fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, needs: Needs, from: usize) {
         let (servers, now_ms) = (self.servers(), worker.shared.clock.now_ms());
-        for (index, server) in servers.iter().enumerate() {
+        let mut in_turn: Vec<_> = servers.iter().enumerate().collect();
+        if let Some(choice) = self.choice(&servers, needs, now_ms, |_| true) {
+            in_turn.sort_by_cached_key(|(_, server)| choice.place(server));
+        }
+        for (index, server) in in_turn {
             let lanes = self.lanes.borrow().clone();
             let will_do = server.takes_work(now_ms) && needs.accept(server);
             let same = lanes.iter().filter(|_| will_do && needs.takes_used()).find(|l| l.key == *lane);
@@ -597,32 +607,37 @@ impl HostgroupPool {
         !self.waiters.borrow().is_empty()
     }
 
-    /// Chooses a server by weight and takes its nearest idle backend; another server's rather than none.
+    /// Takes the nearest idle backend of the server that is furthest behind its weight; another server's rather than none.
     fn take_idle(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, want: &State, needs: Needs) -> Option<Backend> {
         let servers = self.servers();
         let now_ms = worker.clock.now_ms();
-        let first = self.choose(worker, needs, |_| true)?;
-        for step in 0..servers.len() {
-            let index = (first + step) % servers.len();
-            let usable = servers.get(index).is_some_and(|s| s.takes_work(now_ms) && needs.accept(s));
-            while let Some(mut backend) = if usable { lane.take(index, want) } else { None } {
-                if !has_old_rights(worker, &backend) && is_alive(worker, &mut backend) {
-                    if step > 0 {
-                        self.make_up_for(worker, lane, first);
-                    } else if self.shared.is_warmed() {
-                        self.warm(worker, lane);
-                    }
-                    return Some(backend);
-                }
+        let choice = self.choice(&servers, needs, now_ms, |_| true)?;
+        let first = choice.furthest_behind(|s| s.is_usable(now_ms) && needs.accept(s));
+        loop {
+            let index = choice.furthest_behind(|s| lane.idle(s.index) > 0 && s.takes_work(now_ms) && needs.accept(s))?;
+            let mut backend = lane.take(index, want)?;
+            if has_old_rights(worker, &backend) || !is_alive(worker, &mut backend) {
+                continue;
             }
+            choice.give(index);
+            match first.filter(|first| *first != index) {
+                Some(first) => self.make_up_for(worker, lane, first, choice.is_starved(first)),
+                None if self.shared.is_warmed() => self.warm(worker, lane),
+                None => {}
+            }
+            return Some(backend);
         }
-        None
     }
 
-    /// A usable server, by weight, among those that `fits`.
-    fn choose(&self, worker: &Worker, needs: Needs, fits: impl Fn(&Arc<ServerShared>) -> bool) -> Option<usize> {
-        let draw = |below| worker.random.below(below);
-        choice::choose(&self.servers(), fits, needs, self.rules.get(), worker.clock.now_ms(), draw)
+    /// A choice among the usable servers that `fits`.
+    fn choice<'a>(
+        &self,
+        servers: &'a [Arc<ServerShared>],
+        needs: Needs,
+        now_ms: u64,
+        fits: impl Fn(&Arc<ServerShared>) -> bool,
+    ) -> Option<Choice<'a>> {
+        Choice::among(servers, fits, needs, self.rules.get(), now_ms)
     }
 
     /// May this backend stay in the pool?

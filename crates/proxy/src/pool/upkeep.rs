@@ -4,8 +4,10 @@ use super::{AcquireError, HostgroupPool, Outcome, Waiter, is_alive};
 use crate::absent::{no_server, out_of_use};
 use crate::backend::Backend;
 use crate::lane::Lane;
+use crate::shared::ServerShared;
 use crate::worker::Worker;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Waiters that one look answers who have waited for too long: beside a crowd of them others have their turn.
 const LATE_AT_A_TIME: usize = 1_000;
@@ -105,12 +107,18 @@ impl HostgroupPool {
             let (limit, user) = (waiter.lane.limit(), &waiter.lane.key.user.name);
             return format!("all {limit} connections that user '{user}' may have here (max_backend_connections_per_user) are in use");
         }
-        if let Some((server, error)) = usable.iter().find_map(|s| s.last_error().map(|e| (s, e))) {
-            return format!("connects to {}:{} fail: {error}", server.key.host, server.key.port);
+        let (failing, others): (Vec<&Arc<ServerShared>>, Vec<_>) = usable.iter().copied().partition(|s| s.last_error().is_some());
+        let mut causes = Vec::new();
+        if let Some((server, error)) = failing.first().and_then(|s| Some((s, s.last_error()?))) {
+            causes.push(format!("connects to {}:{} fail: {error}", server.key.host, server.key.port));
         }
-        if usable.iter().all(|s| s.is_full()) {
-            let max: u32 = usable.iter().map(|s| s.max_connections()).sum();
-            return format!("all {max} connections (max_connections) are in use");
+        if !others.is_empty() && others.iter().all(|s| s.is_full()) {
+            let max: u32 = others.iter().map(|s| s.max_connections()).sum();
+            let of = if failing.is_empty() { "" } else { " of the other servers" };
+            causes.push(format!("all {max} connections{of} (max_connections) are in use"));
+        }
+        if !causes.is_empty() {
+            return causes.join("; ");
         }
         if let (at_us, per_second) = self.throttled.get()
             && at_us > waiter.since_us

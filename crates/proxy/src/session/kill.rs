@@ -126,6 +126,8 @@ pub(super) enum Unanswered {
     Failed(String),
     /// There was no need any more to ask.
     Withdrawn,
+    /// The server was started since, so that what ran there has ended.
+    Ended,
 }
 
 impl std::fmt::Display for Unanswered {
@@ -134,6 +136,7 @@ impl std::fmt::Display for Unanswered {
             Self::Late(within) => write!(f, "no answer within {} s", within.as_secs()),
             Self::Failed(why) => f.write_str(why),
             Self::Withdrawn => f.write_str("the statement was over"),
+            Self::Ended => f.write_str("the server was started since"),
         }
     }
 }
@@ -185,6 +188,7 @@ pub async fn end_lost_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, ba
     let target = Target::of(&worker, &pool, &backend.core);
     let Backend { link, core, .. } = backend;
     drop(link);
+    // A crash loses thousands at once, and one answer is about all of them.
     match ask(&worker, &pool, &target, What::end(&core, loss), KILL_WAIT, None).await {
         Ok(_) => count(&worker.counters.killed_connections),
         Err(why) => tracing::debug!("lost connection {} was not ended: {why}", target.thread_id),
@@ -237,6 +241,13 @@ async fn ask(
     within: Duration,
     kill: Option<&Kill>,
 ) -> Result<(Collected, u32), Unanswered> {
+    let has_ended = || match what {
+        What::Says(_) => false,
+        What::End { opened_ms } => opened_ms < target.server.started_ms(),
+    };
+    if has_ended() {
+        return Err(Unanswered::Ended);
+    }
     let begin = || kill.map_or(Ok(None), |kill| kill.begin().map(Some).ok_or(Unanswered::Withdrawn));
     let asked = async {
         if let Some(mut backend) = target.lane.take_to(target.server.index, target.peer) {
@@ -258,6 +269,10 @@ async fn ask(
             pool.grow(worker);
         }
         let _turn = target.server.kills.acquire().await.map_err(|e| Unanswered::Failed(e.to_string()))?;
+        // Those who asked before may have learnt it.
+        if has_ended() {
+            return Err(Unanswered::Ended);
+        }
         // It is given nothing that sessions have: `init_connect` may wait for what is to be ended.
         let opened = connect::enter(worker, &target.server, target.peer, &target.lane.key, 0, Slot::extra()).await;
         let mut backend = opened.map_err(|e| Unanswered::Failed(format!("{e:?}")))?;
@@ -290,21 +305,27 @@ impl What<'_> {
 async fn ask_on(worker: &Worker, backend: &mut Backend, target: &Target, what: What<'_>) -> io::Result<Collected> {
     let reply = match what {
         What::Says(sql) => backend.query(sql, &worker.buffers).await?,
-        What::End { opened_ms } => end_on(worker, backend, target.thread_id, opened_ms).await?,
+        What::End { opened_ms } => end_on(worker, backend, target, opened_ms).await?,
     };
     backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
     Ok(reply)
 }
 
-async fn end_on(worker: &Worker, backend: &mut Backend, id: u32, opened_ms: u64) -> io::Result<Collected> {
+async fn end_on(worker: &Worker, backend: &mut Backend, target: &Target, opened_ms: u64) -> io::Result<Collected> {
+    let id = target.thread_id;
     let is_older_here = backend.core.opened_ms <= opened_ms;
     let uptime = (!is_older_here).then(|| "SHOW GLOBAL STATUS LIKE 'Uptime'".to_owned());
     let state = format!("SELECT STATE FROM information_schema.PROCESSLIST WHERE ID={id}");
     let questions: Vec<String> = uptime.into_iter().chain([state]).collect();
+    let asked_ms = worker.shared.clock.now_ms();
     let replies = backend.query_all(&questions, &worker.buffers).await?;
     backend.core.has_warnings = true;
+    let uptime_s = replies.first().filter(|_| !is_older_here).and_then(uptime_of);
+    if let Some(uptime_s) = uptime_s {
+        target.server.started_after(started_ms(uptime_s, asked_ms));
+    }
     let age_ms = worker.shared.clock.now_ms().saturating_sub(opened_ms);
-    let ran = || replies.first().and_then(uptime_of).is_some_and(|uptime_s| is_older(uptime_s, age_ms));
+    let ran = || uptime_s.is_some_and(|uptime_s| is_older(uptime_s, age_ms));
     // A server that was started since has ended this connection, too; one that counts on gives higher numbers.
     if !is_older_here && (backend.core.thread_id <= id || !ran()) {
         return Err(io::Error::other("the server may have been started since"));
@@ -328,6 +349,11 @@ fn uptime_of(reply: &Collected) -> Option<u64> {
 /// Whether a server that says so has certainly run for longer: it counts whole seconds, from a whole one on.
 fn is_older(uptime_s: u64, age_ms: u64) -> bool {
     uptime_s.saturating_sub(1).saturating_mul(1000) >= age_ms
+}
+
+/// After when (process clock, ms) a server was certainly started that said so when it was asked at `asked_ms`.
+fn started_ms(uptime_s: u64, asked_ms: u64) -> u64 {
+    asked_ms.saturating_sub(uptime_s.saturating_add(1).saturating_mul(1000))
 }
 
 /// Whether a row has these (small) letters in it, whatever its character set.
@@ -355,6 +381,7 @@ mod tests {
         assert!(is_older(11, 10_000));
         assert!(!is_older(11, 10_001), "it may have been started 10.01 s ago");
         assert!(!is_older(0, 1));
+        assert_eq!([(0, 5_000), (3, 5_000), (60, 5_000)].map(|(uptime_s, ms)| started_ms(uptime_s, ms)), [4_000, 1_000, 0]);
         assert_eq!(uptime_of(&row(&["Uptime", "4711"])), Some(4711));
         assert_eq!(uptime_of(&row(&["\0U", "\x004\x007"])), Some(47), "UTF-16");
         assert_eq!(uptime_of(&Collected::default()), None);

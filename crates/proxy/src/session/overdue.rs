@@ -76,7 +76,7 @@ impl Watch {
         let seen = match ask(format!("SELECT COMMAND,CONNECTION_ID() FROM information_schema.PROCESSLIST WHERE ID={id}")).await {
             Ok((reply, own)) if matches!(reply.rows.as_slice(), [row] if is_idle(row, own)) => Seen::Idle,
             Err(Unanswered::Late(_)) => Seen::Nothing,
-            Ok(_) | Err(Unanswered::Failed(_) | Unanswered::Withdrawn) => Seen::MayRun,
+            Ok(_) | Err(Unanswered::Failed(_) | Unanswered::Withdrawn | Unanswered::Ended) => Seen::MayRun,
         };
         self.missed.set(if seen == Seen::MayRun { 0 } else { self.missed.get() + 1 });
         if self.missed.get() >= LOOKS {
