@@ -280,6 +280,7 @@ impl Monitor {
         let result = change(&mut core.topology, now_ms);
         let events = core.topology.take_events();
         let layout = core.unpublished();
+        let are_checks_changed = core.topology.take_checks_changed() || !events.is_empty();
         if !events.is_empty() {
             self.keep(&mut core);
         }
@@ -291,7 +292,9 @@ impl Monitor {
         if let Some(running) = self.running.get() {
             looked_at.iter().for_each(|addr| running.fleet.looked_at(addr));
         }
-        self.stale.notify_one();
+        if are_checks_changed {
+            self.stale.notify_one();
+        }
         result
     }
 

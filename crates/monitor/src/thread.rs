@@ -15,6 +15,10 @@ use model::fleet::Fleet;
 const REST: u32 = 4;
 /// After deciding by what checks saw, the thread does other things for so many times as long: what comes in meanwhile is decided together.
 const SIGHTINGS_REST: u32 = 1;
+/// The least that it does so, since each decision looks at when time alone changes something in the whole fleet.
+const SIGHTINGS_REST_MIN: Duration = Duration::from_millis(5);
+/// Lanes are brought into line at least so often: one that has died is started again.
+const RECONCILE_AT_LEAST: Duration = Duration::from_secs(1);
 /// Between two ticks, whatever the topology says.
 const TICK_MIN: Duration = Duration::from_millis(1);
 /// Longest that the end is put off by orders that are under way.
@@ -101,7 +105,7 @@ impl Monitor {
 /// Signals, ticks and changed checks, for ever.
 async fn watch_servers(monitor: &Arc<Monitor>) {
     let mut scheduler = Scheduler::default();
-    let mut reconcile_at = Some(Instant::now());
+    let (mut is_stale, mut reconcile_at) = (true, Instant::now());
     let mut rested_at = Instant::now();
     let mut ticked_at = Instant::now();
     let mut sightings_at = None;
@@ -116,19 +120,21 @@ async fn watch_servers(monitor: &Arc<Monitor>) {
                 let begun = Instant::now();
                 monitor.take_sightings();
                 sightings_at = None;
-                decided_at = Instant::now() + begun.elapsed() * SIGHTINGS_REST;
+                decided_at = Instant::now() + (begun.elapsed() * SIGHTINGS_REST).max(SIGHTINGS_REST_MIN);
             }
-            () = monitor.stale(), if reconcile_at.is_none() => reconcile_at = Some(rested_at),
+            () = monitor.stale(), if !is_stale => {
+                (is_stale, reconcile_at) = (true, rested_at);
+            }
             () = at(tick_at) => {
                 ticked_at = Instant::now();
                 monitor.tick();
             }
-            () = at(reconcile_at) => {
+            () = at(Some(reconcile_at)) => {
                 let begun = Instant::now();
                 scheduler.reconcile(monitor, monitor.wanted());
                 monitor.counts.set_lanes(scheduler.len());
-                reconcile_at = None;
                 rested_at = Instant::now() + begun.elapsed() * REST;
+                (is_stale, reconcile_at) = (false, rested_at + RECONCILE_AT_LEAST);
             }
         }
     }

@@ -22,11 +22,11 @@ impl Fleet for Control {
     }
 
     fn measured(&self, server: &ServerAddr, measured: Measured) {
-        for_each(self.shared(), server, |s| s.measured(measured));
+        self.shared().for_each_place(server, |place| place.measured(measured));
     }
 
     fn looked_at(&self, server: &ServerAddr) {
-        for_each(self.shared(), server, ServerShared::looked_at);
+        self.shared().for_each_place(server, ServerShared::looked_at);
     }
 
     fn moved(&self, host: &str, gone: &[IpAddr]) {
@@ -85,13 +85,6 @@ pub struct WorkerLoad {
     pub in_transaction: u32,
     /// Backends that nobody has.
     pub idle: u32,
-}
-
-/// A server in all of its hostgroups.
-fn for_each(shared: &Shared, server: &ServerAddr, then: impl Fn(&ServerShared)) {
-    for hostgroup in shared.hostgroups() {
-        hostgroup.servers().iter().filter(|s| s.key.port == server.port && s.key.host == server.host).for_each(|s| then(s));
-    }
 }
 
 /// Workers look at what has changed as soon as they can; nobody waits for them.

@@ -272,6 +272,8 @@ pub struct Shared {
     hostgroups: RwLock<HashMap<HostgroupId, Arc<HostgroupShared>>>,
     /// The layout in use. Held while one is taken over.
     layout: Mutex<Arc<Layout>>,
+    /// The servers of the layout by address.
+    places: ArcSwap<BTreeMap<ServerAddr, Vec<Arc<ServerShared>>>>,
     /// Who decides about roles, if anybody watches the servers.
     pub keeper: Option<Arc<dyn RoleKeeper>>,
     users: RwLock<HashMap<Box<str>, Arc<UserShared>>>,
@@ -344,6 +346,7 @@ impl Shared {
             in_force: ArcSwap::new(Arc::clone(&in_force)),
             hostgroups: RwLock::default(),
             layout: Mutex::default(),
+            places: ArcSwap::default(),
             keeper,
             users: RwLock::default(),
             rule_paces: Mutex::default(),
@@ -419,8 +422,18 @@ impl Shared {
         for (id, placements) in &layout.hostgroups {
             self.hostgroup_of(*id, snapshot).place(placements, &lost, by, now_ms);
         }
+        let mut places: BTreeMap<ServerAddr, Vec<Arc<ServerShared>>> = BTreeMap::new();
+        for server in self.hostgroups().iter().flat_map(|hostgroup| hostgroup.servers().to_vec()) {
+            places.entry(server.key.addr()).or_default().push(server);
+        }
+        self.places.store(Arc::new(places));
         *in_use = Arc::new(layout);
         true
+    }
+
+    /// Does this with a server in all of its hostgroups.
+    pub fn for_each_place(&self, server: &ServerAddr, act: impl Fn(&ServerShared)) {
+        self.places.load().get(server).into_iter().flatten().for_each(|place| act(place));
     }
 
     /// The layout in use.

@@ -21,14 +21,31 @@ const CALMER: u64 = 10;
 const BUFFER_POOL_INTERVAL_MS: u64 = 1_000;
 
 /// How often a cluster is probed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
     /// As the settings say.
+    #[default]
     Calm,
     /// Nobody has written for long.
     Watchful,
     /// Something has happened.
     Urgent,
+}
+
+/// What the checks of a cluster depend on, besides the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ClusterNeeds {
+    urgency: Urgency,
+    /// Of each member, whether it is asked whom it replicates from, and whether its transactions are waited for.
+    members: Vec<(bool, bool)>,
+}
+
+impl ClusterNeeds {
+    /// Those of now.
+    pub fn of(cluster: &Cluster, facts: &BTreeMap<ServerAddr, Facts>, now_ms: u64) -> Self {
+        let members = cluster.members.keys().map(|addr| (cluster.asks_sources(addr, facts), cluster.awaits(addr))).collect();
+        Self { urgency: urgency(cluster, facts, now_ms), members }
+    }
 }
 
 /// Every check, in a stable order.

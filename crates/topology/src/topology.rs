@@ -8,7 +8,7 @@ use model::snapshot::{RoleGroup, Server, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
 
 use crate::check::{Check, CheckKind};
-use crate::checks::{HASTE_MS, checks};
+use crate::checks::{ClusterNeeds, HASTE_MS, checks};
 use crate::cluster::{self, Cluster, Enrolment, World};
 use crate::event::{Event, EventKind};
 use crate::facts::{Facts, Troubles};
@@ -34,6 +34,12 @@ pub struct Topology {
     clusters: Vec<Cluster>,
     /// Hostgroups in no cluster.
     plain: BTreeSet<HostgroupId>,
+    /// Where each server stands.
+    places: BTreeMap<ServerAddr, Places>,
+    /// What the checks of each cluster were made from when somebody was last told that they change.
+    needs: Vec<ClusterNeeds>,
+    /// The checks may have changed since [`Topology::take_checks_changed`].
+    are_checks_changed: bool,
     layout: Layout,
     /// What was kept of clusters that are not watched yet.
     kept: Standings,
@@ -51,6 +57,15 @@ struct Known {
     drained: BTreeSet<ServerAddr>,
     /// The present of what is known, ms: while the monitor is off, this clock stands still.
     now_ms: u64,
+}
+
+/// Where a server stands.
+#[derive(Debug, Clone, Default)]
+struct Places {
+    /// Clusters that it is a member of, by position.
+    clusters: Vec<usize>,
+    /// Its rows in hostgroups of no cluster.
+    plain: Vec<Arc<Server>>,
 }
 
 /// Who has to be decided anew.
@@ -124,7 +139,7 @@ impl Topology {
         let claimed: BTreeSet<HostgroupId> = self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).collect();
         self.plain = snapshot.hostgroups.keys().copied().filter(|id| !claimed.contains(id)).collect();
         self.known.policies = self.plain.iter().chain(&claimed).map(|id| (*id, HostgroupPolicy::of(snapshot, *id))).collect();
-        self.forget_strangers();
+        self.find_places();
         if is_watching != was_watching {
             lasting.into_iter().for_each(|index| self.tell_of_watch(index));
         }
@@ -147,7 +162,10 @@ impl Topology {
         for (server, seen) in sightings {
             self.take(&server, seen, &mut concerned);
         }
-        concerned.clusters.into_iter().for_each(|index| self.decide(index, Cause::Probe, cluster::Order::None));
+        for index in concerned.clusters {
+            self.decide(index, Cause::Probe, cluster::Order::None);
+            self.look_at_needs(index);
+        }
         concerned.plain.into_iter().for_each(|id| self.decide_plain(id, Cause::Probe));
     }
 
@@ -168,6 +186,7 @@ impl Topology {
             Seen::Gtids(result) => Some(result.as_ref().ok().cloned()),
             _ => None,
         };
+        let was_warming = facts.warming_since_ms.is_some();
         let was_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
         let tells_members = match seen {
             Seen::Group(Ok(_)) => Some(CheckKind::Group),
@@ -180,6 +199,7 @@ impl Topology {
         if let Some(facts) = self.known.facts.get_mut(server) {
             facts.observe(now_ms, seen, limit);
             is_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
+            self.are_checks_changed |= facts.warming_since_ms.is_some() != was_warming;
         }
         if let Some(has) = executed {
             self.tell_of_lack(server, has.as_ref());
@@ -206,10 +226,10 @@ impl Topology {
         if let Some(told) = tells_members {
             self.enrol(server, told);
         }
-        concerned.clusters.extend((0..self.clusters.len()).filter(|index| self.clusters[*index].members.contains_key(server)));
+        concerned.clusters.extend(self.clusters_of(server));
         // Most sightings change nothing there, and such a hostgroup may be large.
         if before != self.plain_seats(server) {
-            concerned.plain.extend(self.plain_rows(server).map(|row| row.key.hostgroup));
+            concerned.plain.extend(self.plain_rows(server).iter().map(|row| row.key.hostgroup));
         }
     }
 
@@ -219,12 +239,13 @@ impl Topology {
         if !self.is_watching() {
             return;
         }
+        self.are_checks_changed = true;
         let now_ms = self.known.now_ms;
         // In other hostgroups it is the client who is wrong.
         let refuses_writes = signal.kind == SignalKind::ReadOnly;
         let concerns = |cluster: &Cluster| !refuses_writes || cluster.group.writer == signal.hostgroup;
-        let about = |cluster: &&Cluster| cluster.members.contains_key(&signal.server) && concerns(cluster);
-        let longest_ms = self.clusters.iter().filter(about).map(|cluster| cluster.suspicion_ms).max().unwrap_or_default();
+        let about = self.clusters_of(&signal.server).into_iter().filter_map(|index| self.clusters.get(index));
+        let longest_ms = about.filter(|cluster| concerns(cluster)).map(|cluster| cluster.suspicion_ms).max().unwrap_or_default();
         let Some(facts) = self.known.facts.get_mut(&signal.server) else { return };
         let was_suspected = facts.suspected_until_ms > now_ms;
         facts.signal(signal.kind, now_ms + longest_ms);
@@ -239,6 +260,7 @@ impl Topology {
     /// An operator ordered something; an error when it cannot be.
     pub fn order(&mut self, now_ms: u64, order: &Order) -> Result<(), String> {
         self.advance(now_ms);
+        self.are_checks_changed = true;
         match order {
             Order::Drain { server, is_drained } => self.drain(server, *is_drained),
             Order::Prefer { writer, server } => self.prefer(*writer, server.as_ref()),
@@ -261,6 +283,7 @@ impl Topology {
     /// An order is undone: this one is preferred as it was before. Who writes now goes on, and the policy of fail-back holds.
     pub fn put_back_preferred(&mut self, now_ms: u64, writer: HostgroupId, server: Option<ServerAddr>) {
         self.advance(now_ms);
+        self.are_checks_changed = true;
         let Ok(index) = self.cluster(writer) else { return };
         let server = server.filter(|addr| self.clusters[index].members.contains_key(addr));
         self.set_preferred(index, server, "a switchover was undone: preferred as before");
@@ -274,6 +297,7 @@ impl Topology {
             return;
         }
         let now_ms = self.known.now_ms;
+        self.are_checks_changed = true;
         for facts in self.known.facts.values_mut() {
             if facts.warming_since_ms.is_some_and(|since_ms| now_ms >= since_ms + WARMING_LIMIT_MS) {
                 facts.warming_since_ms = None;
@@ -326,29 +350,67 @@ impl Topology {
         self.known.snapshot.vars.monitor_enabled
     }
 
-    /// Keeps facts of the servers that are configured or were found, and no others.
-    fn forget_strangers(&mut self) {
-        let rows = self.known.snapshot.hostgroups.values().flat_map(|h| &h.servers).map(|server| server.key.addr());
-        let known: BTreeSet<ServerAddr> = rows.chain(self.clusters.iter().flat_map(|cluster| cluster.members.keys().cloned())).collect();
-        self.known.facts.retain(|addr, _| known.contains(addr));
-        self.known.drained.retain(|addr| known.contains(addr));
-        for addr in known {
-            self.known.facts.entry(addr).or_default();
+    /// Notes where the servers stand that are configured or were found. Facts of these are kept, and no others.
+    fn find_places(&mut self) {
+        let mut places: BTreeMap<ServerAddr, Places> = BTreeMap::new();
+        for (id, hostgroup) in &self.known.snapshot.hostgroups {
+            for row in &hostgroup.servers {
+                let places = places.entry(row.key.addr()).or_default();
+                if self.plain.contains(id) {
+                    places.plain.push(Arc::clone(row));
+                }
+            }
+        }
+        for (index, cluster) in self.clusters.iter().enumerate() {
+            for addr in cluster.members.keys() {
+                places.entry(addr.clone()).or_default().clusters.push(index);
+            }
+        }
+        self.known.facts.retain(|addr, _| places.contains_key(addr));
+        self.known.drained.retain(|addr| places.contains_key(addr));
+        for addr in places.keys() {
+            self.known.facts.entry(addr.clone()).or_default();
+        }
+        self.places = places;
+        self.are_checks_changed = true;
+    }
+
+    /// The clusters that a server is a member of, by position.
+    fn clusters_of(&self, server: &ServerAddr) -> Vec<usize> {
+        self.places.get(server).map(|places| places.clusters.clone()).unwrap_or_default()
+    }
+
+    /// Whether the checks may have changed since the last call.
+    pub fn take_checks_changed(&mut self) -> bool {
+        std::mem::take(&mut self.are_checks_changed)
+    }
+
+    /// A cluster was decided by what checks saw: others may be needed now.
+    fn look_at_needs(&mut self, index: usize) {
+        let Some(cluster) = self.clusters.get(index) else { return };
+        let needs = ClusterNeeds::of(cluster, &self.known.facts, self.known.now_ms);
+        self.needs.resize_with(self.clusters.len(), ClusterNeeds::default);
+        if let Some(known) = self.needs.get_mut(index)
+            && *known != needs
+        {
+            *known = needs;
+            self.are_checks_changed = true;
         }
     }
 
     /// Adds servers that a cluster names and nobody configured, and removes those that have left.
     fn enrol(&mut self, reporter: &ServerAddr, told: CheckKind) {
-        for index in 0..self.clusters.len() {
-            if !self.clusters[index].members.contains_key(reporter) {
-                continue;
-            }
+        let mut is_changed = false;
+        for index in self.clusters_of(reporter) {
             let changes = self.clusters[index].enrol(self.known.world(), reporter, told);
+            is_changed |= !changes.is_empty();
             for change in changes {
                 self.note_enrolment(index, &change);
             }
         }
-        self.forget_strangers();
+        if is_changed {
+            self.find_places();
+        }
     }
 
     fn note_enrolment(&mut self, index: usize, change: &Enrolment) {
@@ -451,27 +513,24 @@ impl Topology {
     }
 
     fn decide_clusters_of(&mut self, server: &ServerAddr, cause: Cause) {
-        for index in 0..self.clusters.len() {
-            if self.clusters[index].members.contains_key(server) {
-                let order = if cause == Cause::Operator { cluster::Order::Other } else { cluster::Order::None };
-                self.decide(index, cause, order);
-            }
+        for index in self.clusters_of(server) {
+            let order = if cause == Cause::Operator { cluster::Order::Other } else { cluster::Order::None };
+            self.decide(index, cause, order);
         }
     }
 
     fn decide_plain_of(&mut self, server: &ServerAddr, cause: Cause) {
-        let plain: BTreeSet<HostgroupId> = self.plain_rows(server).map(|row| row.key.hostgroup).collect();
+        let plain: BTreeSet<HostgroupId> = self.plain_rows(server).iter().map(|row| row.key.hostgroup).collect();
         plain.into_iter().for_each(|id| self.decide_plain(id, cause));
     }
 
     /// Its rows in hostgroups of no cluster.
-    fn plain_rows(&self, server: &ServerAddr) -> impl Iterator<Item = &Arc<Server>> {
-        let hostgroups = self.plain.iter().filter_map(|id| self.known.snapshot.hostgroup(*id));
-        hostgroups.flat_map(|h| &h.servers).filter(|row| row.key.port == server.port && row.key.host == server.host)
+    fn plain_rows(&self, server: &ServerAddr) -> &[Arc<Server>] {
+        self.places.get(server).map(|places| places.plain.as_slice()).unwrap_or_default()
     }
 
     fn plain_seats(&self, server: &ServerAddr) -> Vec<Seat> {
-        self.plain_rows(server).map(|row| self.plain_seat(row)).collect()
+        self.plain_rows(server).iter().map(|row| self.plain_seat(row)).collect()
     }
 
     fn decide_all(&mut self, cause: Cause) {
@@ -622,7 +681,7 @@ impl Topology {
     }
 
     fn tell(&mut self, server: &ServerAddr, kind: EventKind, (from, to): (&str, &str), seen: &str, by: Cause, why: &str) {
-        let cluster = self.clusters.iter().find(|cluster| cluster.members.contains_key(server)).map(|cluster| cluster.group.writer);
+        let cluster = self.clusters_of(server).first().and_then(|index| self.clusters.get(*index)).map(|cluster| cluster.group.writer);
         let (from, to, seen, why) = (from.to_owned(), to.to_owned(), seen.to_owned(), why.to_owned());
         let server = Some(server.clone());
         self.remember(vec![Event { at_ms: self.now_ms, cluster, server, kind, from, to, seen, by: by.as_str(), why }]);

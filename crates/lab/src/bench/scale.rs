@@ -3,20 +3,26 @@
 //! The server has room for so few connections that most of a crowd waits in the proxy. The system's limit on open files bounds the
 //! number of clients; the table says what was reached.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use super::addresses::Addresses;
 use super::fleet::{Fleet, Load, Run};
 use super::peer::{Kind, Peer};
 use super::work::Work;
 use crate::client::Client;
 use crate::error::LabError;
 use crate::server::Server;
+use crate::tidegate::Tidegate;
 
 /// Queries a second of those who ask among many.
 const PACE: u32 = 2_000;
 
 /// How long a bystander is watched after a loss.
 const AFTERWARDS: Duration = Duration::from_secs(3);
+
+/// How long a fleet may take until its roles are found.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// One load on one number of clients.
 #[derive(Clone, Debug)]
@@ -114,6 +120,33 @@ pub fn lose_all(server: &Server, other: &Server, sessions: usize) -> Result<Loss
     }
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     Ok(Loss { sessions, longest_before_ms: ms(longest_before), longest_ms: ms(longest) })
+}
+
+/// What the monitor takes of one processor, in percent, while `servers` servers in pairs of a writer and a reader are well, and the
+/// proxy has nothing else to do.
+pub fn monitor_pct(writable: &Server, read_only: &Server, servers: u16, window: Duration) -> Result<f64, LabError> {
+    let address = |server: &Server| SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
+    let addresses = Addresses::of(&[address(writable), address(read_only)], servers)?;
+    let proxy = Tidegate::builder().start()?;
+    let mut admin = proxy.admin()?;
+    for (n, host) in addresses.hosts.iter().enumerate() {
+        let (pair, is_reader) = (n / 2, n % 2);
+        let (hostgroup, port) = (10 + 2 * pair + is_reader, addresses.port.number());
+        admin.run(format!("INSERT INTO mysql_servers (hostgroup_id, hostname, port) VALUES ({hostgroup}, '{host}', {port})"))?;
+        if is_reader == 0 {
+            let row = format!("({hostgroup}, {}, 'pair')", hostgroup + 1);
+            admin.run(format!("INSERT INTO mysql_replication_hostgroups (writer_hostgroup, reader_hostgroup, comment) VALUES {row}"))?;
+        }
+    }
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME")?;
+    // All have been looked at, and no role changes any more.
+    let well = "SELECT COUNT(DISTINCT srv_host) FROM stats_mysql_connection_pool WHERE status='ONLINE'";
+    crate::wait::until("all servers to be ONLINE", SETTLED, || (admin.scalar(well).ok()?? == servers.to_string()).then_some(()))?;
+    std::thread::sleep(window);
+    let (before, began) = (proxy.cpu_ticks()?, Instant::now());
+    std::thread::sleep(window);
+    // A tick is 10 ms.
+    Ok((proxy.cpu_ticks()? - before) as f64 / began.elapsed().as_secs_f64())
 }
 
 fn row(clients: usize, load: &'static str, run: &Run, spent_us: f64, backends: u64) -> Row {

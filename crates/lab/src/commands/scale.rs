@@ -1,4 +1,5 @@
-//! `lab scale`: what a query costs the proxy as clients grow. The figure to compare is the cost of the first number of clients.
+//! `lab scale`: what a query costs the proxy as clients grow, and the monitor as servers do. The figure to compare is that of the first
+//! number.
 
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ pub(crate) struct Args {
     /// Sessions that lose their server in a transaction, all at once; 0 for no such measurement.
     #[arg(long, default_value_t = 4_000)]
     lost: usize,
+    /// Numbers of servers that the monitor watches.
+    #[arg(long, value_delimiter = ',', default_values_t = [150, 300, 600, 1_200])]
+    servers: Vec<u16>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
@@ -36,6 +40,13 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
             "{} sessions lose their server: a bystander's longest query {:.1} ms, before {:.1} ms",
             loss.sessions, loss.longest_ms, loss.longest_before_ms
         );
+    }
+    let read_only = peer::start_server()?;
+    read_only.root()?.run("SET GLOBAL read_only=1")?;
+    let writable = peer::start_server()?;
+    for count in &args.servers {
+        let pct = scale::monitor_pct(&writable, &read_only, *count, Duration::from_secs(args.seconds))?;
+        println!("{count} servers are well: the proxy takes {pct:.1} % of a processor, {:.4} for each", pct / f64::from(*count));
     }
     Ok(())
 }
