@@ -144,6 +144,9 @@ impl<'a> Choice<'a> {
     /// The number of the server that is furthest behind its weight among those that `fits`: one that is no candidate only where no
     /// candidate does.
     pub fn furthest_behind(&self, fits: impl Fn(&ServerShared) -> bool) -> Option<usize> {
+        if let [only] = self.servers {
+            return fits(only).then_some(0);
+        }
         let all = self.servers.iter().enumerate().filter(|(_, server)| fits(server));
         all.min_by_key(|(_, server)| self.place(server)).map(|(index, _)| index)
     }
@@ -167,7 +170,7 @@ impl<'a> Choice<'a> {
 
     /// A server gets the work.
     pub fn give(&self, index: usize) {
-        let Some(server) = self.servers.get(index) else { return };
+        let Some(server) = self.servers.get(index).filter(|_| self.servers.len() > 1) else { return };
         let (is, part) = (self.given(server), self.part(server));
         // Others may give it something at the same time: that counts, too.
         server.given.0.fetch_max(is, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 use super::Session;
 use super::end::End;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::kill::{Loss, end_lost_connection};
 use super::leave::{Kept, WISHES};
 use super::replay::NO_LIMIT;
@@ -59,7 +60,7 @@ impl Session {
 
     /// The session holds this one from here on.
     fn take_on(&mut self, backend: Backend) {
-        if self.replaying.is_some() {
+        if self.recovery.replaying.is_some() {
             self.pool.shared.replays.served(self.worker.shared.clock.now_us());
         }
         self.entry.view.held.set(Some(Held::of(&backend)));
@@ -86,7 +87,7 @@ impl Session {
     fn has_open(&self) -> bool {
         let core = self.backend.as_ref().map(|backend| &backend.core);
         let is_open = core.is_some_and(|core| core.is_labelled || core.status.contains(StatusFlags::IN_TRANS));
-        is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
+        is_open || self.recovery.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
     }
 
     /// What runs or is open on the backend at hand is ended by its server, unless that is taken for dead.
@@ -128,7 +129,7 @@ impl Session {
 
     /// Until when (process clock, us) a session that asks at `now_us` waits for a backend.
     fn wait_deadline_us(&self, now_us: u64) -> u64 {
-        match (self.again_until_us, self.lane.settings().connect_timeout_server_max) {
+        match (self.recovery.again_until_us, self.lane.settings().connect_timeout_server_max) {
             _ if Safety::Hold.is_off() => now_us + 100_000,
             (Some(until), _) => until,
             (None, 0) => u64::MAX,
@@ -138,8 +139,8 @@ impl Session {
 
     /// Waits in the queue, in line since `asked_us`, or since its transaction began.
     async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
-        let collation = u8::try_from(self.collation).unwrap_or(0);
-        if self.replaying.is_some() && self.lane.is_used_up() {
+        let collation = u8::try_from(self.client.collation).unwrap_or(0);
+        if self.recovery.replaying.is_some() && self.lane.is_used_up() {
             // It waits for its own user, and others not for it.
             self.pool.shared.replays.served(asked_us);
         }
@@ -153,10 +154,10 @@ impl Session {
 
     /// Waits until this client's own connection is there: opened as it logged in, for nobody else.
     pub(super) async fn obtain_own(&mut self) -> Result<Backend, Fault> {
-        let raw = Raw { capabilities: self.caps, schema: self.state.schema.clone() };
+        let raw = Raw { capabilities: self.client.caps, schema: self.state.schema.clone() };
         let asked_us = self.worker.shared.clock.now_us();
         let deadline_us = self.wait_deadline_us(asked_us);
-        self.wait_for(Wish::own(u8::try_from(self.collation).unwrap_or(0), raw), asked_us, (asked_us, deadline_us)).await
+        self.wait_for(Wish::own(u8::try_from(self.client.collation).unwrap_or(0), raw), asked_us, (asked_us, deadline_us)).await
     }
 
     /// Waits in the queue, in line since `since_us`, for what was asked for at one time, until another.
@@ -184,13 +185,13 @@ impl Session {
 
     /// Since when (process clock, us) a statement that asks at `asked_us` has had no server: one that is sent again asked before.
     fn waits_since_us(&self, asked_us: u64) -> u64 {
-        let first_us = self.again_until_us.map(|_| self.lost_at_us.unwrap_or(self.began_us));
+        let first_us = self.recovery.again_until_us.map(|_| self.recovery.lost_at_us.unwrap_or(self.began_us));
         first_us.map_or(asked_us, |first_us| first_us.min(asked_us))
     }
 
     /// Until when (process clock, us) this session lets replays go first; None when it need not.
     fn head_start_ends_us(&self, deadline_us: u64) -> Option<u64> {
-        if self.replaying.is_some() {
+        if self.recovery.replaying.is_some() {
             return None;
         }
         let hostgroup = &self.pool.shared;
@@ -227,7 +228,7 @@ impl Session {
 
     /// Waits for something of the proxy's; notices a client that leaves and a kill.
     pub(super) async fn wait<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, Fault> {
-        let Self { front, input, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, worker, entry, .. } = self;
         poll_fn(|cx| {
             if let Poll::Ready(result) = poll(cx) {
                 return Poll::Ready(Ok(result));

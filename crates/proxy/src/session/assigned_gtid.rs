@@ -113,14 +113,14 @@ pub struct Labelled {
 impl Session {
     /// Gives the statement at hand a label, if it is one that gets one.
     pub(super) fn give_label(&mut self, command: Incoming, plan: &Plan) {
-        if self.assigned_gtid.is_some() || !self.lane.settings().settle_lost_writes || !self.may_be_labelled() {
+        if self.recovery.assigned_gtid.is_some() || !self.lane.settings().settle_lost_writes || !self.may_be_labelled() {
             return;
         }
         let Some(scope) = self.scope_of(command, plan) else { return };
         let Some(label) = self.pool.shared.labels.take() else { return };
         let (standing, is_spent, wrote, reads) = (Standing::Fresh, false, false, Vec::new());
         let (server, member, refused, answer, held) = (None, None, None, None, None);
-        self.assigned_gtid =
+        self.recovery.assigned_gtid =
             Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, reads, server, member, refused, answer, held }));
     }
 
@@ -145,8 +145,8 @@ impl Session {
     fn may_be_labelled(&self) -> bool {
         let in_transaction = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
         let is_alone = self.pins.set().without(WISHES).is_empty()
-            && self.status.contains(StatusFlags::AUTOCOMMIT)
-            && !self.status.intersects(in_transaction);
+            && self.client.status.contains(StatusFlags::AUTOCOMMIT)
+            && !self.client.status.intersects(in_transaction);
         is_alone
             && self.worker.shared.serves_mysql()
             && self.lane.may_label(self.worker.shared.clock.now_ms())
@@ -194,12 +194,12 @@ impl Session {
         match plan.statement {
             Some(id) => self.statements.get(id).map(|statement| &*statement.key.text).unwrap_or_default(),
             None => {
-                let payload = self.payload(command);
-                let start = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-                    true => wire::query::split_query(payload, self.caps).map_or(0, |parts| parts.sql.start - 1),
+                let payload = self.client.payload(command);
+                let start = match self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+                    true => wire::query::split_query(payload, self.client.caps).map_or(0, |parts| parts.sql.start - 1),
                     false => 0,
                 };
-                self.sql_text(command, start)
+                self.client.sql_text(command, start)
             }
         }
     }
@@ -211,7 +211,7 @@ impl Session {
 
     /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
     pub(super) fn label_ahead(&mut self, ahead: &mut Ahead) {
-        let Some(labelled) = self.assigned_gtid.as_mut() else { return };
+        let Some(labelled) = self.recovery.assigned_gtid.as_mut() else { return };
         let Some(backend) = self.backend.as_mut() else { return };
         put_query(&mut ahead.packets, set_to(&labelled.label).as_bytes(), backend.core.caps);
         ahead.label_replies = 1;
@@ -261,7 +261,7 @@ impl Session {
                 );
             }
         }
-        if let Some(labelled) = self.assigned_gtid.as_mut() {
+        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
             labelled.standing = Standing::Refused;
         }
     }
@@ -284,35 +284,23 @@ impl Session {
 
     /// The label is done with. `is_unused` is proof that its number may be used for another transaction.
     pub(super) fn drop_label(&mut self, is_unused: bool) {
-        let Some(labelled) = self.assigned_gtid.take() else { return };
+        let Some(labelled) = self.recovery.assigned_gtid.take() else { return };
         let never_set = matches!(labelled.standing, Standing::Fresh | Standing::Refused);
         if !labelled.is_spent && (is_unused || never_set) {
             self.pool.shared.labels.give_back(&labelled.label);
         }
     }
 
-    /// How things stand with the label at hand.
-    pub(super) fn standing(&self) -> Option<Standing> {
-        self.assigned_gtid.as_ref().map(|labelled| labelled.standing)
-    }
-
-    pub(super) fn set_standing(&mut self, standing: Standing) {
-        if let Some(labelled) = self.assigned_gtid.as_mut() {
-            labelled.standing = standing;
-            labelled.is_spent |= matches!(standing, Standing::InDoubt | Standing::Undecided);
-        }
-    }
-
     /// The client's transaction has a label, and the backend at hand has it.
     pub(super) fn is_in_labelled(&self) -> bool {
-        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
+        self.recovery.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
             && self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled)
     }
 
     /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its label goes. `unread` are warnings that
     /// are to be read before.
     pub(super) async fn unlabel_ended(&mut self, unread: &mut bool) {
-        if self.assigned_gtid.is_none() || self.pins.set().contains(PinReason::Transaction) {
+        if self.recovery.assigned_gtid.is_none() || self.pins.set().contains(PinReason::Transaction) {
             return;
         }
         if std::mem::take(unread) && self.read_warnings().await.is_err() {
@@ -324,8 +312,8 @@ impl Session {
 
     /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its label.
     pub(super) async fn label_after(&mut self) {
-        let goes_on = self.is_in_labelled() && self.standing() == Some(Standing::Set);
-        if goes_on || self.assigned_gtid.is_none() {
+        let goes_on = self.is_in_labelled() && self.recovery.standing() == Some(Standing::Set);
+        if goes_on || self.recovery.assigned_gtid.is_none() {
             return;
         }
         if self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled) {

@@ -8,7 +8,6 @@ use super::Session;
 use super::assigned_gtid::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
 use super::certainty;
 use super::command::Incoming;
-use super::facts::InsertId;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
 use super::relay::Outgoing;
@@ -41,12 +40,12 @@ impl Session {
         command: Incoming,
         plan: &Plan,
     ) -> Result<ReplyFacts, Fault> {
-        match self.assigned_gtid.as_ref().map(|labelled| labelled.scope) {
+        match self.recovery.assigned_gtid.as_ref().map(|labelled| labelled.scope) {
             Some(Scope::Statement) => {
                 let result = self.write_labelled(ahead, outgoing, plan).await;
                 let was_sent = matches!(result, Err(Fault::Lost { certainty: Certainty::Unknown, .. }));
-                if was_sent && matches!(self.standing(), Some(Standing::Set | Standing::Claimed)) {
-                    self.set_standing(Standing::InDoubt);
+                if was_sent && matches!(self.recovery.standing(), Some(Standing::Set | Standing::Claimed)) {
+                    self.recovery.set_standing(Standing::InDoubt);
                 }
                 result
             }
@@ -56,10 +55,10 @@ impl Session {
 
     /// A single write: the statement, then its COMMIT, then the answer.
     async fn write_labelled(&mut self, mut ahead: Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
-        if let Some(labelled) = self.assigned_gtid.as_mut() {
+        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
             labelled.answer = None;
         }
-        match self.standing() {
+        match self.recovery.standing() {
             Some(Standing::Claimed) => {}
             Some(Standing::Refused) => ahead.push("BEGIN", self.backend_caps()),
             _ => {
@@ -81,7 +80,7 @@ impl Session {
             }
             None => {
                 let facts = answer.facts.clone();
-                if let Some(labelled) = self.assigned_gtid.as_mut() {
+                if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
                     labelled.answer = Some(Answer { packets: answer.packets.clone(), facts });
                 }
                 if let Some(refused) = self.commit_write(plan).await? {
@@ -97,13 +96,13 @@ impl Session {
     pub(super) async fn tell(&mut self, mut answer: Answer) -> Result<ReplyFacts, Fault> {
         if answer.facts.error.is_none()
             && let Some(told) = self.told_label()
-            && let Some(packet) = with_changes(&answer.packets, self.caps, &told)
+            && let Some(packet) = with_changes(&answer.packets, self.client.caps, &told)
         {
             answer.packets = packet;
         }
         self.write_front(&answer.packets).await?;
         if self.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
-            answer.facts.gtids = self.assigned_gtid.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
+            answer.facts.gtids = self.recovery.assigned_gtid.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
             self.note_written(&commit_plan(0).analysis, &answer.facts);
         }
         Ok(answer.facts)
@@ -112,7 +111,7 @@ impl Session {
     /// The GTID of what was committed as an entry of the session tracker, for a client that asked for it. The server tells it
     /// with the COMMIT, which the client knows nothing of.
     pub(super) fn told_label(&self) -> Option<Vec<u8>> {
-        let labelled = self.assigned_gtid.as_ref().filter(|_| self.tells_gtids(self.filter.as_deref()))?;
+        let labelled = self.recovery.assigned_gtid.as_ref().filter(|_| self.tells_gtids(self.client.filter.as_deref()))?;
         let mut told = Vec::new();
         session_state::put_change(&mut told, &Change::Gtids(labelled.label.to_string().as_bytes()));
         Some(told)
@@ -121,11 +120,11 @@ impl Session {
     /// Sends a statement and keeps its answer back.
     async fn exchange_held(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<Answer, Fault> {
         self.send_statement(ahead, outgoing).await?;
-        if let Some(labelled) = self.assigned_gtid.as_mut() {
+        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
             labelled.held = Some(Vec::with_capacity(64));
         }
         let result = self.relay(plan).await;
-        let packets = self.assigned_gtid.as_mut().and_then(|labelled| labelled.held.take()).unwrap_or_default();
+        let packets = self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.held.take()).unwrap_or_default();
         result.map(|facts| Answer { packets, facts })
     }
 
@@ -136,14 +135,14 @@ impl Session {
         }
         self.facts.warnings_read = true;
         self.pins.end(PinReason::Transaction);
-        self.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         Ok(())
     }
 
     /// The statement failed. A label that was in doubt before is used up by an empty transaction, so that what was lost under it
     /// cannot turn up later.
     async fn close_failed(&mut self) {
-        let is_spent = self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.is_spent);
+        let is_spent = self.recovery.assigned_gtid.as_ref().is_some_and(|labelled| labelled.is_spent);
         self.unlabel(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
         let is_unused = !is_spent && self.is_unused().await;
         self.drop_label(is_unused);
@@ -170,7 +169,7 @@ impl Session {
             }
             Some(code) if LEAVING.contains(&code) => Err(self.lost(&io::Error::other("the server is leaving"), Certainty::Unknown)),
             Some(code) if is_labelled && LEAVING_GROUP.contains(&code) => {
-                let told = ReplyError::at_front(&commit.packets, self.caps);
+                let told = ReplyError::at_front(&commit.packets, self.client.caps);
                 let sqlstate = told.map_or(*b"HY000", |(error, _)| error.sqlstate);
                 Err(self.refused_by_member(ServerError { code, sqlstate, message: commit.facts.message.to_vec() }))
             }
@@ -185,7 +184,7 @@ impl Session {
     /// A member's word that the commit failed: the group is asked what became of it.
     pub(super) fn refused_by_member(&mut self, error: ServerError) -> Fault {
         let fault = self.lost(&io::Error::other(error.to_string()), Certainty::Unknown);
-        if let Some(labelled) = self.assigned_gtid.as_mut() {
+        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
             labelled.refused = Some(error);
         }
         fault
@@ -222,13 +221,13 @@ impl Session {
     async fn end_labelled(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let commits = plan.analysis.kind == Kind::Commit;
         let only_read = commits
-            && self.assigned_gtid.as_ref().is_some_and(|labelled| !labelled.wrote && !labelled.is_spent)
+            && self.recovery.assigned_gtid.as_ref().is_some_and(|labelled| !labelled.wrote && !labelled.is_spent)
             && is_plain(&self.words_of(command, plan), &["COMMIT", "COMMIT WORK"])
             && self.has_only_read().await?;
         let mut bytes = Vec::with_capacity(128);
         match only_read {
             true => put_query(&mut bytes, b"ROLLBACK", self.backend_caps()),
-            false => bytes.extend_from_slice(outgoing.bytes(&self.input)),
+            false => bytes.extend_from_slice(outgoing.bytes(&self.client.input)),
         }
         self.put_automatic(&mut bytes, true);
         self.send_statement(ahead, Outgoing::Bytes(&bytes)).await?;
@@ -237,7 +236,7 @@ impl Session {
             Err(fault) => {
                 let is_unknown = matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. });
                 if is_unknown && commits && !only_read {
-                    self.set_standing(Standing::InDoubt);
+                    self.recovery.set_standing(Standing::InDoubt);
                 }
                 return Err(fault);
             }
@@ -256,13 +255,13 @@ impl Session {
 
     /// A statement runs in the transaction, which writes or reads something.
     fn note_in_labelled(&mut self, command: Incoming, plan: &Plan) {
-        if self.assigned_gtid.as_ref().is_none_or(|labelled| labelled.wrote) {
+        if self.recovery.assigned_gtid.as_ref().is_none_or(|labelled| labelled.wrote) {
             return;
         }
         let is_read = certainty::is_plain_read(&plan.analysis);
         let tables = if is_read { self.tables_of(command, plan) } else { None };
         let unproven = tables.map(|tables| self.unproven(tables));
-        let Some(labelled) = self.assigned_gtid.as_mut() else { return };
+        let Some(labelled) = self.recovery.assigned_gtid.as_mut() else { return };
         let Some(Ok(unproven)) = unproven else {
             labelled.wrote = true;
             return;
@@ -277,7 +276,7 @@ impl Session {
 
     /// Whether nothing that the transaction read may have written.
     async fn has_only_read(&mut self) -> Result<bool, Fault> {
-        let reads = self.assigned_gtid.as_ref().map(|labelled| labelled.reads.clone()).unwrap_or_default();
+        let reads = self.recovery.assigned_gtid.as_ref().map(|labelled| labelled.reads.clone()).unwrap_or_default();
         if reads.is_empty() {
             return Ok(true);
         }
@@ -289,7 +288,7 @@ impl Session {
             }
         }
         let only_read = Box::pin(self.are_harmless(reads)).await?;
-        if let Some(labelled) = self.assigned_gtid.as_mut() {
+        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
             labelled.wrote |= !only_read;
         }
         Ok(only_read)
@@ -297,7 +296,7 @@ impl Session {
 
     /// BEGIN in a transaction commits that one, and its label is used up: the new one is begun once more without.
     async fn begin_anew(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
-        let begin = outgoing.bytes(&self.input).to_vec();
+        let begin = outgoing.bytes(&self.client.input).to_vec();
         self.send_statement(ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
         self.note_gtids(&plan.analysis, &reply);
@@ -332,7 +331,7 @@ impl Session {
     /// A statement that commits implicitly was refused because of the label: its transaction is committed, as it would have
     /// been, and then it is sent again.
     pub(super) async fn commit_for_implicit(&mut self) -> Result<(), Fault> {
-        if self.facts.insert_id != InsertId::Session {
+        if !self.facts.insert_id.is_known() {
             self.read_insert_id().await.map_err(|e| self.lost_before(&e))?;
         }
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
@@ -353,7 +352,7 @@ impl Session {
     /// Whether the label that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
     /// uses it up at once.
     async fn is_unused(&mut self) -> bool {
-        let (Some(labelled), Some(backend)) = (self.assigned_gtid.as_ref(), self.backend.as_mut()) else { return false };
+        let (Some(labelled), Some(backend)) = (self.recovery.assigned_gtid.as_ref(), self.backend.as_mut()) else { return false };
         let question = format!("SELECT GTID_SUBSET('{}',@@GLOBAL.gtid_executed)", labelled.label);
         match guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await {
             Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
@@ -366,7 +365,7 @@ impl Session {
 
     /// The label was on a connection that is gone, which may still own it: the transaction gets another one.
     pub(super) fn renew_label(&mut self) {
-        let Some(labelled) = self.assigned_gtid.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
+        let Some(labelled) = self.recovery.assigned_gtid.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
         if let Some(label) = self.pool.shared.labels.take() {
             (labelled.label, labelled.standing, labelled.is_spent) = (label, Standing::Fresh, false);
         }

@@ -138,7 +138,7 @@ impl Session {
     /// session. A server that does not understand it would end nothing, so it is one that all understand.
     pub(super) fn may_leave_what_was_read(&self, begin: &[u8]) -> bool {
         let has_only_read =
-            self.status.contains(StatusFlags::IN_TRANS_READONLY) && self.pins.set().without(OPEN).without(super::WISHES).is_empty();
+            self.client.status.contains(StatusFlags::IN_TRANS_READONLY) && self.pins.set().without(OPEN).without(super::WISHES).is_empty();
         let may_write = |words: &str| {
             // Under sql_mode ORACLE some of them begin a block.
             is_plain(words, WRITES) || self.is_on(Flavor::MariaDb) && !self.lex.oracle && is_plain(words, BEGINS)
@@ -207,7 +207,7 @@ impl Session {
     async fn read_before_leaving(&mut self) {
         let unread = Unread {
             warnings: self.facts.is_unread(),
-            last_insert_id: self.facts.insert_id != super::facts::InsertId::Session,
+            last_insert_id: !self.facts.insert_id.is_known(),
             found_rows: self.facts.found_rows_with_backend,
         };
         self.facts.row_count_with_backend = false;

@@ -3,7 +3,6 @@
 use super::Session;
 use super::end::End;
 use super::fault::Fault;
-use super::login::host_of;
 use super::tracked::TRACK_GTIDS;
 use crate::entry::Limits;
 use crate::link::Compression;
@@ -27,17 +26,12 @@ const UNKNOWN_COLLATION: u16 = 1273;
 const SCHEMA_CHECK: Duration = Duration::from_millis(1000);
 
 impl Session {
-    /// The client's address, as accounts name it.
-    pub(super) fn host(&self) -> String {
-        host_of(self.peer)
-    }
-
     /// State after a login (or COM_CHANGE_USER): character set, schema, limits.
     pub(super) fn begin(&mut self, schema: Option<&[u8]>) {
         let snapshot = self.worker.snapshot();
         self.state.schema = None;
         self.entry.set_limits(Limits::from_settings(&self.lane.settings()));
-        self.set_initial_variables(self.collation);
+        self.set_initial_variables(self.client.collation);
         let default = snapshot.default_schema(&self.user).as_bytes();
         let schema = match schema {
             // Its own connection logs in as it did.
@@ -46,8 +40,8 @@ impl Session {
             None => Some(default).filter(|name| !name.is_empty()).map(Text::from),
         };
         self.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
-        self.status = self.initial_status();
-        self.filter = self.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));
+        self.client.status = self.initial_status();
+        self.client.filter = self.client.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));
     }
 
     /// Status flags of a session in which nothing has happened.
@@ -59,7 +53,7 @@ impl Session {
     /// The collation of a session that was reset: MariaDB goes back to the handshake's, MySQL to the server's own.
     pub(super) fn collation_after_reset(&self) -> u16 {
         let mysql = self.worker.shared.info.get().filter(|info| info.flavor == Flavor::MySql);
-        mysql.map_or(self.collation, |info| u16::from(info.collation))
+        mysql.map_or(self.client.collation, |info| u16::from(info.collation))
     }
 
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
@@ -71,7 +65,7 @@ impl Session {
         let flavor = family.flavor();
         (self.family, self.stand_ins) = (family, None);
         self.lex.builtins = self.worker.shared.builtins();
-        self.lex.ignore_space = self.caps.contains(Capabilities::IGNORE_SPACE);
+        self.lex.ignore_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
         let known = match info {
             Some(info) => self.asked(info).login_collation(collation),
             None => charset::collation_in(flavor, collation),
@@ -109,7 +103,7 @@ impl Session {
     pub(super) fn in_utf8(&self, name: &[u8]) -> Text {
         let charset = match self.state.variables.get("character_set_client") {
             Some(charset) => charset,
-            None => charset_of(self.worker.shared.info.get().as_deref(), self.collation).as_bytes(),
+            None => charset_of(self.worker.shared.info.get().as_deref(), self.client.collation).as_bytes(),
         };
         charset::to_utf8(charset, name).unwrap_or(name.into()).as_ref().into()
     }
@@ -117,12 +111,12 @@ impl Session {
     /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`), or one of
     /// a character set that no client can have.
     pub(super) async fn check_collation(&mut self) -> Result<(), End> {
-        let id = self.collation;
+        let id = self.client.collation;
         let info = self.worker.shared.info.get();
         let known = info.as_ref().map_or_else(|| charset::collation(id), |info| info.collation_of(id));
         if let Some(wide) = known.filter(|known| is_wide(known.charset.as_bytes())) {
             let text = format!("Variable 'character_set_client' can't be set to the value of '{}'", wide.charset);
-            self.send_error_at(self.login_seq, WRONG_VALUE, "42000", text.as_bytes()).await?;
+            self.send_error_at(self.client.login_seq, WRONG_VALUE, "42000", text.as_bytes()).await?;
             return Err(End::Refused(text));
         }
         // Who says 0 names none.
@@ -132,11 +126,11 @@ impl Session {
         match self.worker.snapshot().vars.handle_unknown_charset {
             0 => {
                 let text = format!("Unknown collation: '{id}'");
-                self.send_error_at(self.login_seq, UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
+                self.send_error_at(self.client.login_seq, UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
                 Err(End::Refused(text))
             }
             1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
-                let (user, host) = (&self.user.name, self.host());
+                let (user, host) = (&self.user.name, self.client.host());
                 tracing::warn!("user '{user}' from {host} asks for collation {id}, which the servers do not know: they use their default");
                 Ok(())
             }
@@ -162,7 +156,7 @@ impl Session {
 
     /// The login has succeeded.
     pub(super) async fn welcome(&mut self) -> Result<(), End> {
-        self.send_login_ok(self.login_seq).await?;
+        self.send_login_ok(self.client.login_seq).await?;
         self.start_compression();
         Ok(())
     }
@@ -175,7 +169,7 @@ impl Session {
             Ok(Err(Fault::End(end))) => return Err(end),
             Ok(Err(Fault::Error { code, sqlstate, text })) if code != 9001 => {
                 let state = String::from_utf8_lossy(&sqlstate).into_owned();
-                self.send_error_at(self.login_seq, code, &state, &text).await?;
+                self.send_error_at(self.client.login_seq, code, &state, &text).await?;
                 return Err(End::Refused(String::from_utf8_lossy(&text).into_owned()));
             }
             _ => return Ok(()),
@@ -193,7 +187,7 @@ impl Session {
                 self.give_back();
                 if let Some(e) = reply.error {
                     let state = String::from_utf8_lossy(&e.sqlstate).into_owned();
-                    self.send_error_at(self.login_seq, e.code, &state, &e.message).await?;
+                    self.send_error_at(self.client.login_seq, e.code, &state, &e.message).await?;
                     return Err(End::Refused(e.to_string()));
                 }
                 let now = self.now_ms();
@@ -207,13 +201,13 @@ impl Session {
 
     pub(super) async fn send_login_ok(&mut self, seq: u8) -> Result<(), End> {
         let mut told = Vec::new();
-        if let Some((schema, _)) = self.state.schema.as_ref().zip(self.filter.as_ref().filter(|f| f.schema)) {
+        if let Some((schema, _)) = self.state.schema.as_ref().zip(self.client.filter.as_ref().filter(|f| f.schema)) {
             session_state::put_change(&mut told, &Change::Schema(schema));
         }
-        let status = self.current_status();
+        let status = self.client.current_status();
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &told };
         let mut payload = Vec::new();
-        ok.write(&mut payload, OK, self.caps);
+        ok.write(&mut payload, OK, self.client.caps);
         let mut out = Vec::new();
         let mut seq = seq;
         packet::put_packet(&mut out, &mut seq, &payload);
@@ -221,14 +215,14 @@ impl Session {
     }
 
     fn start_compression(&mut self) {
-        let method = if self.caps.contains(Capabilities::COMPRESS) {
+        let method = if self.client.caps.contains(Capabilities::COMPRESS) {
             crate::connect::zlib(&self.worker.snapshot())
-        } else if self.caps.contains(Capabilities::ZSTD_COMPRESSION) {
+        } else if self.client.caps.contains(Capabilities::ZSTD_COMPRESSION) {
             let max = self.worker.snapshot().vars.protocol_zstd_level_max;
-            Method::Zstd { level: i32::from(self.zstd_level.max(1)).min(i32::try_from(max).unwrap_or(1)) }
+            Method::Zstd { level: i32::from(self.client.zstd_level.max(1)).min(i32::try_from(max).unwrap_or(1)) }
         } else {
             return;
         };
-        self.front.compress(Compression::new(method));
+        self.client.link.compress(Compression::new(method));
     }
 }

@@ -17,11 +17,11 @@ use wire::query::split_query;
 impl Session {
     /// Answers a COM_QUERY from the cache; false when it must be run. What it then answers may fill the cache.
     pub(super) async fn query_from_cache(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
-        let attribute_count = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-            true => split_query(self.payload(command), self.caps).map_or(0, |parts| parts.attribute_count),
+        let attribute_count = match self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+            true => split_query(self.client.payload(command), self.client.caps).map_or(0, |parts| parts.attribute_count),
             false => 0,
         };
-        let asked = Asked::Text { sql: self.sql_text(command, start), attribute_count };
+        let asked = Asked::Text { sql: self.client.sql_text(command, start), attribute_count };
         let key = self.cache_key(&asked, analysis);
         self.look_in_cache(key, Form::Text).await
     }
@@ -36,8 +36,8 @@ impl Session {
             lex: self.lex,
             params: statement.params,
             types: &statement.types,
-            payload: self.payload(command),
-            caps: self.caps,
+            payload: self.client.payload(command),
+            caps: self.client.caps,
         });
         let key = self.cache_key(&asked, &statement.analysis);
         self.look_in_cache(key, Form::Binary).await
@@ -50,10 +50,10 @@ impl Session {
         let asker = Asker {
             user: &self.user.name,
             hostgroup: self.pool.shared.id,
-            collation: self.collation,
-            class: Class::of(self.caps),
+            collation: self.client.collation,
+            class: Class::of(self.client.caps),
             state: &self.state,
-            status: self.current_status(),
+            status: self.client.current_status(),
         };
         self.worker.shared.cache.key(&asker, asked, analysis)
     }
@@ -82,7 +82,7 @@ impl Session {
 
     async fn answer_from(&mut self, entry: &Arc<Entry>, form: Form) -> Result<bool, End> {
         let mut packets = Vec::new();
-        if entry.write_reply(form, self.current_status(), &mut packets).is_none()
+        if entry.write_reply(form, self.client.current_status(), &mut packets).is_none()
             || self.send_made(packets, entry.caps()).await? == Made::Not
         {
             return Ok(false);

@@ -39,7 +39,7 @@ pub const WRONG_VALUE: u16 = 1231;
 impl Session {
     /// Obeys a statement about tokens; false for any other.
     pub(super) async fn obeys_token_order(&mut self, command: Incoming, start: usize) -> Result<bool, End> {
-        let Some(order) = order(self.sql_text(command, start), self.lex) else { return Ok(false) };
+        let Some(order) = order(self.client.sql_text(command, start), self.lex) else { return Ok(false) };
         Box::pin(self.obey_token_order(order)).await?;
         Ok(true)
     }

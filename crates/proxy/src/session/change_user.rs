@@ -19,24 +19,24 @@ use wire::packet::{self, HEADER};
 /// COM_CHANGE_USER: the whole login but greeting and TLS. The old user's state is gone whatever comes. What a client with plugins
 /// sends along counts for nothing: it is asked.
 pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), End> {
-    let change = ChangeUser::parse(payload, session.caps).map_err(malformed)?;
+    let change = ChangeUser::parse(payload, session.client.caps).map_err(malformed)?;
     let worker = Rc::clone(&session.worker);
-    let collation = change.collation.unwrap_or(session.collation);
+    let collation = change.collation.unwrap_or(session.client.collation);
     let name = name_in_utf8(worker.shared.info.get().as_deref(), collation, change.user);
     let user = worker.snapshot().frontend_user(&name).cloned();
-    let channel = session.front.stream().channel();
+    let channel = session.client.link.stream().channel();
     let default = Plugin::from_name(worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
     // Under the greeting's scramble, as MariaDB does: libmariadb 3.3.20 answers that, whatever it is asked.
-    let mut auth = ServerAuth::new(session.scramble, default, channel);
+    let mut auth = ServerAuth::new(session.client.scramble, default, channel);
     let seq = session.prove_again(&mut auth, (&name, user.as_deref()), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
-        let text = denied(&name, &session.host(), auth.with_password());
-        worker.shared.note_host(session.peer, HostLogin::Failed);
+        let text = denied(&name, &session.client.host(), auth.with_password());
+        worker.shared.note_host(session.client.peer, HostLogin::Failed);
         return Err(session.refuse_change(1045, "28000", text).await);
     };
-    session.login_seq = seq;
-    if user.use_ssl && session.front.stream().tls().is_none() {
-        let text = tls_is_required(&user, &session.host());
+    session.client.login_seq = seq;
+    if user.use_ssl && session.client.link.stream().tls().is_none() {
+        let text = tls_is_required(&user, &session.client.host());
         return Err(session.refuse_change(1045, "28000", text).await);
     }
     if user.name != session.user.name {
@@ -50,7 +50,7 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     worker.shared.note_session(session.entry.id, Some(&user.name));
     session.pool = worker.pool(user.default_hostgroup);
     session.user = user;
-    session.collation = collation;
+    session.client.collation = collation;
     session.state.schema = None;
     session.drop_session_state();
     session.choose_lane();
@@ -68,7 +68,7 @@ impl Session {
     async fn refuse_change(&mut self, code: u16, sqlstate: &str, text: String) -> End {
         let counters = &self.worker.counters;
         count(if code == 1045 { &counters.denied_password } else { &counters.denied_max_user_connections });
-        match self.send_error_at(self.login_seq, code, sqlstate, text.as_bytes()).await {
+        match self.send_error_at(self.client.login_seq, code, sqlstate, text.as_bytes()).await {
             Ok(()) => End::Refused(text),
             Err(end) => end,
         }
@@ -88,13 +88,13 @@ impl Session {
         let account = account(&worker.shared, user.map_or_else(|| decoy(&snapshot, name, &secret), stored), &secrets);
         let mut seq = 1;
         // Without plugins a client cannot be asked again: it has answered the greeting.
-        let mut step = match self.caps.contains(Capabilities::PLUGIN_AUTH) {
+        let mut step = match self.client.caps.contains(Capabilities::PLUGIN_AUTH) {
             true => auth.ask(&account, change.plugin),
             false => auth.start(&account, None, change.auth_response),
         }
         .map_err(malformed)?;
         loop {
-            self.login_seq = seq;
+            self.client.login_seq = seq;
             let payload = match step {
                 Step::Denied => return Ok(None),
                 Step::Check(check) => {
@@ -112,7 +112,7 @@ impl Session {
                 }
                 Step::Send(payload) => payload,
                 Step::Switch(plugin) => {
-                    let data = [&self.scramble[..], &[0]].concat();
+                    let data = [&self.client.scramble[..], &[0]].concat();
                     let mut payload = Vec::new();
                     AuthSwitchRequest { plugin: plugin.name().as_bytes(), data: &data }.write(&mut payload);
                     payload
@@ -134,7 +134,7 @@ impl Session {
     /// A packet behind the command at the front of the input, and the sequence id that follows it.
     async fn receive_login_packet(&mut self) -> Result<(Vec<u8>, u8), End> {
         loop {
-            let bytes = self.input.filled();
+            let bytes = self.client.input.filled();
             let skip = packet::header(bytes).map_or(0, |(len, _)| HEADER + len);
             if let Some((len, seq)) = bytes.get(skip..).and_then(packet::header) {
                 if len > MAX_LOGIN_PACKET {
@@ -142,11 +142,11 @@ impl Session {
                 }
                 if let Some(payload) = bytes.get(skip + HEADER..skip + HEADER + len) {
                     let payload = payload.to_vec();
-                    self.input.consume_behind(skip, HEADER + len);
+                    self.client.input.consume_behind(skip, HEADER + len);
                     return Ok((payload, seq.wrapping_add(1)));
                 }
             }
-            self.read_more(self.input.len() + HEADER).await?;
+            self.read_more(self.client.input.len() + HEADER).await?;
         }
     }
 }

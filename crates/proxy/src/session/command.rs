@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::end::End;
+use super::frontend::Frontend;
 use super::long_data::MIN_LONG_DATA;
 use crate::buffer::{CHUNK, WINDOW, grown};
 use crate::entry::{Activity, Entry, Signal};
@@ -39,22 +40,22 @@ impl Session {
             if let Some(command) = self.framed()? {
                 return Ok(Some(command));
             }
-            if self.input.is_empty() {
+            if self.client.input.is_empty() {
                 if !self.is_pinned() && self.worker.shared.is_draining() {
                     return Err(End::Shutdown);
                 }
-                self.input.release(&self.worker.buffers);
+                self.client.input.release(&self.worker.buffers);
                 self.entry.set_activity(Activity::Idle, self.now_ms());
             } else {
                 let wanted = self.wanted();
-                self.input.reserve(wanted, &self.worker.buffers);
+                self.client.input.reserve(wanted, &self.worker.buffers);
             }
             match self.wait_for_client().await? {
                 Waited::Read(0) => return Err(End::Quit),
                 Waited::Read(_) => {}
                 Waited::Signal(Signal::Park) => {
                     self.entry.clear_signal();
-                    if self.input.is_empty() {
+                    if self.client.input.is_empty() {
                         return Ok(None);
                     }
                 }
@@ -78,7 +79,7 @@ impl Session {
     /// Bytes that must be in the input to go on with the command at its front.
     fn wanted(&self) -> usize {
         let mut wanted = HEADER;
-        let bytes = self.input.filled();
+        let bytes = self.client.input.filled();
         let mut at = 0;
         while let Some((len, _)) = bytes.get(at..).and_then(packet::header) {
             at += HEADER + len;
@@ -93,7 +94,7 @@ impl Session {
     }
 
     async fn wait_for_client(&mut self) -> Result<Waited, End> {
-        let Self { front, input, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, worker, entry, .. } = self;
         let waited = poll_fn(|cx| {
             // Bytes first: a command that has arrived is served before the session is told to stop.
             if front.poll_readable(cx).is_ready() {
@@ -112,7 +113,7 @@ impl Session {
 
     /// Reads more of what a client has begun to send, until `wanted` bytes have room; a session that is killed meanwhile ends.
     pub(super) async fn read_more(&mut self, wanted: usize) -> Result<(), End> {
-        let Self { front, input, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, worker, entry, .. } = self;
         input.reserve(wanted, &worker.buffers);
         let read = poll_fn(|cx| match front.poll_read(cx, input, &worker.buffers) {
             Poll::Ready(result) => Poll::Ready(result.map_err(End::ClientError)),
@@ -156,21 +157,21 @@ impl Session {
 
     /// The command at the front of the input, if all of it (or all that is needed of it) is there.
     fn framed(&mut self) -> Result<Option<Incoming>, End> {
-        let bytes = self.input.filled();
+        let bytes = self.client.input.filled();
         let Some((len, seq)) = packet::header(bytes) else { return Ok(None) };
         if seq != 0 {
             return Err(End::Protocol { code: 1156, sqlstate: "08S01", text: "Got packets out of order".into() });
         }
         if len == 0 {
             // Servers take it for COM_SLEEP, which they do not know.
-            self.command_seq = 1;
+            self.client.command_seq = 1;
             return Ok(Some(Incoming { byte: Command::Sleep as u8, wire_len: HEADER, joined: false, rewritten: false }));
         }
         self.check_size(len)?;
-        let bytes = self.input.filled();
+        let bytes = self.client.input.filled();
         let Some(&byte) = bytes.get(HEADER) else { return Ok(None) };
         // Long data is passed on as it arrives, whatever its length.
-        self.command_seq = 1;
+        self.client.command_seq = 1;
         if byte == Command::StmtSendLongData as u8 && len > WINDOW && bytes.len() >= HEADER + MIN_LONG_DATA {
             return Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false, rewritten: false }));
         }
@@ -185,12 +186,12 @@ impl Session {
 
     /// A command of several frames: joins their payloads once all are there.
     fn joined_command(&mut self, byte: u8) -> Result<Option<Incoming>, End> {
-        let bytes = self.input.filled();
+        let bytes = self.client.input.filled();
         let mut at = 0;
         let mut total = 0;
         loop {
             let Some((len, seq)) = bytes.get(at..).and_then(packet::header) else { return Ok(None) };
-            self.command_seq = seq.wrapping_add(1);
+            self.client.command_seq = seq.wrapping_add(1);
             at += HEADER + len;
             total += len;
             // Frame by frame: a command need not have an end.
@@ -202,20 +203,20 @@ impl Session {
         if bytes.len() < at {
             return Ok(None);
         }
-        self.joined.clear();
-        self.joined.reserve(total);
+        self.client.joined.clear();
+        self.client.joined.reserve(total);
         let mut rest = bytes.get(..at).unwrap_or_default();
         let mut starts = Vec::new();
         let mut start = 0;
         while let Some((len, _)) = packet::header(rest) {
-            self.joined.extend_from_slice(rest.get(HEADER..HEADER + len).unwrap_or_default());
+            self.client.joined.extend_from_slice(rest.get(HEADER..HEADER + len).unwrap_or_default());
             rest = rest.get(HEADER + len..).unwrap_or_default();
             starts.push(start);
             start += HEADER + len;
         }
         // Inside compressed frames a client's numbers may jump; a server in clear wants them in a row.
         for (seq, start) in (0_u8..=255).cycle().zip(starts) {
-            if let Some(byte) = self.input.filled_mut().get_mut(start + 3) {
+            if let Some(byte) = self.client.input.filled_mut().get_mut(start + 3) {
                 *byte = seq;
             }
         }
@@ -241,28 +242,14 @@ impl Session {
         Ok(())
     }
 
-    /// The command's payload, command byte first.
-    pub(super) fn payload(&self, command: Incoming) -> &[u8] {
-        // A command that was followed by a client's file has left the input.
-        if command.joined || self.streamed_input {
-            return &self.joined;
-        }
-        self.input.filled().get(HEADER..command.wire_len).unwrap_or_default()
-    }
-
-    /// The command's payload without its command byte.
-    pub(super) fn body(&self, command: Incoming) -> &[u8] {
-        self.payload(command).get(1..).unwrap_or_default()
-    }
-
     /// The command has been dealt with: its bytes go.
     pub(super) fn command_done(&mut self, command: Incoming) {
-        self.input.consume(command.wire_len);
-        if !self.joined.is_empty() {
-            self.joined = Vec::new();
+        self.client.input.consume(command.wire_len);
+        if !self.client.joined.is_empty() {
+            self.client.joined = Vec::new();
         }
-        if self.input.is_empty() {
-            self.input.release(&self.worker.buffers);
+        if self.client.input.is_empty() {
+            self.client.input.release(&self.worker.buffers);
         }
     }
 }

@@ -23,8 +23,8 @@ impl Session {
     /// Serves one command.
     pub(super) async fn run(&mut self, command: Incoming) -> Result<(), End> {
         self.command_begins(command);
-        self.streamed_input = false;
-        self.is_half_told = false;
+        self.client.streamed_input = false;
+        self.client.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
             Some(kind @ (Command::Query | Command::StmtExecute)) => match self.statement(kind, command) {
                 Some(mut statement) => self.serve_statement(&mut statement).await,
@@ -34,12 +34,12 @@ impl Session {
             Some(other) => Box::pin(self.run_rare(other, command)).await,
             None => self.send_error(1047, "08S01", "Unknown command").await,
         };
-        if !self.streamed_input {
+        if !self.client.streamed_input {
             self.command_done(command);
         } else {
-            self.joined = Vec::new();
-            if self.input.is_empty() {
-                self.input.release(&self.worker.buffers);
+            self.client.joined = Vec::new();
+            if self.client.input.is_empty() {
+                self.client.input.release(&self.worker.buffers);
             }
         }
         self.command_ended();
@@ -100,7 +100,7 @@ impl Session {
                 "'{\"replication\": true}' in mysql_users.attributes"
             }
             _ => {
-                let Some(sql) = sql_of(kind, self.body(command)) else { return Ok(true) };
+                let Some(sql) = sql_of(kind, self.client.body(command)) else { return Ok(true) };
                 return self.direct_command(&sql).await;
             }
         };
@@ -140,7 +140,7 @@ impl Session {
 
     /// COM_INIT_DB: the server decides whether the schema may be used.
     async fn init_db(&mut self, command: Incoming) -> Result<(), End> {
-        let schema = self.in_utf8(self.body(command));
+        let schema = self.in_utf8(self.client.body(command));
         self.direct_for_schema(&schema).await;
         let analysis = Analysis { kind: Kind::Use, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
@@ -167,13 +167,13 @@ impl Session {
         if self.is_short(command, 2) {
             return self.malformed().await;
         }
-        let on = match self.body(command).first_chunk::<2>().map(|b| u16::from_le_bytes(*b)) {
+        let on = match self.client.body(command).first_chunk::<2>().map(|b| u16::from_le_bytes(*b)) {
             Some(0) => true,
             Some(1) => false,
             _ => return self.send_error(1047, "08S01", "Unknown command").await,
         };
         self.facts.row_count = -1;
-        if self.caps.contains(Capabilities::MULTI_STATEMENTS) == on {
+        if self.client.caps.contains(Capabilities::MULTI_STATEMENTS) == on {
             return self.send_eof().await;
         }
         if self.backend.is_some() {
@@ -183,14 +183,14 @@ impl Session {
             if let Err(fault) = self.run_plan(command, &plan, &mut ReplyFacts::default()).await {
                 return self.report(fault).await;
             }
-            self.caps.set(Capabilities::MULTI_STATEMENTS, on);
+            self.client.caps.set(Capabilities::MULTI_STATEMENTS, on);
             self.choose_lane();
             if let Some(backend) = self.backend.as_mut() {
                 backend.core.lane = self.lane.key.clone();
             }
             return Ok(());
         }
-        self.caps.set(Capabilities::MULTI_STATEMENTS, on);
+        self.client.caps.set(Capabilities::MULTI_STATEMENTS, on);
         self.choose_lane();
         self.send_eof().await
     }
@@ -219,8 +219,8 @@ impl Session {
     /// MariaDB takes IGNORE_SPACE, which a client flag put there at the first login, out of sql_mode.
     pub(super) fn forget_ignore_space(&mut self) {
         let mariadb = self.worker.shared.serves_mariadb();
-        if mariadb && self.caps.contains(Capabilities::IGNORE_SPACE) {
-            self.caps.remove(Capabilities::IGNORE_SPACE);
+        if mariadb && self.client.caps.contains(Capabilities::IGNORE_SPACE) {
+            self.client.caps.remove(Capabilities::IGNORE_SPACE);
             self.lex.ignore_space = false;
             self.choose_lane();
         }
@@ -230,7 +230,7 @@ impl Session {
     pub(super) fn drop_session_state(&mut self) {
         self.abandon_places();
         self.pins.clear();
-        self.transcript = None;
+        self.recovery.transcript = None;
         self.drop_label(false);
         if let Some(writes) = &mut self.writes {
             writes.forget_tokens();
@@ -242,11 +242,11 @@ impl Session {
         self.state = State { schema: self.state.schema.take(), ..State::default() };
         self.lex = sql::LexMode::default();
         self.set_initial_variables(self.collation_after_reset());
-        self.tracking_wish = None;
-        if self.filter.is_some() {
-            self.filter = Some(Box::new(self.default_filter()));
+        self.client.tracking_wish = None;
+        if self.client.filter.is_some() {
+            self.client.filter = Some(Box::new(self.default_filter()));
         }
-        self.status = self.initial_status();
+        self.client.status = self.initial_status();
         self.entry.set_transaction(false, 0);
     }
 
@@ -257,7 +257,7 @@ impl Session {
 
     /// COM_PROCESS_KILL, the binary form of KILL CONNECTION.
     async fn process_kill(&mut self, command: Incoming) -> Result<(), End> {
-        let Some(id) = self.body(command).first_chunk::<4>().map(|b| u32::from_le_bytes(*b)) else {
+        let Some(id) = self.client.body(command).first_chunk::<4>().map(|b| u32::from_le_bytes(*b)) else {
             return self.malformed().await;
         };
         let id = u64::from(id);
@@ -269,7 +269,7 @@ impl Session {
 
     /// COM_CHANGE_USER: a new login on the same connection.
     async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
-        let payload = self.payload(command).to_vec();
+        let payload = self.client.payload(command).to_vec();
         // The old user's backends are cleaned whatever comes: the session never sees them again.
         self.abandon_places();
         let pins = self.pins.set();
@@ -285,7 +285,7 @@ impl Session {
         match tokio::time::timeout(limit, super::change_user::change_user(self, &payload)).await {
             Ok(result) => result,
             Err(_) => {
-                self.worker.shared.note_host(self.peer, HostLogin::Failed);
+                self.worker.shared.note_host(self.client.peer, HostLogin::Failed);
                 Err(End::LoginTimeout)
             }
         }

@@ -36,7 +36,7 @@ impl Session {
             return;
         }
         // The text is needed beside `self`; statements that get here are few.
-        let sql = self.sql_text(command, start).to_vec();
+        let sql = self.client.sql_text(command, start).to_vec();
         let read_by = self.changes_its_text(&sql, analysis, reply, read_by).then_some(read_by);
         self.note_all(&sql, analysis, reply, read_by);
         let schema = self.state.schema.clone();
@@ -154,10 +154,10 @@ impl Session {
             status.remove(StatusFlags::AUTOCOMMIT);
         }
         let in_transaction = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
-        if status == self.status {
+        if status == self.client.status {
             return;
         }
-        self.status = status;
+        self.client.status = status;
         self.lex.no_backslash_escapes = status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
         let now = self.now_ms();
         if in_transaction && !Safety::TransactionPin.is_off() {
@@ -267,7 +267,7 @@ impl Session {
                     self.pins.statement_deallocated(&name);
                 }
             }
-            Kind::Savepoint if !failed && !self.status.contains(StatusFlags::AUTOCOMMIT) => self.pin(PinReason::Savepoint, analysis),
+            Kind::Savepoint if !failed && !self.client.status.contains(StatusFlags::AUTOCOMMIT) => self.pin(PinReason::Savepoint, analysis),
             Kind::SetTransaction if !failed => self.pin(PinReason::NextTransaction, analysis),
             Kind::SetRole if !failed => self.pin(PinReason::Role, analysis),
             Kind::Execute => self.note_dynamic(sql, analysis, reply),

@@ -32,7 +32,7 @@ fn phase_of(payload: &[u8]) -> Phase {
 impl Session {
     /// The statement a COM_STMT_ command names.
     pub(super) fn named_statement(&self, command: Incoming) -> Option<u32> {
-        let id = self.meant_statement(stmt_id(self.payload(command)).ok()?);
+        let id = self.meant_statement(stmt_id(self.client.payload(command)).ok()?);
         self.statements.get(id).map(|_| id)
     }
 
@@ -46,26 +46,26 @@ impl Session {
 
     /// Is the command's body shorter than MySQL reads it?
     pub(super) fn is_short(&self, command: Incoming, len: usize) -> bool {
-        self.body(command).len() < len && self.worker.shared.serves_mysql()
+        self.client.body(command).len() < len && self.worker.shared.serves_mysql()
     }
 
     /// The statement of a COM_STMT_EXECUTE; None where it is not known, or has a cursor that ends first.
     pub(super) fn execution_at_hand(&self, command: Incoming) -> Option<Statement> {
         let id = self.named_statement(command).filter(|id| !self.statements.has_cursor(*id))?;
-        let (analysis, phase) = (self.statements.get(id)?.analysis, phase_of(self.payload(command)));
+        let (analysis, phase) = (self.statements.get(id)?.analysis, phase_of(self.client.payload(command)));
         Some(Statement { command, analysis, form: Form::Execution { id, phase } })
     }
 
     /// Serves any COM_STMT_EXECUTE.
     pub(super) async fn execute(&mut self, command: Incoming) -> Result<(), End> {
-        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
+        let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
             if self.is_short(command, 9) {
                 return self.malformed().await;
             }
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
-        let phase = phase_of(self.payload(command));
+        let phase = phase_of(self.client.payload(command));
         self.serve_execution(command, id, Form::Execution { id, phase }).await
     }
 
@@ -110,7 +110,7 @@ impl Session {
     /// What is sent for rows of parameters.
     pub(super) fn plan_bulk(&mut self, command: Incoming, id: u32, plan: &mut Plan) {
         let types = self.statements.get(id).and_then(|statement| {
-            let payload = self.payload(command);
+            let payload = self.client.payload(command);
             let header = BulkHeader::parse(payload).ok()?;
             payload.get(header.types(statement.params)?).map(<[u8]>::to_vec)
         });
@@ -122,9 +122,9 @@ impl Session {
 
     /// Reads parameters' types; None when the packet is malformed.
     fn read_execution(&mut self, command: Incoming, id: u32, plan: &mut Plan) -> Option<()> {
-        let caps = self.caps;
+        let caps = self.client.caps;
         let statement = self.statements.get(id)?;
-        let payload = self.payload(command);
+        let payload = self.client.payload(command);
         ExecuteHeader::parse(payload).ok()?;
         let params = ExecuteParams::parse(payload, statement.params, caps).ok()?;
         plan.statement = Some(id);
@@ -142,7 +142,7 @@ impl Session {
             plan.patches = vec![Some(Patch::Number { value: self.facts.of(fact, self.entry.id), binary: true })];
         }
         if let Some(params) = params.filter(|p| p.new_types) {
-            let types = self.payload(command).get(params.types)?;
+            let types = self.client.payload(command).get(params.types)?;
             if statement.types != types {
                 let types = types.to_vec();
                 self.bind_types(id, types, params.named);
@@ -170,8 +170,8 @@ impl Session {
         let Some(statement) = self.statements.get(id).filter(|statement| statement.params > 0 && statement.types.is_empty()) else {
             return false;
         };
-        let payload = self.payload(command);
-        let Ok(Some(params)) = ExecuteParams::parse(payload, statement.params, self.caps) else { return false };
+        let payload = self.client.payload(command);
+        let Ok(Some(params)) = ExecuteParams::parse(payload, statement.params, self.client.caps) else { return false };
         let nulls = payload.get(params.null_bitmap.clone()).unwrap_or_default();
         let has_value = (0..usize::from(statement.params)).any(|at| nulls.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 0));
         // Long data has its type by itself on MariaDB.
@@ -181,8 +181,8 @@ impl Session {
 
     fn open_no_cursor(&mut self, command: Incoming) {
         let payload = match command.joined {
-            true => self.joined.as_mut_slice(),
-            false => self.input.filled_mut().get_mut(HEADER..command.wire_len).unwrap_or_default(),
+            true => self.client.joined.as_mut_slice(),
+            false => self.client.input.filled_mut().get_mut(HEADER..command.wire_len).unwrap_or_default(),
         };
         let _ = put_no_cursor(payload);
     }
@@ -200,7 +200,7 @@ impl Session {
             return Some(packet);
         }
         let len = command.wire_len.min(HEADER + MAX_PAYLOAD);
-        if let Some(payload) = self.input.filled_mut().get_mut(HEADER..len) {
+        if let Some(payload) = self.client.input.filled_mut().get_mut(HEADER..len) {
             let _ = put_stmt_id(payload, server_id);
         }
         None
@@ -217,7 +217,7 @@ impl Session {
         if prepared.bound_types == statement.types {
             return None;
         }
-        let payload = if command.joined { &self.joined[..] } else { self.input.filled().get(HEADER..command.wire_len)? };
+        let payload = if command.joined { &self.client.joined[..] } else { self.client.input.filled().get(HEADER..command.wire_len)? };
         let mut rewritten = Vec::new();
         if command.byte == Command::StmtBulkExecute as u8 {
             let header = BulkHeader::parse(payload).ok()?;
@@ -229,7 +229,7 @@ impl Session {
             rewrite_bulk(payload, &statement.types, &mut rewritten).ok()?;
             put_stmt_id(&mut rewritten, server_id).ok()?;
         } else {
-            let params = ExecuteParams::parse(payload, statement.params, self.caps).ok()??;
+            let params = ExecuteParams::parse(payload, statement.params, self.client.caps).ok()??;
             prepared.bound_types.clone_from(&statement.types);
             if params.new_types {
                 return None;
@@ -302,8 +302,8 @@ impl Session {
         if !sql::prepared_insert_id_is_certain(&statement.key.text, self.lex, insert_id) {
             return false;
         }
-        let payload = self.payload(command);
-        match ExecuteParams::parse(payload, statement.params, self.caps) {
+        let payload = self.client.payload(command);
+        match ExecuteParams::parse(payload, statement.params, self.client.caps) {
             Ok(None) => true,
             Ok(Some(p)) => {
                 let values = payload.get(p.values).unwrap_or_default();
@@ -316,8 +316,8 @@ impl Session {
 
     /// COM_STMT_BULK_EXECUTE (MariaDB): many rows of parameters at once.
     pub(super) async fn bulk_execute(&mut self, command: Incoming) -> Result<(), End> {
-        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
-        let header = BulkHeader::parse(self.payload(command));
+        let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
+        let header = BulkHeader::parse(self.client.payload(command));
         let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
         };
@@ -329,7 +329,7 @@ impl Session {
         if self.is_short(command, 4) {
             return self.malformed().await;
         }
-        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
+        let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
         };

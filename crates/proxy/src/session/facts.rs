@@ -1,5 +1,6 @@
 //! What the session knows itself about its last statements, so that it need not keep the backend that ran them.
 
+use super::insert_id::LastInsertId;
 use wire::codec::Reader;
 use wire::flags::Capabilities;
 use wire::packet;
@@ -48,18 +49,6 @@ pub struct OwnError {
     pub text: Vec<u8>,
 }
 
-/// Who knows LAST_INSERT_ID().
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InsertId {
-    /// The session, which has kept it.
-    #[default]
-    Session,
-    /// The backend that the session is pinned to.
-    Backend,
-    /// That backend, if it has another one than before; else the session.
-    Either,
-}
-
 /// What is known of the routines that a statement calls which failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailedCalls {
@@ -75,13 +64,8 @@ pub enum FailedCalls {
 /// See the module.
 #[derive(Default)]
 pub struct SessionFacts {
-    /// LAST_INSERT_ID(), as far as `insert_id` says.
-    pub last_insert_id: u64,
-    /// Who knows LAST_INSERT_ID().
-    pub insert_id: InsertId,
-    /// The last id that a reply named since the session knew LAST_INSERT_ID() itself; 0 for none. The best word on it when the
-    /// backend is lost before it was asked.
-    pub replied_insert_id: u64,
+    /// LAST_INSERT_ID().
+    pub insert_id: LastInsertId,
     /// The schema that the server last told of is the one that the session was in all along.
     pub returned: bool,
     /// A server refused what the session has set; the next SET may mend it.

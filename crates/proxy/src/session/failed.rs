@@ -107,7 +107,7 @@ impl Session {
             && is_single
             && analysis.facts.contains(Facts::MULTI)
             && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN))
-            && !self.caps.contains(Capabilities::MULTI_STATEMENTS)
+            && !self.client.caps.contains(Capabilities::MULTI_STATEMENTS)
     }
 
     /// Has the server say what it has not said yet.

@@ -95,7 +95,7 @@ impl Session {
             Fault::Error { code, sqlstate, text } => {
                 self.facts.note_own_error(code, sqlstate, &text);
                 let state = String::from_utf8_lossy(&sqlstate).into_owned();
-                self.send_error_at(self.answer_seq(), code, &state, &text).await?;
+                self.send_error_at(self.client.answer_seq(), code, &state, &text).await?;
                 // The backend was not touched by the statement; an unpinned session gives it back.
                 self.give_back();
                 Ok(())

@@ -17,7 +17,7 @@ impl Session {
         if self.is_short(command, 8) {
             return self.malformed().await;
         }
-        let raw_id = stmt_id(self.payload(command)).unwrap_or(0);
+        let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let open = self.named_statement(command).filter(|id| self.statements.has_cursor(*id));
         if let Some(id) = open {
             self.travel_to_cursor(id).await;

@@ -3,6 +3,7 @@
 use super::Session;
 use super::end::End;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::relay::LOOK_AGAIN;
 use super::run::Plan;
 use crate::backend::Backend;
@@ -77,11 +78,15 @@ impl Session {
     /// several statements, and SET STATEMENT, may if the word is in it; stored programs cannot.
     pub(super) fn may_send_file(&self, plan: &Plan) -> bool {
         let analysis = &plan.analysis;
-        self.caps.contains(Capabilities::LOCAL_FILES)
+        self.client.caps.contains(Capabilities::LOCAL_FILES)
             && match analysis.kind {
                 Kind::LoadData | Kind::Execute | Kind::Compound => true,
                 kind if kind == Kind::SetStatement || analysis.facts.contains(Facts::MULTI) => {
-                    let sent = plan.rewritten.as_deref().unwrap_or(if self.joined.is_empty() { self.input.filled() } else { &self.joined });
+                    let sent = plan.rewritten.as_deref().unwrap_or(if self.client.joined.is_empty() {
+                        self.client.input.filled()
+                    } else {
+                        &self.client.joined
+                    });
                     sent.windows(LOAD.len()).any(|word| word.eq_ignore_ascii_case(LOAD))
                 }
                 _ => false,
@@ -94,10 +99,10 @@ impl Session {
         self.make_room_for_file();
         let mut frames = Frames { server_seq: reframe.server_seq(), next_seq: reframe.next_seq(), ..Frames::default() };
         loop {
-            let n = frames.pass(self.input.filled_mut());
+            let n = frames.pass(self.client.input.filled_mut());
             if n > 0 {
                 self.send_data(n).await.map_err(answering)?;
-                self.input.consume(n);
+                self.client.input.consume(n);
             }
             if frames.ended {
                 break;
@@ -106,8 +111,8 @@ impl Session {
                 self.read_file().await.map_err(answering)?;
             }
         }
-        self.command_seq = frames.next_seq;
-        reframe.infile_sent(self.answer_seq());
+        self.client.command_seq = frames.next_seq;
+        reframe.infile_sent(self.client.answer_seq());
         if self.entry.is_timed_out() {
             reframe.set_timed_out();
         }
@@ -117,15 +122,15 @@ impl Session {
     /// Takes the command out of the input: what follows it there is the file. Its text is kept for what is done when it has ended.
     /// After the first file of several statements nothing is left to take.
     fn make_room_for_file(&mut self) {
-        if std::mem::replace(&mut self.streamed_input, true) {
+        if std::mem::replace(&mut self.client.streamed_input, true) {
             return;
         }
-        let is_kept = !self.joined.is_empty();
-        while let Some((len, _)) = packet::header(self.input.filled()) {
+        let is_kept = !self.client.joined.is_empty();
+        while let Some((len, _)) = packet::header(self.client.input.filled()) {
             if !is_kept {
-                self.joined = self.input.filled().get(HEADER..HEADER + len).unwrap_or_default().to_vec();
+                self.client.joined = self.client.input.filled().get(HEADER..HEADER + len).unwrap_or_default().to_vec();
             }
-            self.input.consume((HEADER + len).min(self.input.len()));
+            self.client.input.consume((HEADER + len).min(self.client.input.len()));
             if len < MAX_PAYLOAD {
                 break;
             }
@@ -140,7 +145,7 @@ impl Session {
                 Ok(Event::Sent) => return Ok(()),
                 Ok(Event::Signal(signal)) => self.interrupt(signal)?,
                 // What it sent may wait to be read, and its end behind that.
-                Ok(_) if self.front.stream().is_read_closed() => return Err(End::ClientGone.into()),
+                Ok(_) if self.client.link.stream().is_read_closed() => return Err(End::ClientGone.into()),
                 Ok(_) => {}
                 Err(e) => return Err(self.lost_before(&e)),
             }
@@ -148,7 +153,7 @@ impl Session {
     }
 
     async fn next_sent(&mut self, sent: &mut usize, n: usize) -> io::Result<Event> {
-        let Self { input, backend, entry, .. } = self;
+        let Self { client: Frontend { input, .. }, backend, entry, .. } = self;
         let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let bytes = input.filled().get(..n).unwrap_or_default();
         let sending = poll_fn(|cx| {
@@ -169,7 +174,7 @@ impl Session {
     /// Waits for more of the file. A server that answers early is dealt with when the client has sent all of it, and one that is
     /// gone at once.
     async fn read_file(&mut self) -> Result<(), Fault> {
-        self.input.reserve(self.input.len() + HEADER, &self.worker.buffers);
+        self.client.input.reserve(self.client.input.len() + HEADER, &self.worker.buffers);
         loop {
             match self.next_read().await {
                 Ok(Event::Read(Ok(0))) => return Err(End::ClientGone.into()),
@@ -183,7 +188,7 @@ impl Session {
     }
 
     async fn next_read(&mut self) -> io::Result<Event> {
-        let Self { front, input, backend, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, backend, worker, entry, .. } = self;
         let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         poll_fn(|cx| {
             if let Poll::Ready(read) = front.poll_read(cx, input, &worker.buffers) {

@@ -65,12 +65,12 @@ impl Session {
         let pins = self.pins.set();
         let is_free = pins.without(WISHES).is_empty();
         let moves = !is_free && self.is_movable();
-        let is_only_opened = moves && self.is_only_opened();
+        let is_only_opened = moves && self.recovery.is_only_opened();
         let is_overtaken = moves && self.is_overtaken();
         let Some(backend) = self.backend.as_mut() else {
             // Its server is gone, and with it what pinned the session there.
             let is_bare = is_free || pins.contains(PinReason::Replication);
-            if moves && self.is_stranded() {
+            if moves && self.recovery.is_stranded() {
                 self.replay_is_due();
             }
             return match (is_bare, moves) {
@@ -126,7 +126,7 @@ impl Session {
             return false;
         }
         // A transaction that was only opened is as good as none.
-        let begins = self.is_movable() && self.is_only_opened();
+        let begins = self.is_movable() && self.recovery.is_only_opened();
         if begins {
             self.leave_transaction();
         }
@@ -170,7 +170,7 @@ impl Session {
     pub(super) fn when_overdue(&self, began: bool, analysis: &Analysis) -> Overdue {
         match began {
             true => Overdue::Finishes,
-            false if self.reply_hasher.is_some() && self.is_undone_with_backend(analysis) => Overdue::Moves,
+            false if self.recovery.reply_hasher.is_some() && self.is_undone_with_backend(analysis) => Overdue::Moves,
             false => Overdue::MayNeverEnd,
         }
     }
@@ -242,7 +242,7 @@ impl Session {
             );
             return Fault::End(End::BackendLost(text));
         }
-        let failed = self.transcript.as_mut().and_then(|transcript| transcript.failed.take());
+        let failed = self.recovery.transcript.as_mut().and_then(|transcript| transcript.failed.take());
         self.forget_transaction();
         count(&self.worker.counters.transactions_left);
         let id = self.pool.shared.id;
@@ -258,7 +258,7 @@ impl Session {
     /// The server lost its role before the transaction was committed, and it cannot be said again: it is rolled back there.
     pub(super) fn commit_refused_for_good(&mut self, error: &str) -> Fault {
         self.backend = None;
-        self.keep_replied_insert_id();
+        self.facts.insert_id.lose_backend();
         self.forget_transaction();
         count(&self.worker.counters.replays_failed);
         let text = format!(
@@ -271,7 +271,7 @@ impl Session {
     /// The server answered with an error that may say something of the server.
     pub(super) fn tell_of_error(&self, code: u16, message: &[u8]) {
         if let Some(backend) = &self.backend {
-            let read_only = self.status.contains(StatusFlags::IN_TRANS_READONLY);
+            let read_only = self.client.status.contains(StatusFlags::IN_TRANS_READONLY);
             self.worker.shared.server_erred(&backend.core.server, code, message, read_only);
         }
     }

@@ -45,7 +45,7 @@ impl Session {
             Kind::Kill => self.answer_kill(command, start).await,
             Kind::Set if self.backend.is_none() && self.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
             Kind::Commit | Kind::Rollback => {
-                let sql = self.sql_text(command, start).to_vec();
+                let sql = self.client.sql_text(command, start).to_vec();
                 self.answer_idle_end(&sql, analysis).await
             }
             // What follows it in the text has to run: Session::substitute().
@@ -65,11 +65,11 @@ impl Session {
     /// statement that needs a backend.
     async fn answer_set(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
-        if !plain || !self.state_is_ordinary(self.sql_text(command, start)) {
+        if !plain || !self.state_is_ordinary(self.client.sql_text(command, start)) {
             return Ok(false);
         }
         let Some(info) = self.pool.one_version() else { return Ok(false) };
-        let effect = self.worker.memory.borrow().set_effect(&self.place(&info), self.sql_text(command, start));
+        let effect = self.worker.memory.borrow().set_effect(&self.place(&info), self.client.sql_text(command, start));
         let Some(effect) = effect else { return Ok(false) };
         if self.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == AUTOCOMMIT) {
             // It has to keep a backend from here on.
@@ -78,14 +78,14 @@ impl Session {
         for (name, value) in &effect.changes {
             self.note_learnt_variable(name, value);
         }
-        let leaves_warnings = self.leaves_warnings(analysis, self.sql_text(command, start));
+        let leaves_warnings = self.leaves_warnings(analysis, self.client.sql_text(command, start));
         self.note_success(leaves_warnings);
         let kept = self.told_changes(&effect.told);
-        let mut status = self.current_status();
+        let mut status = self.client.current_status();
         status.set(StatusFlags::SESSION_STATE_CHANGED, !kept.is_empty());
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &kept };
         let mut payload = Vec::with_capacity(16 + kept.len());
-        ok.write(&mut payload, OK, self.caps);
+        ok.write(&mut payload, OK, self.client.caps);
         self.send_payload(&payload).await?;
         Ok(true)
     }
@@ -108,8 +108,8 @@ impl Session {
         let decides = ["completion_type", "session_track_transaction_info"];
         self.backend.is_none()
             && self.pins.set().is_empty()
-            && self.status.contains(StatusFlags::AUTOCOMMIT)
-            && !self.status.intersects(open)
+            && self.client.status.contains(StatusFlags::AUTOCOMMIT)
+            && !self.client.status.intersects(open)
             && decides.iter().all(|name| self.state.variables.get(name).is_none())
     }
 
@@ -139,7 +139,7 @@ impl Session {
 
     fn told_changes(&self, told: &[crate::memory::Change]) -> Vec<u8> {
         let mut kept = Vec::new();
-        if let Some(filter) = &self.filter {
+        if let Some(filter) = &self.client.filter {
             for (name, value) in told {
                 let change = Change::SystemVariable { name: name.as_bytes(), value };
                 if filter.wants(&change) {
@@ -155,7 +155,7 @@ impl Session {
 
     /// SHOW WARNINGS / SHOW ERRORS from what was read before the backend was lent on.
     async fn answer_warnings(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
-        let Some(wanted) = wanted(self.sql_text(command, start), analysis.kind) else { return Ok(false) };
+        let Some(wanted) = wanted(self.client.sql_text(command, start), analysis.kind) else { return Ok(false) };
         self.send_warnings(&wanted, false).await
     }
 
@@ -193,7 +193,7 @@ impl Session {
 
     /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
     async fn answer_kill(&mut self, command: Incoming, start: usize) -> Result<bool, End> {
-        let text = self.sql_text(command, start).to_vec();
+        let text = self.client.sql_text(command, start).to_vec();
         self.kill_by_text(&text).await
     }
 

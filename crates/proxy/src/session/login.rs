@@ -3,6 +3,8 @@
 use super::Session;
 use super::end::End;
 use super::facts::SessionFacts;
+use super::frontend::Frontend;
+use super::recovery::Recovery;
 use super::statements::Statements;
 use crate::buffer::{Buffer, CHUNK, grown};
 use crate::class::Class;
@@ -468,6 +470,26 @@ impl Login {
         let pool = worker.pool(user.default_hostgroup);
         let key = LaneKey { hostgroup: user.default_hostgroup, user: Arc::clone(&user), class: Class::of(self.caps) };
         let proxy_addr = worker.memory.borrow_mut().proxy_addr(self.local, &worker.snapshot().listen);
+        let client = Frontend {
+            link: self.link,
+            input: self.input,
+            caps: self.caps,
+            collation: request.collation,
+            zstd_level: request.zstd_level,
+            scramble: self.scramble,
+            peer: self.peer,
+            addr: self.peer.map(|peer| peer.ip().to_canonical().to_string().into()),
+            proxy_addr,
+            status: StatusFlags::AUTOCOMMIT,
+            filter: None,
+            tracking_wish: None,
+            joined: Vec::new(),
+            streamed_input: false,
+            streamed: Default::default(),
+            is_half_told: false,
+            command_seq: 1,
+            login_seq: self.seq,
+        };
         let mut session = Session {
             lane: pool.lane(&worker, &key),
             before: None,
@@ -475,45 +497,22 @@ impl Login {
             directions: Default::default(),
             strand: None,
             fill: None,
-            client_addr: self.peer.map(|peer| peer.ip().to_canonical().to_string().into()),
-            proxy_addr,
             pool,
             entry,
-            front: self.link,
-            input: self.input,
+            client,
             backend: None,
             watch: None,
             places: None,
             user,
-            caps: self.caps,
-            collation: request.collation,
             state: State::default(),
             family: Family::MySql,
             stand_ins: None,
-            status: StatusFlags::AUTOCOMMIT,
             lex: sql::LexMode::default(),
             pins: Pins::default(),
             facts: SessionFacts::default(),
             statements: Statements::default(),
-            filter: None,
-            tracking_wish: None,
-            joined: Vec::new(),
-            streamed_input: false,
-            is_half_told: false,
-            streamed: Default::default(),
-            command_seq: 1,
-            scramble: self.scramble,
-            login_seq: self.seq,
-            zstd_level: request.zstd_level,
-            peer: self.peer,
             began_us: 0,
-            again_until_us: None,
-            assigned_gtid: None,
-            lost_at_us: None,
-            transcript: None,
-            reply_hasher: None,
-            replay_until_us: None,
-            replaying: None,
+            recovery: Recovery::default(),
             writes: None,
             min_gtid: None,
             worker,

@@ -30,11 +30,11 @@ pub struct Streamed {
 impl Session {
     /// COM_STMT_SEND_LONG_DATA: passed on as it arrives, no answer; what goes wrong is said at the execution.
     pub(super) async fn long_data(&mut self, command: Incoming) -> Result<(), End> {
-        let (len, _) = packet::header(self.input.filled()).unwrap_or_default();
+        let (len, _) = packet::header(self.client.input.filled()).unwrap_or_default();
         // MySQL answers one without its parameter's number, though this command has no answer.
         let is_whole = len >= MIN_LONG_DATA;
-        self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
-        self.streamed_input = true;
+        self.client.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
+        self.client.streamed_input = true;
         let id = self.named_statement_streamed();
         let result = match id.filter(|_| is_whole) {
             Some(id) => {
@@ -73,7 +73,7 @@ impl Session {
 
     /// As [`Session::named_statement`], for a packet of which only the start is there.
     fn named_statement_streamed(&self) -> Option<u32> {
-        let id = self.meant_statement(stmt_id(self.input.filled().get(HEADER..)?).ok()?);
+        let id = self.meant_statement(stmt_id(self.client.input.filled().get(HEADER..)?).ok()?);
         self.statements.get(id).map(|_| id)
     }
 
@@ -90,27 +90,27 @@ impl Session {
         self.statements.mark(id, |marks| marks.long_data = true);
         self.set_apart(id);
         self.note_cursors(analysis.digest);
-        if let Some(payload) = self.input.filled_mut().get_mut(HEADER..) {
+        if let Some(payload) = self.client.input.filled_mut().get_mut(HEADER..) {
             let _ = put_stmt_id(payload, server_id);
         }
         if let Some(backend) = self.backend.as_mut() {
             backend.link.start_command();
         }
-        let mut frame = HEADER + packet::header(self.input.filled()).map_or(0, |(len, _)| len);
+        let mut frame = HEADER + packet::header(self.client.input.filled()).map_or(0, |(len, _)| len);
         loop {
             let full = frame == HEADER + MAX_PAYLOAD;
             while frame > 0 {
-                let n = frame.min(self.input.len());
+                let n = frame.min(self.client.input.len());
                 if n > 0 {
                     self.send_data(n).await?;
-                    self.input.consume(n);
+                    self.client.input.consume(n);
                     frame -= n;
-                    self.streamed.left = frame;
+                    self.client.streamed.left = frame;
                 } else {
                     self.read_data(1).await?;
                 }
             }
-            self.streamed.full = full;
+            self.client.streamed.full = full;
             if !full {
                 return Ok(());
             }
@@ -121,12 +121,12 @@ impl Session {
     /// Length of the frame that continues a packet over 16 MiB, header included.
     async fn next_frame_len(&mut self) -> Result<usize, End> {
         loop {
-            if let Some((len, _)) = packet::header(self.input.filled()) {
-                let seq = self.streamed.seq.wrapping_add(1);
-                if let Some(byte) = self.input.filled_mut().get_mut(3) {
+            if let Some((len, _)) = packet::header(self.client.input.filled()) {
+                let seq = self.client.streamed.seq.wrapping_add(1);
+                if let Some(byte) = self.client.input.filled_mut().get_mut(3) {
                     *byte = seq;
                 }
-                self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq };
+                self.client.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq };
                 return Ok(HEADER + len);
             }
             self.read_data(HEADER).await?;
@@ -144,16 +144,16 @@ impl Session {
     /// Reads past what is left of the command: all of it, when it could not be passed on.
     async fn skip_long_data(&mut self) -> Result<(), End> {
         loop {
-            while self.streamed.left > 0 {
-                let n = self.streamed.left.min(self.input.len());
+            while self.client.streamed.left > 0 {
+                let n = self.client.streamed.left.min(self.client.input.len());
                 if n > 0 {
-                    self.input.consume(n);
-                    self.streamed.left -= n;
+                    self.client.input.consume(n);
+                    self.client.streamed.left -= n;
                 } else {
                     self.read_data(1).await?;
                 }
             }
-            if !self.streamed.full {
+            if !self.client.streamed.full {
                 return Ok(());
             }
             self.next_frame_len().await?;

@@ -10,7 +10,6 @@
 use super::Session;
 use super::assigned_gtid::{Scope, Standing, set_to};
 use super::end::End;
-use super::facts::InsertId;
 use super::fault::{Certainty, Fault};
 use super::group_barrier::ask_member;
 use super::guard::{guarded, paused, unless_killed};
@@ -61,8 +60,8 @@ pub enum Opening {
 impl Session {
     /// Before a single write is sent once more: asks what became of the attempt before. Answers the reply if it was applied.
     pub(super) async fn settle_write(&mut self, ahead: &mut Ahead) -> Result<Option<ReplyFacts>, Fault> {
-        let Some(standing) = self.standing() else { return Ok(None) };
-        if !matches!(standing, Standing::InDoubt | Standing::Disproved | Standing::Claimed) || !self.is_of(Scope::Statement) {
+        let Some(standing) = self.recovery.standing() else { return Ok(None) };
+        if !matches!(standing, Standing::InDoubt | Standing::Disproved | Standing::Claimed) || !self.recovery.is_of(Scope::Statement) {
             return Ok(None);
         }
         // The backend is taken to have what goes ahead.
@@ -71,7 +70,7 @@ impl Session {
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
                 self.unlabel(Some("ROLLBACK")).await;
-                match self.assigned_gtid.as_mut().and_then(|labelled| labelled.answer.take()) {
+                match self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.answer.take()) {
                     Some(answer) => {
                         self.found_applied();
                         self.give_insert_id(answer.facts.last_insert_id).await;
@@ -86,11 +85,11 @@ impl Session {
                     count(&self.worker.counters.lost_writes_not_applied);
                 }
                 if let Some(error) = self.refused_here() {
-                    self.set_standing(Standing::Disproved);
+                    self.recovery.set_standing(Standing::Disproved);
                     self.unlabel(Some("COMMIT")).await;
                     return Err(Fault::server(error));
                 }
-                self.set_standing(Standing::Claimed);
+                self.recovery.set_standing(Standing::Claimed);
                 Ok(None)
             }
             Finding::NotYet(why) => Err(self.not_yet(why).await),
@@ -101,7 +100,7 @@ impl Session {
     /// Before the COMMIT of a transaction is sent once more: asks what became of the one before. Answers the reply if it was
     /// applied; an error if it was not, and its transaction cannot be replayed.
     pub(super) async fn settle_commit(&mut self) -> Result<Option<ReplyFacts>, Fault> {
-        if self.standing() != Some(Standing::InDoubt) || !self.is_of(Scope::Transaction) {
+        if self.recovery.standing() != Some(Standing::InDoubt) || !self.recovery.is_of(Scope::Transaction) {
             return Ok(None);
         }
         // Asked on any backend of the writer: nothing of the session's is needed for it.
@@ -117,7 +116,7 @@ impl Session {
             }
             Finding::Ours => {
                 count(&self.worker.counters.lost_writes_not_applied);
-                self.set_standing(Standing::Disproved);
+                self.recovery.set_standing(Standing::Disproved);
                 let is_movable = self.is_movable();
                 let refused = self.refused_here();
                 let is_movable = is_movable && refused.is_none();
@@ -138,14 +137,14 @@ impl Session {
     /// Before a transaction with a label is said again: the backend gets the same label if its COMMIT was sent before, else
     /// another one.
     pub(super) async fn label_replay(&mut self) -> Result<(), Fault> {
-        match self.standing() {
+        match self.recovery.standing() {
             Some(Standing::Disproved | Standing::Claimed | Standing::InDoubt) => match self.claim(Opening::None).await? {
                 Finding::Ours => {
-                    self.set_standing(Standing::Claimed);
+                    self.recovery.set_standing(Standing::Claimed);
                     Ok(())
                 }
                 _ => {
-                    self.set_standing(Standing::InDoubt);
+                    self.recovery.set_standing(Standing::InDoubt);
                     Err(self.lost_before(&io::Error::other("the transaction turned up after all")))
                 }
             },
@@ -155,7 +154,7 @@ impl Session {
                 let mut ahead = Ahead::default();
                 self.label_ahead(&mut ahead);
                 self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
-                if self.standing() == Some(Standing::Refused) {
+                if self.recovery.standing() == Some(Standing::Refused) {
                     self.drop_label(false);
                 }
                 Ok(())
@@ -167,7 +166,7 @@ impl Session {
     /// What follows a fault while it is not known whether a write was applied: another look, or the end of it.
     pub(super) async fn doubt_again(&mut self, patience: &mut Patience, fault: Fault) -> Result<(), Fault> {
         let now_us = self.worker.shared.clock.now_us();
-        self.lost_at_us.get_or_insert(now_us);
+        self.recovery.lost_at_us.get_or_insert(now_us);
         let (text, pins, again) = match fault {
             Fault::End(end) => return Err(end.into()),
             Fault::Lost { text, pins, .. } => (text, pins, true),
@@ -176,9 +175,9 @@ impl Session {
             Fault::Error { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.pins.set(), false),
         };
         let until_us = self.retry_deadline_us();
-        if again && self.standing() == Some(Standing::InDoubt) && now_us < until_us {
+        if again && self.recovery.standing() == Some(Standing::InDoubt) && now_us < until_us {
             self.backend = None;
-            self.again_until_us = Some(until_us);
+            self.recovery.again_until_us = Some(until_us);
             let pause_ms = patience.next_pause_ms();
             match paused(&self.entry, tokio::time::sleep(Duration::from_millis(pause_ms))).await {
                 Ok(()) => return Ok(()),
@@ -199,7 +198,7 @@ impl Session {
             self.learn_member().await?;
             left = left.min(MEMBER_LIMIT);
         }
-        let Some(labelled) = self.assigned_gtid.as_mut() else { return Ok(Finding::NotYet("no label")) };
+        let Some(labelled) = self.recovery.assigned_gtid.as_mut() else { return Ok(Finding::NotYet("no label")) };
         let Some(backend) = self.backend.as_mut() else { return Ok(Finding::NotYet("no backend")) };
         let before = labelled.server.as_ref().filter(|before| !Arc::ptr_eq(before, &backend.core.server));
         let is_elsewhere = before.is_some_and(|before| before.is_online());
@@ -237,7 +236,7 @@ impl Session {
 
     /// The error of the member at hand, which has not left its group: then it is true.
     fn refused_here(&mut self) -> Option<ServerError> {
-        self.assigned_gtid.as_mut().and_then(|labelled| labelled.refused.take())
+        self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.refused.take())
     }
 
     /// The question is to be asked again in a moment.
@@ -245,20 +244,20 @@ impl Session {
         self.unlabel(Some("ROLLBACK")).await;
         self.lend_back();
         // What was proven before holds no longer.
-        self.set_standing(Standing::InDoubt);
+        self.recovery.set_standing(Standing::InDoubt);
         Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.pins.set() }
     }
 
     /// Nobody can say.
     fn undecided(&mut self, why: &str) -> Fault {
-        self.set_standing(Standing::Undecided);
+        self.recovery.set_standing(Standing::Undecided);
         self.backend = None;
         Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.pins.set() }
     }
 
     fn found_applied(&self) {
         count(&self.worker.counters.lost_writes_applied);
-        if let Some(labelled) = &self.assigned_gtid {
+        if let Some(labelled) = &self.recovery.assigned_gtid {
             tracing::info!("session {}: a write whose answer was lost is applied ({})", self.entry.id, labelled.label);
         }
     }
@@ -276,24 +275,19 @@ impl Session {
     /// The client is told that its transaction is committed.
     async fn answer_commit(&mut self) -> Result<ReplyFacts, Fault> {
         let session_state = self.told_label().unwrap_or_default();
-        self.keep_replied_insert_id();
+        self.facts.insert_id.lose_backend();
         self.forget_transaction();
         if !self.pins.set().without(WISHES).is_empty() {
             // What else it had there is gone: the next statement is told.
             self.lend_back();
         }
-        let mut status = self.current_status();
+        let mut status = self.client.current_status();
         status.set(StatusFlags::SESSION_STATE_CHANGED, !session_state.is_empty());
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &session_state };
         let mut payload = Vec::with_capacity(16 + session_state.len());
-        ok.write(&mut payload, OK, self.caps);
+        ok.write(&mut payload, OK, self.client.caps);
         self.send_payload(&payload).await?;
-        Ok(ReplyFacts { status: Some(self.current_status()), ..ReplyFacts::default() })
-    }
-
-    /// The COMMIT of the client's transaction was lost, and is proven not to have happened.
-    pub(super) fn is_commit_disproved(&self) -> bool {
-        self.is_of(Scope::Transaction) && matches!(self.standing(), Some(Standing::Disproved | Standing::Claimed))
+        Ok(ReplyFacts { status: Some(self.client.current_status()), ..ReplyFacts::default() })
     }
 
     /// Its replay has failed: its GTID is used up, so that it cannot turn up later, and the client is told.
@@ -322,7 +316,7 @@ impl Session {
 
     /// The same with this error; what else the session had with the backend is gone.
     fn not_applied_after(&mut self, fault: Fault) -> Fault {
-        self.keep_replied_insert_id();
+        self.facts.insert_id.lose_backend();
         let rest = self.pins.set().without(TRANSACTION).without(WISHES);
         self.forget_transaction();
         match fault {
@@ -331,24 +325,11 @@ impl Session {
         }
     }
 
-    /// LAST_INSERT_ID() was with the backend that is lost: the replies are the best word on it.
-    pub(super) fn keep_replied_insert_id(&mut self) {
-        let replied = std::mem::take(&mut self.facts.replied_insert_id);
-        if self.facts.insert_id != InsertId::Session && replied != 0 {
-            self.facts.last_insert_id = replied;
-        }
-        self.facts.insert_id = InsertId::Session;
-    }
-
     /// The backend that was asked goes back, though pins hold: they are of another one, which is gone.
     fn lend_back(&mut self) {
         if let Some(backend) = self.backend.take() {
             self.pool.release_to(&self.worker, &self.lane, backend);
         }
-    }
-
-    fn is_of(&self, scope: Scope) -> bool {
-        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == scope)
     }
 }
 

@@ -19,7 +19,6 @@ use crate::stats::view::Held;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 use wire::command::Command;
 use wire::flags::StatusFlags;
@@ -62,17 +61,17 @@ impl Session {
         let counters = &self.worker.counters;
         count(&counters.questions);
         self.began_us = self.worker.shared.clock.now_us();
-        self.again_until_us = None;
+        self.recovery.again_until_us = None;
         self.entry.begin_command(self.began_us / 1000);
         let shown: &[u8] = match Command::from_u8(command.byte) {
-            Some(Command::Query) => self.body(command),
+            Some(Command::Query) => self.client.body(command),
             Some(Command::StmtPrepare) => {
                 count(&counters.prepares);
-                self.body(command)
+                self.client.body(command)
             }
             Some(Command::StmtExecute) => {
                 count(&counters.executes);
-                let id = wire::prepared::stmt_id(self.payload(command)).map_or(0, |id| self.meant_statement(id));
+                let id = wire::prepared::stmt_id(self.client.payload(command)).map_or(0, |id| self.meant_statement(id));
                 self.statements.get(id).map_or(&[], |s| &*s.key.text)
             }
             Some(Command::StmtClose) => {
@@ -81,7 +80,7 @@ impl Session {
             }
             Some(Command::InitDb) => {
                 count(&counters.init_dbs);
-                self.body(command)
+                self.client.body(command)
             }
             _ => &[],
         };
@@ -90,10 +89,10 @@ impl Session {
 
     /// A command was dealt with: others see the session as it is now.
     pub(super) fn command_ended(&mut self) {
-        let (to_client, from_client) = self.front.take_traffic();
+        let (to_client, from_client) = self.client.link.take_traffic();
         add(&self.worker.counters.bytes_to_clients, to_client);
         add(&self.worker.counters.bytes_from_clients, from_client);
-        self.replaying = None;
+        self.recovery.replaying = None;
         let is_counted = self.entry.error_is_counted.take();
         if let Some((code, text)) = self.entry.take_own_error().filter(|_| !is_counted) {
             self.count_own_error(code, &text, None);
@@ -111,7 +110,7 @@ impl Session {
         entry.publish_pins(&self.pins);
         self.publish_places();
         entry.view.held.set(self.backend.as_ref().map(Held::of));
-        entry.view.status.set(self.status.bits());
+        entry.view.status.set(self.client.status.bits());
         entry.view.set_schema(self.state.schema.as_ref());
     }
 
@@ -128,7 +127,7 @@ impl Session {
         self.note_traffic();
         match statement.form {
             Form::Text { start } => {
-                let text = self.sql_text(statement.command, start);
+                let text = self.client.sql_text(statement.command, start);
                 self.statement_ended(Measured::Text(text), &statement.analysis, result);
             }
             Form::Execution { id, .. } | Form::Bulk { id } => {
@@ -188,7 +187,7 @@ impl Session {
             server: result.and(held).map(|held| held.server),
             schema: self.state.schema.as_deref().unwrap_or_default(),
             user: &self.user.name,
-            client: self.client_ip(),
+            client: self.client.client_ip(),
             sums,
         });
         self.count_kind(analysis, statement.text(), time_us);
@@ -204,10 +203,6 @@ impl Session {
         self.backend.as_ref().map_or(self.pool.shared.id, |b| b.core.lane.hostgroup)
     }
 
-    pub(super) fn client_ip(&self) -> Option<IpAddr> {
-        self.peer.map(|peer| peer.ip())
-    }
-
     fn count_kind(&self, analysis: &Analysis, sql: &[u8], time_us: u64) {
         let counters = &self.worker.counters;
         if time_us > self.worker.meter.rules().slow_us {
@@ -219,7 +214,7 @@ impl Session {
             Kind::Use => count(&counters.use_dbs),
             Kind::Set if begins_with_any(sql, &["SET NAMES", "SET CHARACTER SET", "SET CHARSET"]) => count(&counters.set_names),
             Kind::Set if names_autocommit(sql) => count(&counters.set_autocommits),
-            Kind::Select if analysis.facts.contains(Facts::LOCKING_READ) && !self.status.contains(StatusFlags::AUTOCOMMIT) => {
+            Kind::Select if analysis.facts.contains(Facts::LOCKING_READ) && !self.client.status.contains(StatusFlags::AUTOCOMMIT) => {
                 count(&counters.locking_reads_without_autocommit);
             }
             _ => {}
@@ -274,7 +269,7 @@ impl Session {
         }
         let schema = self.state.schema.as_deref().unwrap_or_default();
         let key = error_key(server, &self.user.name, schema, code);
-        self.worker.meter.count_error(key, self.client_ip(), text, self.now_ms());
+        self.worker.meter.count_error(key, self.client.client_ip(), text, self.now_ms());
     }
 
     /// Counts an error that no server gave.
@@ -286,13 +281,13 @@ impl Session {
         }
         let schema = self.state.schema.as_deref().unwrap_or_default();
         let key = ErrorKey { hostgroup: hostgroup.0, host: "".into(), port: 0, user: self.user.name.clone(), schema: schema.into(), code };
-        self.worker.meter.count_error(key, self.client_ip(), text, self.now_ms());
+        self.worker.meter.count_error(key, self.client.client_ip(), text, self.now_ms());
     }
 
     /// A session as the program's log names it, and its statement's digest without values.
     fn described(&self, what: Option<(Measured<'_>, &Analysis)>) -> String {
         let schema = self.state.schema.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-        let client = self.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string());
+        let client = self.client.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string());
         let mut described = format!("session {}, user '{}' from {client}, schema '{schema}'", self.entry.id, self.user.name);
         if let Some((statement, analysis)) = what {
             let digest = self.worker.meter.digest(analysis, statement.text(), self.lex);
@@ -342,7 +337,7 @@ impl Session {
             command: statement.logged(),
             user: self.user.name.clone(),
             schema: self.state.schema.clone(),
-            client: self.peer,
+            client: self.client.peer,
             hostgroup: result.and(Some(self.hostgroup())),
             server: result.and_then(|_| self.server()).map(|server| server.key.clone()),
             ended_us: crate::logs::unix_us(),
@@ -361,7 +356,7 @@ impl Session {
 
     /// The client is logged in.
     pub(super) fn logged_in(&mut self) {
-        self.entry.view.is_tls.set(self.front.stream().tls().is_some());
+        self.entry.view.is_tls.set(self.client.link.stream().tls().is_some());
         self.entry.view.passes_through.set(self.user.fast_forward);
         self.publish();
         self.worker.shared.logs.audit(AuditEvent::ConnectOk, &self.entry, None);

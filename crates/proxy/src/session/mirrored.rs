@@ -34,7 +34,7 @@ impl Session {
     /// Copies a COM_QUERY that is about to run, if a rule or a comment wants it.
     pub(super) fn mirror(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
         let Some(wish) = self.wish_for(analysis) else { return };
-        let body = self.body(command);
+        let body = self.client.body(command);
         let said = Said { body, start, analysis, schema: self.state.schema.as_ref(), execution: None };
         if let Some(copy) = self.copy(wish, said) {
             self.admit(copy);
@@ -52,9 +52,9 @@ impl Session {
         if !self.reads_as_then(&statement.key.mode) {
             return mirror::drop_copy(&self.worker, "it was prepared under other settings than it is executed under");
         }
-        let payload = self.payload(command);
+        let payload = self.client.payload(command);
         let mut rewritten = Vec::with_capacity(payload.len() + statement.types.len() + 1);
-        if statement.put_whole(payload, self.caps, &mut rewritten).is_err() {
+        if statement.put_whole(payload, self.client.caps, &mut rewritten).is_err() {
             return;
         }
         let execution = Execution { payload: rewritten, params: statement.params };
@@ -107,10 +107,10 @@ impl Session {
             analysis,
             lex: self.lex,
             state: State { schema: said.schema.cloned(), ..state_of_copy(&self.state) },
-            lane: LaneKey { hostgroup, user: Arc::clone(&self.user), class: Class::of(self.caps) },
-            collation: u8::try_from(self.collation).unwrap_or(0),
+            lane: LaneKey { hostgroup, user: Arc::clone(&self.user), class: Class::of(self.client.caps) },
+            collation: u8::try_from(self.client.collation).unwrap_or(0),
             timeout_ms: route.timeout_ms,
-            client: self.client_ip(),
+            client: self.client.client_ip(),
         })
     }
 }

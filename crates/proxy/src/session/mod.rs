@@ -28,9 +28,11 @@ mod failed;
 mod fault;
 mod fetch;
 pub mod flavors;
+mod frontend;
 mod group_barrier;
 mod guard;
 mod infile;
+mod insert_id;
 pub mod kill;
 mod leave;
 mod local;
@@ -46,6 +48,7 @@ mod pipeline;
 mod prepare;
 mod prepare_settings;
 mod query;
+mod recovery;
 mod relay;
 mod replay;
 mod respond;
@@ -66,7 +69,6 @@ mod variables;
 mod views;
 
 use crate::backend::Backend;
-use crate::buffer::Buffer;
 use crate::causal::Writes;
 use crate::counters::count;
 use crate::entry::{Activity, Entry};
@@ -76,17 +78,18 @@ use crate::logs::audit::AuditEvent;
 use crate::pins::Pins;
 use crate::pool::HostgroupPool;
 use crate::prefetch::{Extent, Warm};
-use crate::replays::Replaying;
 use crate::shared::Family;
 use crate::state::State;
 use crate::stream::{DetachedSocket, Stream};
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use end::End;
 use facts::SessionFacts;
+use frontend::Frontend;
 pub use leave::WISHES;
 use model::HostgroupId;
 use model::snapshot::User;
 pub use prepare::prepare_ok;
+use recovery::Recovery;
 pub use settle::{abandon, is_kept, reset};
 use sql::LexMode;
 use statements::Statements;
@@ -96,20 +99,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use wire::flags::{Capabilities, StatusFlags};
-use wire::reframe::TrackFilter;
 
 /// See the module.
 pub struct Session {
     worker: Rc<Worker>,
     entry: Rc<Entry>,
-    front: Link,
-    input: Buffer,
+    client: Frontend,
+    user: Arc<User>,
     backend: Option<Backend>,
     /// Looks whether the statement at hand runs, on a server that is to be left.
     watch: Option<Rc<overdue::Watch>>,
     pool: Rc<HostgroupPool>,
     lane: Rc<Lane>,
+    pins: Pins,
     /// What it left in other hostgroups.
     places: Option<Box<attachments::Places>>,
     /// The hostgroup used before this one: sessions go back and forth between two.
@@ -118,70 +120,25 @@ pub struct Session {
     flag_in: u32,
     /// How the statement at hand is run.
     directions: route::Directions,
+    /// When the command came (process clock, us).
+    began_us: u64,
+    /// GTIDs that the server of the statement at hand must have: its comment says so.
+    min_gtid: Option<Arc<str>>,
+    /// What it wrote last, where causal reads are on, and which GTIDs it was told of.
+    writes: Option<Box<Writes>>,
     /// The copies of its statements, once there was one.
     strand: Option<Rc<crate::mirror::Strand>>,
     /// Takes the reply at hand into the query cache.
     fill: Option<Box<crate::cache::Fill>>,
-    user: Arc<User>,
-    /// Negotiated with the client.
-    caps: Capabilities,
-    /// Collation id of the client's handshake.
-    collation: u16,
     /// What the session wants of a backend.
     state: State,
     /// Which servers know its collations, and what stands in for those that they do not.
     family: Family,
     stand_ins: Option<Box<flavors::StandIns>>,
-    /// Status flags as the client last saw them.
-    status: StatusFlags,
     lex: LexMode,
-    pins: Pins,
     facts: SessionFacts,
     statements: Statements,
-    /// For clients with CLIENT_SESSION_TRACK.
-    filter: Option<Box<TrackFilter>>,
-    /// The client's own `session_track_...` settings, once it changed them.
-    tracking_wish: Option<Box<TrackFilter>>,
-    /// Multi-frame commands, joined.
-    joined: Vec<u8>,
-    /// The command was taken from the input piece by piece: what is left there is not its own.
-    streamed_input: bool,
-    /// The client has a part of an answer of which the rest is not to come.
-    is_half_told: bool,
-    /// Sequence id that follows the command's last frame.
-    command_seq: u8,
-    /// Where a streamed command stands.
-    streamed: long_data::Streamed,
-    /// Of the greeting; COM_CHANGE_USER proves against it again.
-    scramble: [u8; login::SCRAMBLE],
-    /// Sequence id of the next packet of a login under way.
-    login_seq: u8,
-    zstd_level: u8,
-    peer: Option<SocketAddr>,
-    /// The client's IP address as rules see it; none on a Unix socket.
-    client_addr: Option<Box<str>>,
-    /// The address that the client connected to, as rules see it.
-    proxy_addr: Rc<(Box<str>, u16)>,
-    /// When the command came (process clock, us).
-    began_us: u64,
-    /// Until when (process clock, us) a statement that is sent again waits for a server.
-    again_until_us: Option<u64>,
-    /// When (process clock, us) the statement at hand was first lost while it ran.
-    lost_at_us: Option<u64>,
-    /// What was said in the open transaction.
-    transcript: Option<Box<transcript::Transcript>>,
-    /// Hashes the reply that is under way, if a replay may have to compare it.
-    reply_hasher: Option<Box<wire::reply_digest::ReplyHasher>>,
-    /// Until when (process clock, us) a replay may take.
-    replay_until_us: Option<u64>,
-    /// While a lost transaction is to be said again.
-    replaying: Option<Replaying>,
-    /// What it wrote last, where causal reads are on, and which GTIDs it was told of.
-    writes: Option<Box<Writes>>,
-    /// The GTID that was chosen for the transaction at hand (`settle_lost_writes`).
-    assigned_gtid: Option<Box<assigned_gtid::Labelled>>,
-    /// GTIDs that the server of the statement at hand must have: its comment says so.
-    min_gtid: Option<Arc<str>>,
+    recovery: Recovery,
 }
 
 /// Serves a client on this worker until it leaves.
@@ -257,7 +214,7 @@ impl Session {
     /// needs while it waits: it is allocated when the client becomes busy, and freed when it has been idle for a while.
     async fn serve(&mut self) -> End {
         loop {
-            if self.input.is_empty() {
+            if self.client.input.is_empty() {
                 self.park().await;
                 self.worker.wake(self.entry.key.get());
             }
@@ -278,10 +235,10 @@ impl Session {
 
     /// Waits until there is anything to do.
     async fn park(&mut self) {
-        self.input.release(&self.worker.buffers);
+        self.client.input.release(&self.worker.buffers);
         self.entry.set_parked();
         self.state.variables = self.worker.memory.borrow_mut().intern(std::mem::take(&mut self.state.variables));
-        let Self { front, entry, .. } = self;
+        let Self { client: Frontend { link: front, .. }, entry, .. } = self;
         poll_fn(|cx| match front.poll_readable(cx).is_ready() || entry.poll_signal(cx).is_some() {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -291,11 +248,11 @@ impl Session {
 
     /// Ends the session: the client learns why, the backend is cleaned or closed.
     async fn finish(mut self, end: End) {
-        if let Some((code, state, text)) = end.message().filter(|_| !self.is_half_told) {
+        if let Some((code, state, text)) = end.message().filter(|_| !self.client.is_half_told) {
             let _ = self.send_error(code, state, text).await;
         }
-        self.front.stream_mut().close_notify();
-        end.log(&self.entry, self.peer, self.worker.snapshot().vars.log_unhealthy_connections);
+        self.client.link.stream_mut().close_notify();
+        end.log(&self.entry, self.client.peer, self.worker.snapshot().vars.log_unhealthy_connections);
         self.session_ended(&end);
         self.entry.set_activity(Activity::Idle, self.worker.clock.now_ms());
         self.abandon_places();
@@ -315,7 +272,7 @@ impl Session {
     }
 
     fn lane_in(&self, pool: &HostgroupPool) -> Rc<Lane> {
-        let class = crate::class::Class::of(self.caps);
+        let class = crate::class::Class::of(self.client.caps);
         pool.lane(&self.worker, &LaneKey { hostgroup: pool.shared.id, user: Arc::clone(&self.user), class })
     }
 
@@ -353,7 +310,7 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         let size = std::mem::size_of::<Session>();
-        assert!(size <= 808, "{size} bytes");
+        assert!(size <= 824, "{size} bytes");
     }
 
     /// What a busy session writes to lies in here, and is cold each time that it is woken among hundreds.

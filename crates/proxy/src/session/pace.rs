@@ -20,7 +20,7 @@ impl Session {
     /// Writes to the client at `rate` bytes a second.
     pub(super) async fn write_paced(&mut self, bytes: &[u8], rate: u64) -> Result<(), End> {
         // Compressed, each write becomes a frame, and some clients want a packet in one.
-        let piece = match self.front.frame_seq() {
+        let piece = match self.client.link.frame_seq() {
             Some(_) => bytes.len(),
             None => usize::try_from((rate / PIECES_A_SECOND).max(MIN_PIECE)).unwrap_or(usize::MAX),
         };

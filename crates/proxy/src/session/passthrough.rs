@@ -6,6 +6,7 @@
 use super::command::Incoming;
 use super::end::End;
 use super::fault::{Fault, end_of_pinned};
+use super::frontend::Frontend;
 use super::leave::Overdue;
 use super::relay::Outgoing;
 use super::run::Plan;
@@ -68,12 +69,12 @@ enum Event {
 impl Session {
     /// Serves a `fast_forward` user: a connection of its own, packets as they come. The login is answered by the server.
     pub(super) async fn pass_through(&mut self) -> End {
-        self.command_seq = self.login_seq;
+        self.client.command_seq = self.client.login_seq;
         let backend = match self.obtain_own().await {
             Ok(backend) => backend,
             Err(Fault::Error { code, sqlstate, text }) => {
                 let state = String::from_utf8_lossy(&sqlstate).into_owned();
-                return match self.send_error_at(self.login_seq, code, &state, &text).await {
+                return match self.send_error_at(self.client.login_seq, code, &state, &text).await {
                     Ok(()) => End::Refused(String::from_utf8_lossy(&text).into_owned()),
                     Err(end) => end,
                 };
@@ -90,7 +91,7 @@ impl Session {
         if let Err(end) = self.welcome().await {
             return end;
         }
-        self.command_seq = 1;
+        self.client.command_seq = 1;
         self.pump(Passage { drains: self.worker.shared.is_draining(), ..Passage::default() }).await
     }
 
@@ -109,7 +110,7 @@ impl Session {
             false => match self.begin_dump(command, &analysis).await {
                 // Servers close the connection when a dump has ended: bytes pass until a side closes.
                 Ok(true) => {
-                    self.input.consume(command.wire_len);
+                    self.client.input.consume(command.wire_len);
                     return Err(Box::pin(self.pump(Passage { is_endless: true, ..Passage::default() })).await);
                 }
                 Ok(false) => self.relay_to(&plan, &mut reply).await,
@@ -182,7 +183,7 @@ impl Session {
     /// Whether it is over, and how.
     fn ended(&self, passage: &Passage) -> Option<End> {
         let now_us = self.worker.shared.clock.now_us();
-        let is_read = self.input.is_empty();
+        let is_read = self.client.input.is_empty();
         let is_told = self.backend.as_ref().is_none_or(|backend| backend.input.is_empty());
         if passage.client_closed && is_read {
             return Some(if passage.has_quit || self.is_at_rest(passage) { End::Quit } else { End::StreamEnded });
@@ -203,7 +204,7 @@ impl Session {
 
     /// Nothing is under way, as far as can be told from outside.
     fn is_at_rest(&self, passage: &Passage) -> bool {
-        !passage.awaits_answer && self.input.is_empty() && self.backend.as_ref().is_none_or(|backend| backend.input.is_empty())
+        !passage.awaits_answer && self.client.input.is_empty() && self.backend.as_ref().is_none_or(|backend| backend.input.is_empty())
     }
 
     /// An error packet has no place within an answer.
@@ -238,8 +239,8 @@ impl Session {
 
     /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
     async fn hear(&mut self, passage: &mut Passage) -> Result<(), End> {
-        let at = before_answered(self.input.filled());
-        let bytes = self.input.filled().get(at..).unwrap_or_default();
+        let at = before_answered(self.client.input.filled());
+        let bytes = self.client.input.filled().get(at..).unwrap_or_default();
         let whole = packet::header(bytes).filter(|(len, seq)| *seq == 0 && bytes.len() == HEADER + len).is_some();
         let payload = if whole { bytes.get(HEADER..).unwrap_or_default() } else { &[] };
         passage.awaits_answer = true;
@@ -250,8 +251,8 @@ impl Session {
         match payload.first().copied().and_then(Command::from_u8) {
             Some(Command::Query | Command::ProcessKill) => {
                 if let Some((id, kind)) = self.killed_by(payload).filter(|_| is_answer_told) {
-                    self.input.consume_behind(at, HEADER + payload.len());
-                    self.command_seq = 1;
+                    self.client.input.consume_behind(at, HEADER + payload.len());
+                    self.client.command_seq = 1;
                     passage.awaits_answer = false;
                     return self.kill_session(id, kind).await;
                 }
@@ -269,7 +270,7 @@ impl Session {
         let (id, kind) = if payload.first() == Some(&(Command::ProcessKill as u8)) {
             (u64::from(u32::from_le_bytes(*payload.get(1..)?.first_chunk()?)), KillKind::Connection)
         } else {
-            let sql = wire::query::split_query(payload, self.caps).ok()?.sql;
+            let sql = wire::query::split_query(payload, self.client.caps).ok()?.sql;
             match sql::parse_kill(payload.get(sql)?, self.lex, self.entry.id)? {
                 Kill { target: KillTarget::Connection(id), .. } => (id, KillKind::Connection),
                 Kill { target: KillTarget::Query(id), .. } => (id, KillKind::Query),
@@ -293,7 +294,7 @@ impl Session {
         let pays = rate > 0 && self.entry.paid_until_us.get() > now_us && self.backend.as_ref().is_some_and(|b| !b.input.is_empty());
         let at_us = self.looked_at_us(passage, pays);
         let mut timer = pin!(tokio::time::sleep(Duration::from_micros(at_us.unwrap_or(now_us).saturating_sub(now_us))));
-        let Self { front, input, backend, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, backend, worker, entry, .. } = self;
         let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let budget = match rate {
             0 => usize::MAX,

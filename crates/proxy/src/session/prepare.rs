@@ -46,25 +46,25 @@ impl Session {
             return self.send_error(1461, "42000", &text).await;
         }
         let (held, longest) = (self.statements.bytes(), self.worker.snapshot().vars.max_stmts_bytes_per_client);
-        if held > 0 && (held + self.body(command).len()) as u64 > longest {
+        if held > 0 && (held + self.client.body(command).len()) as u64 > longest {
             let text = format!("Can't create prepared statements of more than {longest} bytes together (mysql-max_stmts_bytes_per_client)");
             return self.send_error(1461, "42000", &text).await;
         }
-        let analysis = self.worker.analyze(self.body(command), self.lex);
+        let analysis = self.worker.analyze(self.client.body(command), self.lex);
         let said = analysis;
         let (command, analysis, original) = match self.needs_no_direction() {
             true => (command, analysis, None),
             false => match self.direct(command, 0, &analysis, Phase::Prepare).await? {
                 Some(directed) => directed,
                 None => {
-                    self.preparation_refused(self.body(command), &analysis, None);
+                    self.preparation_refused(self.client.body(command), &analysis, None);
                     return Ok(());
                 }
             },
         };
         let text = self.prepared_text(command, &analysis);
-        let original = original.or_else(|| (*text != *self.body(command)).then(|| self.body(command).into()));
-        let fact = sql::single_fact_select(self.body(command), self.lex);
+        let original = original.or_else(|| (*text != *self.client.body(command)).then(|| self.client.body(command).into()));
+        let fact = sql::single_fact_select(self.client.body(command), self.lex);
         let user_variables = self.named_variables(&text, &analysis);
         let key = Meaning { schema: self.state.schema.clone(), mode: self.mode(), user_variables, text, types: None };
         let key = self.worker.memory.borrow_mut().intern_statement(key.into());
@@ -105,7 +105,7 @@ impl Session {
 
     /// The text as servers get it: what is constant for the session is put in.
     fn prepared_text(&self, command: Incoming, analysis: &Analysis) -> Text {
-        let text = self.body(command);
+        let text = self.client.body(command);
         let constant = analysis.facts.contains(Facts::CONNECTION_ID)
             && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
         if constant && asks_now(analysis.kind) && sql::single_fact_select(text, self.lex).is_none() {
@@ -132,7 +132,7 @@ impl Session {
     async fn prepare_afresh(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
         // Preparing has no effect: it may be done again anywhere.
         let harmless = Analysis { kind: Kind::Show, facts: Facts::NONE, digest: statement.analysis.digest };
-        self.forget_retries();
+        self.recovery.forget_retries();
         let mut patience = self.patience();
         loop {
             let fault = match self.try_prepare(statement).await {
@@ -283,7 +283,7 @@ impl Session {
             (Some(error @ ServerError { code, sqlstate, message }), _) => {
                 self.preparation_refused(&statement.key.text, &statement.analysis, Some(&Fault::server(error.clone())));
                 let state = String::from_utf8_lossy(sqlstate).into_owned();
-                self.send_error_at(self.answer_seq(), *code, &state, message).await?;
+                self.send_error_at(self.client.answer_seq(), *code, &state, message).await?;
             }
             (None, Some(ok)) => {
                 (facts.warnings, facts.warned) = (ok.warnings, ok.warnings > 0);
@@ -322,8 +322,8 @@ impl Session {
         }
         let mut out = Vec::new();
         let mut facts = ReplyFacts::default();
-        let mut reframe = Reframe::new(ReplyKind::Prepare, caps, self.caps, None, self.current_status());
-        reframe.set_next_seq(self.answer_seq());
+        let mut reframe = Reframe::new(ReplyKind::Prepare, caps, self.client.caps, None, self.client.current_status());
+        reframe.set_next_seq(self.client.answer_seq());
         match reframe.process(&mut packets, &mut out, &mut facts) {
             Ok(p) => {
                 let bytes = if p.direct { packets } else { out };
@@ -383,7 +383,7 @@ impl Session {
             return;
         }
         let is_even = self.backend.as_ref().is_some_and(Backend::is_even);
-        let is_sent = is_even && self.assigned_gtid.is_none() && self.send_statement(ahead, Outgoing::Bytes(&[])).await.is_ok();
+        let is_sent = is_even && self.recovery.assigned_gtid.is_none() && self.send_statement(ahead, Outgoing::Bytes(&[])).await.is_ok();
         if !is_sent && self.pins.set().is_empty() {
             self.backend = None;
         }
@@ -393,7 +393,7 @@ impl Session {
     fn lost_unexecuted(&mut self, fault: Fault) -> Fault {
         match fault {
             Fault::Lost { certainty: Certainty::Unknown, text, pins } => {
-                self.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
+                self.recovery.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
                 Fault::Lost { certainty: Certainty::NeverSent, text, pins }
             }
             other => other,

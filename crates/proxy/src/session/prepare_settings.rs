@@ -45,7 +45,7 @@ const UNSET: &[u8] = b"NULL";
 impl Session {
     /// The session variables that decide at PREPARE, joined.
     pub(super) fn mode(&self) -> Text {
-        let ignores_space = self.caps.contains(Capabilities::IGNORE_SPACE);
+        let ignores_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
         let mode = join(&self.state.variables, ignores_space, self.settles_at_prepare());
         self.worker.memory.borrow_mut().intern_text(mode.into())
     }

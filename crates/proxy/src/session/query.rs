@@ -22,12 +22,12 @@ use wire::reframe::{Patch, ReplyFacts};
 impl Session {
     /// The statement of a COM_QUERY; None where the command is malformed.
     pub(super) fn read_text(&self, command: Incoming) -> Option<Statement> {
-        let start = match self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+        let start = match self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
             // What is no text to us may be one to the server.
-            true => split_query(self.payload(command), self.caps).ok()?.sql.start - 1,
+            true => split_query(self.client.payload(command), self.client.caps).ok()?.sql.start - 1,
             false => 0,
         };
-        let analysis = self.worker.analyze(self.sql_text(command, start), self.lex);
+        let analysis = self.worker.analyze(self.client.sql_text(command, start), self.lex);
         Some(Statement { command, analysis, form: Form::Text { start } })
     }
 
@@ -38,7 +38,7 @@ impl Session {
         }
         self.substitute(command, start, plan);
         if command.rewritten && plan.rewritten.is_none() {
-            plan.rewritten = Some(packets_of(self.payload(command)));
+            plan.rewritten = Some(packets_of(self.client.payload(command)));
         }
     }
 
@@ -48,18 +48,18 @@ impl Session {
         self.note_effects(command, start, analysis, reply);
         self.note_said(command, plan, reply);
         if analysis.facts.contains(Facts::MULTI) {
-            let (warnings, found_rows) = self.several_keep(self.sql_text(command, start));
+            let (warnings, found_rows) = self.several_keep(self.client.sql_text(command, start));
             self.facts.keeps_warnings = warnings;
             self.facts.keeps_found_rows = found_rows || self.is_refused_whole(analysis, reply);
         } else if self.facts.has_diagnostics() {
-            self.facts.keeps_warnings = self.leaves_warnings(analysis, self.sql_text(command, start));
+            self.facts.keeps_warnings = self.leaves_warnings(analysis, self.client.sql_text(command, start));
         }
         self.note_counts(analysis, reply);
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;
         }
         if Self::teaches(analysis, reply) {
-            let sql = self.sql_text(command, start).to_vec();
+            let sql = self.client.sql_text(command, start).to_vec();
             if let Some(untold) = Box::pin(self.learn_set(&sql, analysis, reply)).await {
                 self.remember_set(&sql, analysis, reply, &untold);
             }
@@ -68,12 +68,7 @@ impl Session {
 
     /// Does nothing in the text look like the id that came back?
     pub(super) fn text_insert_id_is_certain(&self, command: Incoming, start: usize, insert_id: u64) -> bool {
-        sql::insert_id_is_certain(self.sql_text(command, start), self.lex, insert_id)
-    }
-
-    /// The text of the statement.
-    pub(super) fn sql_text(&self, command: Incoming, start: usize) -> &[u8] {
-        self.body(command).get(start..).unwrap_or_default()
+        sql::insert_id_is_certain(self.client.sql_text(command, start), self.lex, insert_id)
     }
 
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
@@ -82,7 +77,7 @@ impl Session {
         if !asks_for_facts(&plan.analysis) {
             return;
         }
-        let sql = self.sql_text(command, start);
+        let sql = self.client.sql_text(command, start);
         if several {
             plan.patches = self.patches(sql, &plan.analysis);
             if !plan.analysis.facts.intersects(OWN) {
@@ -95,7 +90,7 @@ impl Session {
             return;
         }
         let text = self.substituted(sql, &plan.analysis);
-        let prefix = self.body(command).get(..start).unwrap_or_default();
+        let prefix = self.client.body(command).get(..start).unwrap_or_default();
         let mut out = Vec::with_capacity(text.len() + prefix.len() + 8);
         put_command(&mut out, Command::Query, &[prefix, &text].concat());
         plan.rewritten = Some(out);

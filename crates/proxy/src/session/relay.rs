@@ -6,6 +6,7 @@
 use super::Session;
 use super::end::End;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::guard::{guarded, unless_killed};
 use super::leave::Overdue;
 use super::run::Plan;
@@ -77,7 +78,7 @@ impl Session {
         if !ahead.packets.is_empty() {
             return Ok(Sent::NONE);
         }
-        let statement = what.bytes(&self.input);
+        let statement = what.bytes(&self.client.input);
         let certainty = if_it_failed(statement.len());
         backend.link.send_at_once(statement).map_err(|e| self.lost(&e, certainty))
     }
@@ -85,7 +86,7 @@ impl Session {
     /// Sends what [`Session::send_at_once`] left, and hears the answers to what went ahead.
     async fn send_waiting(&mut self, ahead: &Ahead, what: Outgoing<'_>, taken: usize) -> Result<(), Fault> {
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
-        let statement = what.bytes(&self.input);
+        let statement = what.bytes(&self.client.input);
         let result = if ahead.packets.is_empty() {
             unless_killed(&self.entry, backend.link.write_all(statement.get(taken..).unwrap_or_default())).await
         } else {
@@ -145,15 +146,15 @@ impl Session {
     /// The same, which writes down what it said in `facts`.
     pub(super) async fn relay_to(&mut self, plan: &Plan, facts: &mut ReplyFacts) -> Result<(), Fault> {
         *facts = ReplyFacts::default();
-        self.is_half_told = false;
+        self.client.is_half_told = false;
         let mut began = false;
         if let Some(fill) = self.fill.as_mut() {
             fill.restart();
         }
         let began_ns = self.worker.meter.rules().times_backends.then(|| self.worker.shared.clock.now_ns());
-        let filter = self.filter.take();
+        let filter = self.client.filter.take();
         let result = self.relay_with(plan, filter.as_deref(), facts, &mut began).await;
-        self.filter = filter;
+        self.client.filter = filter;
         if let Some(began_ns) = began_ns {
             add(&self.worker.counters.backend_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
@@ -174,14 +175,14 @@ impl Session {
             Some(backend) => backend.core.caps,
             None => return Err(self.pinned_backend_lost("no backend")),
         };
-        let mut reframe = Reframe::new(plan.reply, from, self.caps, filter, self.current_status())
+        let mut reframe = Reframe::new(plan.reply, from, self.client.caps, filter, self.client.current_status())
             .with_patches(&plan.patches)
-            .with_whole_packets(self.front.frame_seq().is_some())
+            .with_whole_packets(self.client.link.frame_seq().is_some())
             .with_file(self.may_send_file(plan))
             .hiding(self.hidden())
             .hiding_gtids(!self.tells_gtids(filter));
-        reframe.set_next_seq(self.answer_seq());
-        self.reply_hasher = self.reply_hasher_for(plan, from);
+        reframe.set_next_seq(self.client.answer_seq());
+        self.recovery.reply_hasher = self.reply_hasher_for(plan, from);
         loop {
             if !*began && let Some(fault) = self.withhold(&plan.analysis) {
                 self.statement_is_over().await;
@@ -230,7 +231,7 @@ impl Session {
     /// The answer ends here. A client that has a part of it can be told nothing more: it would take that for a row, or the rest of one.
     /// Compressed, it has whole packets only.
     fn cut_short(&mut self, reframe: &Reframe<'_>, fault: Fault) -> Fault {
-        self.is_half_told = self.front.numbers_packets() && reframe.next_seq() != self.answer_seq();
+        self.client.is_half_told = self.client.link.numbers_packets() && reframe.next_seq() != self.client.answer_seq();
         fault
     }
 
@@ -262,12 +263,12 @@ impl Session {
         };
         let direct = input.filled().get(..processed.consumed).unwrap_or_default();
         let bytes: &[u8] = if processed.direct { direct } else { &out };
-        let held = self.assigned_gtid.as_mut().and_then(|labelled| labelled.holds());
+        let held = self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.holds());
         *began |= !bytes.is_empty() && held.is_none();
         if let Some(fill) = self.fill.as_mut() {
             fill.feed(direct);
         }
-        if let Some(hasher) = self.reply_hasher.as_mut() {
+        if let Some(hasher) = self.recovery.reply_hasher.as_mut() {
             hasher.feed(direct);
         }
         let sent = match held {
@@ -316,7 +317,7 @@ impl Session {
 
     /// Whether the client is not given the reply at hand yet.
     fn is_held(&self) -> bool {
-        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.held.is_some())
+        self.recovery.assigned_gtid.as_ref().is_some_and(|labelled| labelled.held.is_some())
     }
 
     /// Waits for more of the reply; meanwhile a client that leaves and a kill are noticed.
@@ -348,19 +349,19 @@ impl Session {
     }
 
     async fn next_event(&mut self) -> io::Result<Event> {
-        if !self.input.is_full() {
+        if !self.client.input.is_full() {
             return self.next_event_of_all().await;
         }
         // What waits behind a full buffer hides the client's end.
         match Box::pin(tokio::time::timeout(LOOK_AGAIN, self.next_event_of_all())).await {
             Ok(event) => event,
-            Err(_) if self.front.stream().is_read_closed() => Ok(Event::ClientGone),
+            Err(_) if self.client.link.stream().is_read_closed() => Ok(Event::ClientGone),
             Err(_) => Ok(Event::ClientIsAhead),
         }
     }
 
     async fn next_event_of_all(&mut self) -> io::Result<Event> {
-        let Self { front, input, backend, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, backend, worker, entry, .. } = self;
         let Some(backend) = backend.as_mut() else { return Ok(Event::Backend(0)) };
         poll_fn(|cx| {
             // What the kernel does meanwhile takes longer than it takes to come.

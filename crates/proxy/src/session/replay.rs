@@ -8,9 +8,9 @@
 use super::Session;
 use super::certainty::{self, Refusal};
 use super::end::End;
-use super::facts::InsertId;
 use super::fault::{Certainty, Fault};
 use super::guard::{guarded, guarded_on, left};
+use super::insert_id::LastInsertId;
 use super::kill::Loss;
 use super::leave::{Kept, TRANSACTION, WISHES};
 use super::lost_write::numbers;
@@ -20,7 +20,7 @@ use super::transcript::{self, Gap, How, Progress, Said, Transcript};
 use crate::backend::{ServerError, put_command};
 use crate::counters::count;
 use crate::pins::{PinReason, PinSet};
-use crate::replays::{Replaying, Stake};
+use crate::replays::Replaying;
 use crate::safety::Safety;
 use crate::stmt_cache::StatementKey;
 use sql::{Analysis, Facts, Kind};
@@ -55,7 +55,7 @@ pub(super) const NO_LIMIT: Duration = Duration::from_secs(3600);
 impl Session {
     /// What is said of a loss that ends the session: why the transaction was not replayed, where that can be helped.
     pub(super) fn told_with_gap(&self, why: &str) -> String {
-        match self.transcript.as_ref().map(|transcript| transcript.progress) {
+        match self.recovery.transcript.as_ref().map(|transcript| transcript.progress) {
             Some(Progress::Lost(Gap::TooLarge)) => {
                 format!("{why}; the transaction is larger than transaction_replay_max_bytes, so it cannot be replayed")
             }
@@ -71,9 +71,9 @@ impl Session {
         }
         let held = pins.without(WISHES);
         if held.is_empty() {
-            return self.facts.insert_id == InsertId::Session;
+            return self.facts.insert_id.is_known();
         }
-        let Some(transcript) = self.transcript.as_ref().filter(|t| t.last_insert_id.is_some()) else { return false };
+        let Some(transcript) = self.recovery.transcript.as_ref().filter(|t| t.last_insert_id.is_some()) else { return false };
         match transcript.progress {
             Progress::Opening => held.without(OPENING).is_empty(),
             Progress::Kept => held.without(TRANSACTION).is_empty() && self.lane.settings().transaction_replay,
@@ -81,14 +81,9 @@ impl Session {
         }
     }
 
-    /// Nothing ran yet in the transaction.
-    pub(super) fn is_only_opened(&self) -> bool {
-        self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Opening)
-    }
-
     /// The statement at hand goes with its transaction when the connection is lost, and both can be said again.
     pub(super) fn is_undone_with_backend(&self, analysis: &Analysis) -> bool {
-        let in_transaction = self.pins.set().contains(PinReason::Transaction) || !self.status.contains(StatusFlags::AUTOCOMMIT);
+        let in_transaction = self.pins.set().contains(PinReason::Transaction) || !self.client.status.contains(StatusFlags::AUTOCOMMIT);
         in_transaction
             && self.lane.settings().transaction_replay
             && transcript::is_undone_with_its_transaction(analysis)
@@ -113,35 +108,30 @@ impl Session {
         for reason in TRANSACTION.iter() {
             self.pins.end(reason);
         }
-        self.transcript = None;
+        self.recovery.transcript = None;
         self.drop_label(false);
-        self.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         let now = self.now_ms();
         self.entry.set_transaction(false, now);
-        self.facts.insert_id = InsertId::Session;
+        self.facts.insert_id.forget_backend();
     }
 
     /// More than its opening was said in the transaction, and it can be said again.
     pub(super) fn has_more_to_say(&self) -> bool {
-        self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept) && self.is_movable()
+        self.recovery.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept) && self.is_movable()
     }
 
     /// The server is lost: what the open transaction has said is to be said again, and others let it go first.
     pub(super) fn replay_is_due(&mut self) {
-        if self.replaying.is_none() && self.has_more_to_say() {
-            self.replaying = Some(Replaying::begin(&self.pool.shared));
+        if self.recovery.replaying.is_none() && self.has_more_to_say() {
+            self.recovery.replaying = Some(Replaying::begin(&self.pool.shared));
         }
-    }
-
-    /// The server of the open transaction is lost, and others let it go first.
-    pub(super) fn is_stranded(&self) -> bool {
-        self.transcript.as_ref().and_then(|transcript| transcript.stake.as_ref()).is_some_and(Stake::is_stranded)
     }
 
     /// What was written in the open transaction can never be committed where it is: that server lost its role, and another one
     /// has it. A Galera node would still commit it.
     pub(super) fn is_overtaken(&self) -> bool {
-        let (Some(backend), Some(transcript)) = (&self.backend, &self.transcript) else { return false };
+        let (Some(backend), Some(transcript)) = (&self.backend, &self.recovery.transcript) else { return false };
         transcript.wrote && self.pool.is_overtaken(&backend.core.server, self.worker.shared.clock.now_ms())
     }
 
@@ -157,7 +147,7 @@ impl Session {
         self.replay_is_due();
         self.entry.end_command();
         self.began_us = self.worker.shared.clock.now_us();
-        self.forget_retries();
+        self.recovery.forget_retries();
         let mut patience = self.patience();
         let nothing = Analysis::NONE;
         let result = loop {
@@ -169,15 +159,15 @@ impl Session {
                 },
             }
         };
-        self.replaying = None;
+        self.recovery.replaying = None;
         match result {
             Ok(()) => Ok(()),
             Err(Fault::End(End::BackendLost(why))) => {
                 tracing::debug!("session {}: the transaction of an idle client: {why}", self.entry.id);
-                let is_late = self.replay_until_us.is_some_and(|until_us| until_us <= self.worker.shared.clock.now_us());
+                let is_late = self.recovery.replay_until_us.is_some_and(|until_us| until_us <= self.worker.shared.clock.now_us());
                 if !is_late {
                     self.lose_transcript(Gap::Unrepeatable);
-                    if let Some(transcript) = self.transcript.as_mut() {
+                    if let Some(transcript) = self.recovery.transcript.as_mut() {
                         let why = why.strip_prefix(LOST).and_then(|why| why.strip_prefix(": ")).unwrap_or(&why);
                         transcript.failed = Some(why.into());
                     }
@@ -197,7 +187,7 @@ impl Session {
         if !self.is_movable() {
             return Err(self.pinned_backend_lost("the connection is gone"));
         }
-        let Some(mut transcript) = self.transcript.take() else {
+        let Some(mut transcript) = self.recovery.transcript.take() else {
             let pins = std::mem::take(&mut self.pins);
             let result = self.obtain().await;
             self.pins = pins;
@@ -206,23 +196,23 @@ impl Session {
         // While its state is brought over the session is as one that nothing pins, and wants what it wanted then.
         let pins = std::mem::take(&mut self.pins);
         let wanted = std::mem::replace(&mut self.state, transcript.state.clone());
-        let id = std::mem::replace(&mut self.facts.last_insert_id, transcript.last_insert_id.unwrap_or_default());
-        let who_knows = std::mem::replace(&mut self.facts.insert_id, InsertId::Session);
+        let first = LastInsertId::of(transcript.last_insert_id.unwrap_or_default());
+        let mut insert_id = std::mem::replace(&mut self.facts.insert_id, first);
         let result = match tokio::time::timeout(self.time_to_replay(transcript.progress), self.say(&mut transcript)).await {
             Ok(result) => result,
             Err(_) => Err(differs("it took longer than transaction_replay_timeout_ms")),
         };
-        (self.pins, self.state, self.facts.last_insert_id) = (pins, wanted, id);
-        // It was told what it had at first, and then everything that could change it.
-        self.facts.insert_id = if who_knows == InsertId::Session { InsertId::Session } else { InsertId::Backend };
+        // The backend was told what the lost one had at first, and then everything that could change it.
+        insert_id.moved();
+        (self.pins, self.state, self.facts.insert_id) = (pins, wanted, insert_id);
         if let Some(backend) = self.backend.as_mut().filter(|_| result.is_ok() && !transcript.carried) {
             backend.core.state = self.state.clone();
         }
         let progress = transcript.progress;
-        self.transcript = Some(transcript);
+        self.recovery.transcript = Some(transcript);
         self.reopened(result, progress)?;
         self.note_stake();
-        if self.replaying.take().is_some() {
+        if self.recovery.replaying.take().is_some() {
             // What comes next is new, and takes nothing from those who are not as far.
             self.let_replays_go_first(u64::MAX).await?;
             // Meanwhile this server may have lost the role, too.
@@ -269,7 +259,7 @@ impl Session {
             return NO_LIMIT;
         }
         let now_us = self.worker.shared.clock.now_us();
-        let until_us = *self.replay_until_us.get_or_insert(now_us.saturating_add(limit_ms * 1000));
+        let until_us = *self.recovery.replay_until_us.get_or_insert(now_us.saturating_add(limit_ms * 1000));
         Duration::from_micros(until_us.saturating_sub(now_us))
     }
 
@@ -284,7 +274,7 @@ impl Session {
             if !self.may_begin() {
                 continue;
             }
-            if self.assigned_gtid.is_some() {
+            if self.recovery.assigned_gtid.is_some() {
                 self.label_replay().await?;
             }
             let mut wants = Wants::default();

@@ -8,10 +8,10 @@ use crate::link::Sent;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use wire::flags::{Capabilities, StatusFlags};
+use wire::flags::Capabilities;
 use wire::message::{EOF, ErrPacket, OK, OkPacket, put_eof};
 use wire::packet;
-use wire::reframe::{LASTING, Reframe, ReplyFacts};
+use wire::reframe::{Reframe, ReplyFacts};
 use wire::reply::ReplyKind;
 
 /// How long a client may refuse to take bytes, ms: as a server's `net_write_timeout`.
@@ -31,8 +31,9 @@ impl Session {
     pub(super) async fn send_made(&mut self, mut packets: Vec<u8>, caps: Capabilities) -> Result<Made, End> {
         let mut out = Vec::new();
         let mut facts = ReplyFacts::default();
-        let mut reframe = Reframe::new(ReplyKind::Results, caps, self.caps, self.filter.as_deref(), self.current_status());
-        reframe.set_next_seq(self.answer_seq());
+        let mut reframe =
+            Reframe::new(ReplyKind::Results, caps, self.client.caps, self.client.filter.as_deref(), self.client.current_status());
+        reframe.set_next_seq(self.client.answer_seq());
         let Ok(processed) = reframe.process(&mut packets, &mut out, &mut facts) else { return Ok(Made::Not) };
         self.write_front(if processed.direct { &packets } else { &out }).await?;
         Ok(Made::Sent)
@@ -45,29 +46,35 @@ impl Session {
 
     /// The same with a text for people.
     pub(super) async fn send_ok_with(&mut self, info: &[u8]) -> Result<(), End> {
-        let status = self.current_status();
+        let status = self.client.current_status();
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: b"" };
         let mut payload = Vec::with_capacity(16);
-        ok.write(&mut payload, OK, self.caps);
+        ok.write(&mut payload, OK, self.client.caps);
         self.send_payload(&payload).await
     }
 
     /// Sends the EOF packet that answers COM_SET_OPTION.
     pub(super) async fn send_eof(&mut self) -> Result<(), End> {
         let mut payload = Vec::with_capacity(16);
-        if self.caps.contains(wire::flags::Capabilities::DEPRECATE_EOF) {
-            let ok =
-                OkPacket { affected_rows: 0, last_insert_id: 0, status: self.current_status(), warnings: 0, info: b"", session_state: b"" };
-            ok.write(&mut payload, EOF, self.caps);
+        if self.client.caps.contains(wire::flags::Capabilities::DEPRECATE_EOF) {
+            let ok = OkPacket {
+                affected_rows: 0,
+                last_insert_id: 0,
+                status: self.client.current_status(),
+                warnings: 0,
+                info: b"",
+                session_state: b"",
+            };
+            ok.write(&mut payload, EOF, self.client.caps);
         } else {
-            put_eof(&mut payload, 0, self.current_status());
+            put_eof(&mut payload, 0, self.client.current_status());
         }
         self.send_payload(&payload).await
     }
 
     /// Sends an error as the whole answer to a command; the session goes on.
     pub(super) async fn send_error(&mut self, code: u16, sqlstate: &str, text: &str) -> Result<(), End> {
-        self.send_error_at(self.answer_seq(), code, sqlstate, text.as_bytes()).await
+        self.send_error_at(self.client.answer_seq(), code, sqlstate, text.as_bytes()).await
     }
 
     /// As [`Session::send_error`], with the sequence id that is due (an answer had begun).
@@ -79,7 +86,7 @@ impl Session {
             state = *given;
         }
         let mut payload = Vec::with_capacity(text.len() + 16);
-        ErrPacket { code, sqlstate: state, message: text }.write(&mut payload, self.caps);
+        ErrPacket { code, sqlstate: state, message: text }.write(&mut payload, self.client.caps);
         let mut out = Vec::with_capacity(payload.len() + 8);
         packet::put_packet(&mut out, &mut seq, &payload);
         self.write_front(&out).await
@@ -88,14 +95,9 @@ impl Session {
     /// Sends one packet as the whole answer.
     pub(super) async fn send_payload(&mut self, payload: &[u8]) -> Result<(), End> {
         let mut out = Vec::with_capacity(payload.len() + 8);
-        let mut seq = self.answer_seq();
+        let mut seq = self.client.answer_seq();
         packet::put_packet(&mut out, &mut seq, payload);
         self.write_front(&out).await
-    }
-
-    /// Sequence id of the first packet of an answer: it follows the command's last, or that of the compressed frames.
-    pub(super) fn answer_seq(&self) -> u8 {
-        self.front.frame_seq().unwrap_or(self.command_seq)
     }
 
     /// Writes to the client, no faster than `throttle_max_bytes_per_second_to_client` allows.
@@ -110,7 +112,7 @@ impl Session {
     /// The same as far as that goes without waiting; the rest is for [`Session::write_front_rest`].
     pub(super) fn write_front_at_once(&mut self, bytes: &[u8]) -> Result<Sent, End> {
         match self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
-            0 => self.front.send_at_once(bytes).map_err(End::ClientError),
+            0 => self.client.link.send_at_once(bytes).map_err(End::ClientError),
             _ => Ok(Sent::NONE),
         }
     }
@@ -128,7 +130,7 @@ impl Session {
     pub(super) async fn write_waiting(&mut self, bytes: &[u8]) -> Result<(), End> {
         let (entry, backend) = (&self.entry, &self.backend);
         let is_cut = || backend.as_ref().is_some_and(|backend| backend.core.server.is_cut());
-        let mut write = pin!(self.front.write_all(bytes));
+        let mut write = pin!(self.client.link.write_all(bytes));
         let interrupted = poll_fn(|cx| {
             if let Poll::Ready(result) = write.as_mut().poll(cx) {
                 return Poll::Ready(Ok(result));
@@ -151,10 +153,5 @@ impl Session {
             Ok(result) => result?.map_err(End::ClientError),
             Err(_) => Err(End::WriteTimeout),
         }
-    }
-
-    /// Status flags for answers of our own: as the server's last ones, less what belonged to that reply.
-    pub(super) fn current_status(&self) -> StatusFlags {
-        self.status & LASTING
     }
 }

@@ -55,13 +55,6 @@ pub(super) struct Patience {
 }
 
 impl Session {
-    /// A statement begins: what the one before had to wait for is over.
-    pub(super) fn forget_retries(&mut self) {
-        self.again_until_us = None;
-        self.lost_at_us = None;
-        self.replay_until_us = None;
-    }
-
     /// For a statement that begins.
     pub(super) fn patience(&self) -> Patience {
         let retries = self.directions.retries.map_or_else(|| self.lane.settings().query_retries_on_failure, u64::from);
@@ -159,7 +152,7 @@ impl Session {
     /// The client itself asked for read-only transactions.
     fn wants_read_only(&self) -> bool {
         let says = |name| self.state.variables.get(name).is_some_and(|v| v.eq_ignore_ascii_case(b"ON") || &**v == b"1");
-        self.status.contains(StatusFlags::IN_TRANS_READONLY)
+        self.client.status.contains(StatusFlags::IN_TRANS_READONLY)
             || self.pins.set().contains(PinReason::NextTransaction)
             || says("transaction_read_only")
             || says("tx_read_only")
@@ -170,7 +163,7 @@ impl Session {
     pub(super) fn retry_deadline_us(&self) -> u64 {
         match self.lane.settings().connect_timeout_server_max {
             0 => u64::MAX,
-            ms => self.lost_at_us.unwrap_or(self.began_us).saturating_add(ms * 1000),
+            ms => self.recovery.lost_at_us.unwrap_or(self.began_us).saturating_add(ms * 1000),
         }
     }
 
@@ -180,12 +173,12 @@ impl Session {
             return Err(self.killed(by, fault, analysis));
         }
         if matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }) {
-            self.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
+            self.recovery.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
         }
         if matches!(fault, Fault::Lost { .. }) {
             self.replay_is_due();
         }
-        if matches!(self.standing(), Some(Standing::InDoubt | Standing::Undecided)) {
+        if matches!(self.recovery.standing(), Some(Standing::InDoubt | Standing::Undecided)) {
             return self.doubt_again(patience, fault).await;
         }
         match fault {
@@ -195,7 +188,7 @@ impl Session {
                 }
                 count(&self.worker.counters.retries);
                 tracing::debug!("session {}: statement sent again: {text}", self.entry.id);
-                self.again_until_us = self.is_timed().then(|| self.retry_deadline_us());
+                self.recovery.again_until_us = self.is_timed().then(|| self.retry_deadline_us());
                 Ok(())
             }
             // It ran until its connection was ended.
@@ -216,7 +209,7 @@ impl Session {
                     None => Err(patience.told(Fault::Error { code, sqlstate, text })),
                 }
             }
-            Fault::End(End::BackendLost(why)) if self.is_commit_disproved() => Err(self.disproved_for_good(&why).await),
+            Fault::End(End::BackendLost(why)) if self.recovery.is_commit_disproved() => Err(self.disproved_for_good(&why).await),
             // The client has rolled back already, as far as it knows.
             Fault::End(End::BackendLost(why)) if patience.conflict.is_some() => {
                 tracing::debug!("session {}: {why}", self.entry.id);
@@ -270,7 +263,7 @@ impl Session {
 
     /// A statement that was killed is never sent again, whatever became of it.
     fn killed(&mut self, by: Signal, fault: Fault, analysis: &Analysis) -> Fault {
-        let is_in_doubt = matches!(self.standing(), Some(Standing::InDoubt | Standing::Undecided));
+        let is_in_doubt = matches!(self.recovery.standing(), Some(Standing::InDoubt | Standing::Undecided));
         match fault {
             Fault::Lost { certainty, .. } if !is_in_doubt && self.may_retry(certainty, analysis) => Fault::interrupted(by),
             Fault::Refused { .. } => Fault::interrupted(by),
@@ -290,7 +283,7 @@ impl Session {
         }
         count(&self.worker.counters.refusals_hidden);
         tracing::debug!("session {}: statement goes elsewhere: {error}", self.entry.id);
-        self.again_until_us = Some(self.retry_deadline_us());
+        self.recovery.again_until_us = Some(self.retry_deadline_us());
         if refusal != Refusal::Conflict {
             self.replay_is_due();
         }
@@ -309,9 +302,9 @@ impl Session {
 
     /// The backend goes back to its pool, or is cleaned or closed.
     fn leave_backend(&mut self, refusal: Refusal) {
-        let is_clean = self.pins.set().is_empty() && (self.status.contains(StatusFlags::AUTOCOMMIT) || self.directions.alone);
+        let is_clean = self.pins.set().is_empty() && (self.client.status.contains(StatusFlags::AUTOCOMMIT) || self.directions.alone);
         let Some(backend) = self.backend.take() else { return };
-        if self.assigned_gtid.is_some() {
+        if self.recovery.assigned_gtid.is_some() {
             // A transaction of the proxy's is open there, or a reply under way to what followed the statement.
             return drop(backend);
         }
@@ -343,7 +336,8 @@ impl Session {
     /// counted already.
     fn may_be_lost_again(&self, patience: &mut Patience) -> bool {
         let (held, now_us) = (self.entry.view.held.get(), self.worker.shared.clock.now_us());
-        if held.zip(self.lost_at_us).is_some_and(|(held, lost_at_us)| is_same_death(patience.lost_with, held, lost_at_us, now_us)) {
+        if held.zip(self.recovery.lost_at_us).is_some_and(|(held, lost_at_us)| is_same_death(patience.lost_with, held, lost_at_us, now_us))
+        {
             return true;
         }
         patience.lost_with = patience.lost_with.or(held.map(|held| held.server));
@@ -371,7 +365,7 @@ impl Session {
     /// BEGIN outside of a transaction: what it opened is gone with the connection, and it has ended none.
     fn opens_without_ending(&self, analysis: &Analysis) -> bool {
         let is_alone = analysis.kind == Kind::Begin && !analysis.facts.contains(Facts::MULTI);
-        is_alone && (self.pins.set().without(WISHES).is_empty() || self.is_only_opened())
+        is_alone && (self.pins.set().without(WISHES).is_empty() || self.recovery.is_only_opened())
     }
 }
 

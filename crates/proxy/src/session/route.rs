@@ -137,13 +137,13 @@ impl Session {
         phase: Phase,
     ) -> Result<Option<(Incoming, Analysis, Option<Text>)>, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, self.sql_text(command, start), analysis, None, phase);
+        let decision = self.decide_timed(&in_force, self.client.sql_text(command, start), analysis, None, phase);
         match self.follow(&in_force, decision, phase).await? {
             Directed::Answered => Ok(None),
             Directed::Run(None) => Ok(Some((command, *analysis, None))),
             Directed::Run(Some(text)) => {
-                let original = (phase == Phase::Prepare).then(|| self.sql_text(command, start).into());
-                let command = self.replace_text(command, start, &text);
+                let original = (phase == Phase::Prepare).then(|| self.client.sql_text(command, start).into());
+                let command = self.client.replace_text(command, start, &text);
                 Ok(Some((command, self.worker.analyze(&text, self.lex), original)))
             }
         }
@@ -260,7 +260,7 @@ impl Session {
     /// With autocommit off a statement begins a transaction, and what follows stays where that is. A plain read that a rule sends
     /// elsewhere than home is to be no such beginning (`enforce_autocommit_on_reads`): what comes next may write.
     fn reads_alone(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: Phase) -> bool {
-        self.is_autocommit_off()
+        self.client.is_autocommit_off()
             && self.initial_status().contains(StatusFlags::AUTOCOMMIT)
             && hostgroup != self.user.default_hostgroup
             && matches!(phase, Phase::Query | Phase::Execution)
@@ -272,7 +272,7 @@ impl Session {
     /// as an open transaction, or a plain read is to begin one, this is where the rules send a BEGIN. And what cannot run alone
     /// begins none among the readers of a cluster.
     fn begins_at(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: Phase) -> Option<HostgroupId> {
-        if !self.is_autocommit_off() {
+        if !self.client.is_autocommit_off() {
             return None;
         }
         let enforced = || in_force.snapshot.vars.enforce_autocommit_on_reads && self.is_plain_read(text, analysis);
@@ -299,10 +299,6 @@ impl Session {
         split.map(|split| split.writer).or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup)
     }
 
-    fn is_autocommit_off(&self) -> bool {
-        !self.current_status().contains(StatusFlags::AUTOCOMMIT)
-    }
-
     /// Whether it is certain to only read.
     fn is_plain_read(&self, text: &[u8], analysis: &Analysis) -> bool {
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
@@ -321,9 +317,9 @@ impl Session {
         Request {
             user: self.user.name.as_bytes(),
             schema: asked.schema,
-            client_addr: self.client_addr.as_deref(),
-            proxy_addr: &self.proxy_addr.0,
-            proxy_port: self.proxy_addr.1,
+            client_addr: self.client.addr.as_deref(),
+            proxy_addr: &self.client.proxy_addr.0,
+            proxy_port: self.client.proxy_addr.1,
             digest_key: analysis.digest,
             digest,
             text,
@@ -335,7 +331,7 @@ impl Session {
     /// Lets the firewall judge the statement: one that it blocks is answered with an error.
     fn ask_firewall(&self, in_force: &InForce, digest: &Digest, schema: &[u8], route: &mut Route) {
         let user = &self.user.name;
-        let done = match in_force.firewall.judge(user.as_bytes(), self.client_addr.as_deref(), schema, route.final_flag, digest.hash) {
+        let done = match in_force.firewall.judge(user.as_bytes(), self.client.addr.as_deref(), schema, route.final_flag, digest.hash) {
             Verdict::Trusted | Verdict::Listed => return,
             Verdict::Detected => "detected",
             Verdict::Blocked => {
@@ -345,7 +341,7 @@ impl Session {
                 "blocked"
             }
         };
-        let client = self.client_addr.as_deref().unwrap_or("localhost");
+        let client = self.client.addr.as_deref().unwrap_or("localhost");
         tracing::warn!("Firewall {done} unknown query with digest {:#018X} from user {user}@{client}", digest.hash);
     }
 
@@ -365,7 +361,7 @@ impl Session {
         }
         let session = SessionFacts {
             transaction: Transaction::None,
-            autocommit_off: self.is_autocommit_off(),
+            autocommit_off: self.client.is_autocommit_off(),
             pinned: !self.pins_in(split.writer).without(WISHES).is_empty(),
         };
         let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
@@ -542,17 +538,6 @@ impl Session {
             }
         }
         Ok(Directed::Run(rewritten))
-    }
-
-    /// Puts a rule's text in the place of the client's: from here on the command is that.
-    fn replace_text(&mut self, command: Incoming, start: usize, text: &[u8]) -> Incoming {
-        let prefix = self.body(command).get(..start).unwrap_or_default();
-        let mut payload = Vec::with_capacity(1 + prefix.len() + text.len());
-        payload.push(command.byte);
-        payload.extend_from_slice(prefix);
-        payload.extend_from_slice(text);
-        self.joined = payload;
-        Incoming { joined: true, rewritten: true, ..command }
     }
 
     /// Marks that a rule's `multiplex=0` leaves on a session that holds a backend.

@@ -52,7 +52,7 @@ impl Session {
     /// Runs a statement, and writes down in `reply` what its answer said; a lost connection or a refusal is made good where it is
     /// certain that nothing happened.
     pub(super) async fn run_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
-        self.forget_retries();
+        self.recovery.forget_retries();
         let mut patience = None;
         if plan.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
             self.facts.routines_defined = self.worker.shared.routines_defined.count();
@@ -74,7 +74,7 @@ impl Session {
         if self.fill.is_some() {
             self.end_fill(result.is_ok());
         }
-        if self.assigned_gtid.is_some() {
+        if self.recovery.assigned_gtid.is_some() {
             Box::pin(self.label_after()).await;
         }
         result
@@ -89,7 +89,7 @@ impl Session {
     }
 
     async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
-        if self.assigned_gtid.is_some()
+        if self.recovery.assigned_gtid.is_some()
             && let Some(settled) = Box::pin(self.settle_commit()).await?
         {
             *reply = settled;
@@ -108,13 +108,13 @@ impl Session {
             if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
                 Box::pin(self.raise_own_error()).await?;
             }
-            if self.assigned_gtid.is_some()
+            if self.recovery.assigned_gtid.is_some()
                 && let Some(settled) = Box::pin(self.settle_write(&mut ahead)).await?
             {
                 *reply = settled;
                 return Ok(());
             }
-            if self.assigned_gtid.is_some() {
+            if self.recovery.assigned_gtid.is_some() {
                 Box::pin(self.learn_member()).await?;
             }
             let readied = match plan.statement {
@@ -139,7 +139,7 @@ impl Session {
             Some(bytes) => Outgoing::Bytes(bytes),
             None => Outgoing::AsItCame(command.wire_len),
         };
-        if self.assigned_gtid.is_some() {
+        if self.recovery.assigned_gtid.is_some() {
             *reply = Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await?;
             return Ok(());
         }

@@ -51,7 +51,8 @@ impl Session {
         };
         let computes = assignments.iter().any(|a| !matches!(a.value, Value::Literal(_) | Value::Word(_) | Value::Default));
         let switches = |a: &Assignment| matches!(&a.target, Target::Session(name) if name == AUTOCOMMIT);
-        if computes && !self.status.contains(StatusFlags::AUTOCOMMIT) && contains(sql, b"select") && assignments.iter().any(switches) {
+        if computes && !self.client.status.contains(StatusFlags::AUTOCOMMIT) && contains(sql, b"select") && assignments.iter().any(switches)
+        {
             // What it has read stays locked: no status tells, and MariaDB keeps it over a reset.
             if let Some(backend) = self.backend.as_mut() {
                 (backend.core.must_reset, backend.core.outlives_reset) = (true, true);
@@ -200,7 +201,7 @@ impl Session {
         if analysis.facts.intersects(Facts::SYSTEM_VARIABLE | Facts::MULTI) {
             return;
         }
-        for assignment in sql::parse_set(self.sql_text(command, start), self.lex).unwrap_or_default() {
+        for assignment in sql::parse_set(self.client.sql_text(command, start), self.lex).unwrap_or_default() {
             match assignment.target {
                 Target::Session(name) => self.state.variables.set(canonical(&name, self.family), None),
                 Target::User(name) => self.state.user_variables.set(&name, None),

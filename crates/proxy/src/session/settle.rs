@@ -4,9 +4,10 @@
 use super::Session;
 use super::charsets;
 use super::end::End;
-use super::facts::{Diagnostics, InsertId};
+use super::facts::Diagnostics;
 use super::failed::may_have_left;
 use super::guard::guarded;
+use super::insert_id::Word;
 use super::kill::{Loss, end_connection, end_lost_connection};
 use super::leave::WISHES;
 use super::sync::is_about_diagnostics;
@@ -102,7 +103,7 @@ impl Session {
     /// Gives the backend back after something that ended pins without an answer.
     pub(super) async fn settle_silent(&mut self, analysis: &Analysis) -> Result<(), End> {
         let warnings = self.facts.warnings > 0 && self.facts.diagnostics.is_none();
-        let last_insert_id = self.facts.insert_id != InsertId::Session;
+        let last_insert_id = !self.facts.insert_id.is_known();
         self.let_go(analysis, Unread { warnings, last_insert_id, found_rows: false }).await
     }
 
@@ -125,7 +126,7 @@ impl Session {
 
     /// Gives the backend back if there is nothing to read, or leaves it where a pin holds that is none to look at.
     fn is_let_go_at_once(&mut self, unread: Unread) -> bool {
-        if self.assigned_gtid.is_some() || self.pins.only_stored_code().is_some() || self.pins.only_variables().is_some() {
+        if self.recovery.assigned_gtid.is_some() || self.pins.only_stored_code().is_some() || self.pins.only_variables().is_some() {
             return false;
         }
         if !self.pins.set().is_empty() {
@@ -141,7 +142,7 @@ impl Session {
     }
 
     async fn let_go_later(&mut self, analysis: &Analysis, mut unread: Unread) -> Result<(), End> {
-        if self.assigned_gtid.is_some() {
+        if self.recovery.assigned_gtid.is_some() {
             Box::pin(self.unlabel_ended(&mut unread.warnings)).await;
         }
         if self.pins.only_stored_code().is_some() {
@@ -186,11 +187,7 @@ impl Session {
         if unread.warnings {
             (self.facts.warnings, self.facts.errors) = (0, 0);
         }
-        let replied = std::mem::take(&mut self.facts.replied_insert_id);
-        if unread.last_insert_id && replied != 0 {
-            self.facts.last_insert_id = replied;
-        }
-        self.facts.insert_id = InsertId::Session;
+        self.facts.insert_id.lose_backend();
         self.facts.found_rows_with_backend = false;
         self.backend = None;
         false
@@ -198,7 +195,7 @@ impl Session {
 
     /// Where `autocommit_false_is_transaction` is on, autocommit=0 is as good as an open transaction.
     fn note_autocommit(&mut self, analysis: &Analysis) {
-        let is_off = !self.status.contains(StatusFlags::AUTOCOMMIT) && self.lane.settings().autocommit_false_is_transaction;
+        let is_off = !self.client.status.contains(StatusFlags::AUTOCOMMIT) && self.lane.settings().autocommit_false_is_transaction;
         if is_off && self.backend.is_some() {
             let now = self.now_ms();
             self.pins.begin(PinReason::AutocommitOff, now, analysis.digest);
@@ -220,7 +217,11 @@ impl Session {
 
     /// An error says nothing of the transaction: did it end with this one, or begin (autocommit=0)?
     fn may_have_ended(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        if reply.error.is_some() && !self.status.contains(StatusFlags::AUTOCOMMIT) && self.pins.set().is_empty() && !self.directions.alone {
+        if reply.error.is_some()
+            && !self.client.status.contains(StatusFlags::AUTOCOMMIT)
+            && self.pins.set().is_empty()
+            && !self.directions.alone
+        {
             return true;
         }
         let ends = matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Set | Kind::Ddl);
@@ -341,28 +342,17 @@ impl Session {
     /// Notes LAST_INSERT_ID(); true when it must be asked for because the reply does not prove it.
     fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> bool {
         let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData);
-        let (id, pinned) = (reply.last_insert_id, !self.pins.set().is_empty());
+        let (id, decides) = (reply.last_insert_id, decides_insert_id(analysis));
+        let is_certain = !decides && id != 0 && inserts && certain(self, id);
         let had = self.backend.as_ref().and_then(|backend| backend.core.last_insert_id);
-        if decides_insert_id(analysis) {
-            // It was told what the session has.
-            self.facts.insert_id = InsertId::Backend;
-        } else if id != 0 && inserts && certain(self, id) {
-            self.facts.insert_id = InsertId::Session;
-            self.facts.last_insert_id = id;
-            if let Some(backend) = self.backend.as_mut() {
-                backend.core.last_insert_id = Some(id);
-            }
-        } else if self.facts.insert_id == InsertId::Session && (id != 0 || inserts && reply.error.is_some()) {
-            let knows = had == Some(self.facts.last_insert_id) || id != 0 && had == Some(id);
-            self.facts.insert_id = if knows { InsertId::Backend } else { InsertId::Either };
-        }
-        match (self.facts.insert_id, id) {
-            (InsertId::Session, _) => self.facts.replied_insert_id = 0,
-            (_, 0) => {}
-            (_, id) => self.facts.replied_insert_id = id,
+        let word = Word { id, decides, inserts, failed: reply.error.is_some(), is_certain };
+        if self.facts.insert_id.replied(word, had)
+            && let Some(backend) = self.backend.as_mut()
+        {
+            backend.core.last_insert_id = Some(id);
         }
         // While the session keeps the backend it is asked only when the pin ends.
-        !pinned && self.facts.insert_id != InsertId::Session
+        self.pins.set().is_empty() && !self.facts.insert_id.is_known()
     }
 
     /// Reads the warnings of the statement that just ran.
@@ -411,16 +401,11 @@ impl Session {
                 (self.facts.found_rows, self.facts.found_rows_with_backend) = (found_rows, false);
             }
             if let Some(id) = id.filter(|_| unread.last_insert_id) {
-                // What the backend had before may be another session's: then the statements have left it alone.
-                if self.facts.insert_id == InsertId::Backend || backend.core.last_insert_id != Some(id) {
-                    self.facts.last_insert_id = id;
-                }
-                self.facts.insert_id = InsertId::Session;
-                backend.core.last_insert_id = Some(id);
+                self.facts.insert_id.read(id, backend.core.last_insert_id.replace(id));
             }
         }
         // An error does not say whether it left a transaction open (autocommit=0); these replies do.
-        self.status = (self.status & !(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY))
+        self.client.status = (self.client.status & !(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY))
             | (status & (StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
         if status.contains(StatusFlags::IN_TRANS) {
             let now = self.now_ms();

@@ -7,7 +7,7 @@
 use super::Session;
 use super::definition;
 use super::effects::{changes_data_at_most, contains};
-use super::facts::{FailedCalls, InsertId};
+use super::facts::FailedCalls;
 use super::guard::guarded;
 use super::settle::Unread;
 use super::tracked::contains_word;
@@ -175,7 +175,7 @@ impl Session {
         let Some(calls) = self.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return unread };
         // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.
         self.facts.row_count_with_backend = false;
-        let last_insert_id = self.facts.insert_id != InsertId::Session;
+        let last_insert_id = !self.facts.insert_id.is_known();
         let found_rows = self.facts.found_rows_with_backend;
         let before = self.only_handled(Unread { warnings: unread.warnings || found_rows, last_insert_id, found_rows });
         if before.any() && self.read_unread(before).await.is_err() {

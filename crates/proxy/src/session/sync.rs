@@ -4,7 +4,6 @@
 
 use super::Session;
 use super::effects::changes_data_at_most;
-use super::facts::InsertId;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
 use super::leave::WISHES;
@@ -82,10 +81,10 @@ impl Session {
         }
         self.sync_tracking(analysis).await?;
         if self.needs_last_insert_id(analysis) && !Safety::InsertIdSync.is_off() {
-            if self.facts.insert_id == InsertId::Either {
+            if self.facts.insert_id.is_undecided() {
                 self.read_insert_id().await.map_err(|e| self.lost_before(&e))?;
             }
-            let id = self.facts.last_insert_id;
+            let id = self.facts.insert_id.last_known();
             if let Some(backend) = self.backend.as_mut().filter(|b| b.core.last_insert_id != Some(id)) {
                 ahead.push(&format!("SET @@session.last_insert_id={id}"), backend.core.caps);
                 backend.core.last_insert_id = Some(id);
@@ -119,13 +118,13 @@ impl Session {
     fn may_keep_backend(&self, analysis: &Analysis) -> bool {
         let is_quiet = changes_data_at_most(analysis.kind) && analysis.facts.is_empty();
         let is_off = self.directions.multiplex.is_some() || !self.lane.settings().multiplexing;
-        !is_quiet || is_off || !self.status.contains(StatusFlags::AUTOCOMMIT)
+        !is_quiet || is_off || !self.client.status.contains(StatusFlags::AUTOCOMMIT)
     }
 
     /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may,
     /// whatever its text says.
     fn needs_last_insert_id(&self, analysis: &Analysis) -> bool {
-        if self.facts.insert_id == InsertId::Backend {
+        if self.facts.insert_id.is_with_backend() {
             return false;
         }
         let triggers = matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace)
@@ -155,7 +154,7 @@ impl Session {
             return;
         }
         self.facts.row_count_with_backend = false;
-        let counted = tells_id && self.facts.insert_id == InsertId::Either;
+        let counted = tells_id && self.facts.insert_id.is_undecided();
         let found_rows = counted && self.facts.found_rows_with_backend;
         let unread = Unread { warnings: self.facts.is_unread() || found_rows, last_insert_id: found_rows, found_rows };
         if unread.any() && self.read_unread(unread).await.is_err() {
@@ -182,7 +181,7 @@ impl Session {
                         return Box::pin(self.sync_without_schema(ahead)).await;
                     }
                     let Some(mut set) = set else { return Ok(()) };
-                    if self.caps.contains(Capabilities::IGNORE_SPACE) {
+                    if self.client.caps.contains(Capabilities::IGNORE_SPACE) {
                         set = state::keeping_ignore_space(&set);
                     }
                     let pinned = !self.pins.set().is_empty();
@@ -361,7 +360,7 @@ impl Session {
     /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
     fn clients_tracking(&self, gtids: bool) -> String {
         let defaults = self.backend.as_ref().and_then(|b| b.core.info.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
-        let (names, schema, state_change) = match self.tracking_wish.as_deref() {
+        let (names, schema, state_change) = match self.client.tracking_wish.as_deref() {
             Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
             None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
         };

@@ -2,7 +2,6 @@
 
 use super::Session;
 use super::effects::contains;
-use super::facts::InsertId;
 use super::setting::assignments;
 use super::sync::AUTOCOMMIT;
 use super::untracked::LOCK_TIMEOUTS;
@@ -83,8 +82,7 @@ impl Session {
             "last_insert_id" | "identity" if !matches!(analysis.kind, Kind::Set) => {}
             "last_insert_id" | "identity" => {
                 if let Some(id) = std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()) {
-                    self.facts.last_insert_id = id;
-                    self.facts.insert_id = InsertId::Session;
+                    self.facts.insert_id.set(id);
                     if let Some(backend) = self.backend.as_mut() {
                         backend.core.last_insert_id = Some(id);
                     }
@@ -102,7 +100,7 @@ impl Session {
                 if let Some(backend) = self.backend.as_mut() {
                     backend.core.tells_gtids = false;
                 }
-                if let Some(filter) = self.filter.as_mut().filter(|_| name == TRACK_GTIDS) {
+                if let Some(filter) = self.client.filter.as_mut().filter(|_| name == TRACK_GTIDS) {
                     filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
                 }
             }
@@ -145,16 +143,16 @@ impl Session {
         match name {
             AUTOCOMMIT => {
                 let on = value.eq_ignore_ascii_case(b"ON");
-                self.status.set(StatusFlags::AUTOCOMMIT, on);
+                self.client.status.set(StatusFlags::AUTOCOMMIT, on);
                 let default = self.initial_status().contains(StatusFlags::AUTOCOMMIT);
                 self.set_variable(name, (on != default).then_some(value));
             }
             "sql_mode" => {
                 self.read_text_by(value);
                 self.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
-                self.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
+                self.client.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
                 let mariadb = self.worker.shared.serves_mariadb();
-                self.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
+                self.client.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
                 self.set_variable(name, Some(value));
             }
             CLIENT_COLLATION | RESULTS_COLLATION => self.set_variable(name, Some(value).filter(|value| !value.is_empty())),
@@ -197,18 +195,18 @@ impl Session {
         if let Some(backend) = self.backend.as_mut() {
             backend.core.tracking = Tracking::Clients;
         }
-        let mut wish = self.tracking_wish.take().unwrap_or_else(|| Box::new(self.default_filter()));
+        let mut wish = self.client.tracking_wish.take().unwrap_or_else(|| Box::new(self.default_filter()));
         let on = value.eq_ignore_ascii_case(b"ON") || value == b"1";
         match name {
             "session_track_schema" => wish.schema = on,
             "session_track_state_change" => wish.state_change = on,
             _ => wish.system_variables = variable_list(value),
         }
-        if let Some(filter) = self.filter.as_mut() {
+        if let Some(filter) = self.client.filter.as_mut() {
             wish.gtids = filter.gtids;
             filter.clone_from(&wish);
         }
-        self.tracking_wish = Some(wish);
+        self.client.tracking_wish = Some(wish);
     }
 
     /// Whether the proxy itself, or the client, has set this (or it decides nothing of what the proxy is told).

@@ -4,7 +4,6 @@ use super::Session;
 use super::certainty;
 use super::command::Incoming;
 use super::effects::contains;
-use super::facts::InsertId;
 use super::guard::guarded;
 use super::leave::{TRANSACTION, WISHES};
 use super::lost_write::numbers;
@@ -24,48 +23,44 @@ use wire::reply_digest::{ReplyDigest, ReplyHasher, Rows};
 impl Session {
     /// The statement is part of a transaction, or opens one by itself.
     fn listens(&self) -> bool {
-        self.transcript.is_some() || !self.status.contains(StatusFlags::AUTOCOMMIT)
+        self.recovery.transcript.is_some() || !self.client.status.contains(StatusFlags::AUTOCOMMIT)
     }
 
     /// A hasher for the reply to `plan`, where a replay may have to compare the reply.
     pub(super) fn reply_hasher_for(&self, plan: &Plan, from: Capabilities) -> Option<Box<ReplyHasher>> {
         let is_on = self.lane.settings().transaction_replay;
-        if !is_on || !self.listens() && plan.analysis.kind != Kind::Begin || self.has_gap() && plan.analysis.kind != Kind::Begin {
+        if !is_on || !self.listens() && plan.analysis.kind != Kind::Begin || self.recovery.has_gap() && plan.analysis.kind != Kind::Begin {
             return None;
         }
         let rows = if plan.patches.is_empty() { Rows::Counted } else { Rows::Replaced };
         Some(Box::new(ReplyHasher::new(plan.reply, from, rows)))
     }
 
-    fn has_gap(&self) -> bool {
-        self.transcript.as_ref().is_some_and(|t| matches!(t.progress, Progress::Lost(_)))
-    }
-
     /// Notes what a COM_QUERY said, if it opens a transaction or is part of one.
     pub(super) fn note_said(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
-        let digest = self.reply_hasher.take().and_then(|w| w.finish());
+        let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
         if !self.is_in_transcript(plan.analysis.kind) {
             return;
         }
         let is_alone = reply.error.is_none() && !plan.analysis.facts.contains(Facts::MULTI);
         match plan.analysis.kind {
             Kind::Begin | Kind::SetTransaction if is_alone => {
-                let body = plan.sent_body().unwrap_or_else(|| self.body(command)).to_vec();
+                let body = plan.sent_body().unwrap_or_else(|| self.client.body(command)).to_vec();
                 self.note_opening(plan.analysis.kind, &body, digest);
             }
             Kind::Commit | Kind::Rollback if is_alone && self.pins.set().contains(PinReason::Transaction) => self.note_chained(),
             _ if self.needs_place(plan, reply, digest) => {
                 let ids = ids_of(&plan.analysis, digest);
                 let max = self.transcript_limit();
-                let Some(mut transcript) = self.transcript.take() else { return };
+                let Some(mut transcript) = self.recovery.transcript.take() else { return };
                 match plan.rewritten.is_some() && plan.sent_body().is_none() {
                     true => _ = transcript.lose(Gap::TooLarge),
                     false => {
-                        let body = plan.sent_body().unwrap_or_else(|| self.body(command));
+                        let body = plan.sent_body().unwrap_or_else(|| self.client.body(command));
                         transcript.keep(How::Text, digest, ids, max, |bytes| bytes.extend_from_slice(body));
                     }
                 }
-                self.transcript = Some(transcript);
+                self.recovery.transcript = Some(transcript);
                 self.count_too_large();
             }
             _ => {}
@@ -75,11 +70,11 @@ impl Session {
 
     /// The same for an execution of the prepared statement `id`.
     pub(super) fn note_executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
-        let digest = self.reply_hasher.take().and_then(|w| w.finish());
+        let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
         if !self.is_in_transcript(plan.analysis.kind) {
             return;
         }
-        let is_new = self.transcript.as_ref().is_none_or(|t| t.statements().next().is_none());
+        let is_new = self.recovery.transcript.as_ref().is_none_or(|t| t.statements().next().is_none());
         let Some(statement) = self.statements.get(id) else { return self.lose_transcript(Gap::Unrepeatable) };
         let numbers = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
         // The numbers of the session were in the text that ran.
@@ -90,7 +85,7 @@ impl Session {
         if matches!(plan.analysis.kind, Kind::Begin | Kind::SetTransaction) && reply.error.is_none() && statement.params == 0 {
             // MariaDB prepares these too; said as text they are the same.
             let mut payload = Vec::with_capacity(statement.key.text.len() + 3);
-            wire::query::put_query(&mut payload, &statement.key.text, self.caps);
+            wire::query::put_query(&mut payload, &statement.key.text, self.client.caps);
             return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), digest);
         }
         let ends = matches!(plan.analysis.kind, Kind::Commit | Kind::Rollback) && reply.error.is_none();
@@ -105,8 +100,8 @@ impl Session {
         }
         let ids = ids_of(&plan.analysis, digest);
         let max = self.transcript_limit();
-        let (Some(mut transcript), Some(statement)) = (self.transcript.take(), self.statements.get(id)) else { return };
-        let payload = self.payload(command);
+        let (Some(mut transcript), Some(statement)) = (self.recovery.transcript.take(), self.statements.get(id)) else { return };
+        let payload = self.client.payload(command);
         let key = match &statement.settled_types {
             // Where types are settled by executions it is another statement with others.
             Some(_) if statement.is_on_backend_as_bound() => Arc::clone(&statement.on_backend),
@@ -114,11 +109,11 @@ impl Session {
             None => Arc::clone(&statement.key),
         };
         let mut kept = Ok(());
-        transcript.keep(How::Execution(key), digest, ids, max, |bytes| kept = statement.put_whole(payload, self.caps, bytes));
+        transcript.keep(How::Execution(key), digest, ids, max, |bytes| kept = statement.put_whole(payload, self.client.caps, bytes));
         if kept.is_err() {
             transcript.lose(Gap::Unrepeatable);
         }
-        self.transcript = Some(transcript);
+        self.recovery.transcript = Some(transcript);
         self.count_too_large();
         self.note_stake();
     }
@@ -129,12 +124,12 @@ impl Session {
         let pins = self.pins.set();
         // With autocommit off a SAVEPOINT is the first of a transaction that no server tells of yet.
         let is_open = pins.contains(PinReason::Transaction) || pins.contains(PinReason::Savepoint);
-        let implicit = is_open && !self.status.contains(StatusFlags::AUTOCOMMIT);
-        if !opens && self.transcript.is_none() && !implicit {
+        let implicit = is_open && !self.client.status.contains(StatusFlags::AUTOCOMMIT);
+        if !opens && self.recovery.transcript.is_none() && !implicit {
             return false;
         }
         if !is_open && !pins.contains(PinReason::NextTransaction) {
-            self.transcript = None;
+            self.recovery.transcript = None;
             return false;
         }
         let is_of_its_own = !opens && !is_open;
@@ -148,7 +143,7 @@ impl Session {
 
     /// BEGIN ends the transaction that is open, and what was said before it goes; but not `SET TRANSACTION` ahead of it.
     fn note_opening(&mut self, kind: Kind, body: &[u8], digest: Option<ReplyDigest>) {
-        let before = self.transcript.take().filter(|t| !t.is_open);
+        let before = self.recovery.transcript.take().filter(|t| !t.is_open);
         let has_gap =
             self.pins.set().contains(PinReason::NextTransaction) && before.as_ref().is_some_and(|t| t.progress != Progress::Opening);
         let mut transcript = before.filter(|t| t.progress == Progress::Opening).unwrap_or_else(|| self.new_transcript());
@@ -166,33 +161,34 @@ impl Session {
             transcript.lose(Gap::Unrepeatable);
         }
         transcript.is_open = kind == Kind::Begin;
-        self.transcript = Some(transcript);
+        self.recovery.transcript = Some(transcript);
     }
 
     /// AND CHAIN, or `completion_type=1`: another transaction is open, of the same isolation level and access mode. So it is
     /// opened as the one before was.
     fn note_chained(&mut self) {
-        let before = self.transcript.take();
+        let before = self.recovery.transcript.take();
         let mut transcript = self.new_transcript();
-        let begins_by_itself = !self.status.contains(StatusFlags::AUTOCOMMIT);
+        let begins_by_itself = !self.client.status.contains(StatusFlags::AUTOCOMMIT);
         match before.map(|before| (before.progress, before)) {
             Some((Progress::Lost(gap), _)) => _ = transcript.lose(gap),
             Some((_, before)) if before.is_open || begins_by_itself => transcript.open_as(&before),
             _ => _ = transcript.lose(Gap::Unrepeatable),
         }
-        self.transcript = Some(transcript);
+        self.recovery.transcript = Some(transcript);
     }
 
     fn new_transcript(&self) -> Box<Transcript> {
-        let known = (self.facts.insert_id == InsertId::Session).then_some(self.facts.last_insert_id);
-        Box::new(Transcript::new(self.state.clone(), known))
+        Box::new(Transcript::new(self.state.clone(), self.facts.insert_id.known()))
     }
 
     /// Whether [`Session::learn_first_insert_id`] is called for.
     pub(super) fn lacks_first_insert_id(&self) -> bool {
         let lacks = |t: &Transcript| t.progress == Progress::Opening && t.last_insert_id.is_none();
         // The question would be counted by FOUND_ROWS(), where only the backend knows that.
-        self.transcript.as_deref().is_some_and(lacks) && self.lane.settings().transaction_replay && !self.facts.found_rows_with_backend
+        self.recovery.transcript.as_deref().is_some_and(lacks)
+            && self.lane.settings().transaction_replay
+            && !self.facts.found_rows_with_backend
     }
 
     /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
@@ -204,29 +200,24 @@ impl Session {
         // The next statement finds it closed.
         let Ok(reply) = guarded(&self.worker, &self.entry, asked).await else { return self.found_broken() };
         let Some(id) = numbers(&reply).first().copied() else { return };
-        // What the backend had before may be another session's: then the statements have left it alone.
-        if self.facts.insert_id == InsertId::Backend || backend.core.last_insert_id != Some(id) {
-            self.facts.last_insert_id = id;
-        }
-        self.facts.insert_id = InsertId::Session;
-        backend.core.last_insert_id = Some(id);
-        if let Some(transcript) = self.transcript.as_mut() {
-            transcript.last_insert_id = Some(self.facts.last_insert_id);
+        self.facts.insert_id.read(id, backend.core.last_insert_id.replace(id));
+        if let Some(transcript) = self.recovery.transcript.as_mut() {
+            transcript.last_insert_id = self.facts.insert_id.known();
         }
     }
 
     /// A statement ran in a transaction: whether it is to be kept. What cannot be is a gap.
     fn needs_place(&mut self, plan: &Plan, reply: &ReplyFacts, digest: Option<ReplyDigest>) -> bool {
         let analysis = &plan.analysis;
-        if self.transcript.is_none() {
+        if self.recovery.transcript.is_none() {
             // autocommit=0: the statement has opened the transaction. What else it did would not be undone with it.
             let mut transcript = self.new_transcript();
             if !reply.variables.is_empty() || reply.schema.is_some() || !self.pins.set().without(WISHES).without(TRANSACTION).is_empty() {
                 transcript.lose(Gap::Unrepeatable);
             }
-            self.transcript = Some(transcript);
+            self.recovery.transcript = Some(transcript);
         }
-        let Some(transcript) = self.transcript.as_mut() else { return false };
+        let Some(transcript) = self.recovery.transcript.as_mut() else { return false };
         let is_setting = matches!(analysis.kind, Kind::Set | Kind::Use) && reply.error.is_none() && !analysis.facts.contains(Facts::MULTI);
         if is_setting && transcript.progress == Progress::Opening && digest.is_none() {
             transcript.carried = true;
@@ -257,21 +248,21 @@ impl Session {
     }
 
     fn count_too_large(&self) {
-        if self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Lost(Gap::TooLarge)) {
+        if self.recovery.transcript.as_ref().is_some_and(|t| t.progress == Progress::Lost(Gap::TooLarge)) {
             count(&self.worker.counters.replays_too_large);
         }
     }
 
     /// Something ran in the transaction that cannot be said again.
     pub(super) fn lose_transcript(&mut self, gap: Gap) {
-        let mut transcript = self.transcript.take().unwrap_or_else(|| self.new_transcript());
+        let mut transcript = self.recovery.transcript.take().unwrap_or_else(|| self.new_transcript());
         transcript.lose(gap);
-        self.transcript = Some(transcript);
+        self.recovery.transcript = Some(transcript);
     }
 
     /// The schema was changed by a command of its own.
     pub(super) fn note_schema_command(&mut self) {
-        match self.transcript.as_mut() {
+        match self.recovery.transcript.as_mut() {
             Some(t) if t.progress == Progress::Opening => t.carried = true,
             Some(t) => _ = t.lose(Gap::Unrepeatable),
             None => {}
@@ -281,9 +272,9 @@ impl Session {
     /// Counts the open transaction with the server at hand, if it wrote and can be said again: others let it go first as soon as
     /// that server is lost, whenever the session notices.
     pub(super) fn note_stake(&mut self) {
-        let is_at_stake = self.transcript.as_ref().is_some_and(|t| t.wrote) && self.has_more_to_say();
+        let is_at_stake = self.recovery.transcript.as_ref().is_some_and(|t| t.wrote) && self.has_more_to_say();
         let (hostgroup, backend) = (&self.pool.shared, self.backend.as_ref().filter(|_| is_at_stake));
-        let Some(transcript) = self.transcript.as_mut() else { return };
+        let Some(transcript) = self.recovery.transcript.as_mut() else { return };
         match backend.map(|backend| &backend.core.server) {
             Some(server) if transcript.stake.as_ref().is_some_and(|stake| stake.is_on(server)) => {}
             Some(server) => transcript.stake = Some(Stake::new(hostgroup, server)),

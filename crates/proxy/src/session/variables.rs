@@ -10,7 +10,6 @@ use super::Session;
 use super::charsets;
 use super::definition::{self, Definition};
 use super::end::End;
-use super::facts::InsertId;
 use super::guard::guarded;
 use super::settle::Unread;
 use crate::backend::Collected;
@@ -134,7 +133,7 @@ impl Session {
         };
         // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.
         self.facts.row_count_with_backend = false;
-        let last_insert_id = self.facts.insert_id != InsertId::Session;
+        let last_insert_id = !self.facts.insert_id.is_known();
         let warnings = unread.warnings || self.facts.found_rows_with_backend;
         let unread = self.only_handled(Unread { warnings, last_insert_id, found_rows: self.facts.found_rows_with_backend });
         if unread.any() && self.read_unread(unread).await.is_err() {
