@@ -160,6 +160,9 @@ impl<'a> Choice<'a> {
     /// the number `from`.
     pub fn fewest_connections(&self, fits: impl Fn(&Arc<ServerShared>) -> bool, from: usize) -> Option<usize> {
         let count = self.servers.len();
+        if let [only] = self.servers {
+            return (self.sieve.share(only) > 0 && fits(only)).then_some(0);
+        }
         let all = (0..count).map(|step| (from + step) % count).filter_map(|index| Some((index, self.servers.get(index)?)));
         let place = |(index, server): (usize, &Arc<ServerShared>)| {
             let share = u128::from(self.sieve.share(server));
