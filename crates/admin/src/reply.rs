@@ -1,6 +1,7 @@
 //! What a session says to the engine and what it is told.
 
 use std::sync::Arc;
+use wire::codes;
 
 /// What a session may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +67,6 @@ impl Reply {
 
     /// An error as the admin interface sends it: 1045 / 28000, as ProxySQL does for everything.
     pub fn refused(text: impl std::fmt::Display) -> Self {
-        Self::Err { code: 1045, sqlstate: "28000", text: format!("ProxySQL Admin Error: {text}") }
+        Self::Err { code: codes::ACCESS_DENIED, sqlstate: "28000", text: format!("ProxySQL Admin Error: {text}") }
     }
 }

@@ -8,6 +8,7 @@ use crate::server::ServerShared;
 use crate::shared::Shared;
 use model::fleet::{Signal, SignalKind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use wire::codes;
 
 /// A kind of signal is told at most this often for each server and hostgroup, ms.
 const EVERY_MS: u64 = 100;
@@ -29,16 +30,16 @@ impl LastSignals {
 /// `--super-read-only` count. `in_read_only_transaction`: the client asked for error 1792 itself.
 pub fn of_error(code: u16, message: &[u8], in_read_only_transaction: bool, is_galera: bool) -> Option<SignalKind> {
     match code {
-        1290 => says_read_only(message).then_some(SignalKind::ReadOnly),
-        1792 if !in_read_only_transaction => Some(SignalKind::ReadOnly),
-        1836 => Some(SignalKind::ReadOnly),
-        1047 => Some(SignalKind::NotReady),
-        1053 | 1927 | 4031 => Some(SignalKind::ShuttingDown),
+        codes::OPTION_PREVENTS_STATEMENT => says_read_only(message).then_some(SignalKind::ReadOnly),
+        codes::CANT_EXECUTE_IN_READ_ONLY_TRANSACTION if !in_read_only_transaction => Some(SignalKind::ReadOnly),
+        codes::READ_ONLY_MODE => Some(SignalKind::ReadOnly),
+        codes::UNKNOWN_COM => Some(SignalKind::NotReady),
+        codes::SERVER_SHUTDOWN | codes::CONNECTION_KILLED | codes::CLIENT_INTERACTION_TIMEOUT => Some(SignalKind::ShuttingDown),
         // Of a node that lost its primary component, and of a member that leaves its group.
-        1180 if is_galera => Some(SignalKind::NotReady),
-        3100 => Some(SignalKind::NotReady),
-        1205 | 1213 if is_galera => Some(SignalKind::Certification),
-        3101 => Some(SignalKind::Certification),
+        codes::ERROR_DURING_COMMIT if is_galera => Some(SignalKind::NotReady),
+        codes::RUN_HOOK_ERROR => Some(SignalKind::NotReady),
+        codes::LOCK_WAIT_TIMEOUT | codes::LOCK_DEADLOCK if is_galera => Some(SignalKind::Certification),
+        codes::TRANSACTION_ROLLBACK_DURING_COMMIT => Some(SignalKind::Certification),
         _ => None,
     }
 }
@@ -50,7 +51,7 @@ fn says_read_only(message: &[u8]) -> bool {
 /// Errors that make somebody look, but stop no work meanwhile: a client can cause them, by its own settings (1792) or with a
 /// transaction that is too large (1180). So they can cause 3100, which yet stops others: a member that leaves its group gives it to
 /// every writer for as long as its check hangs, seconds; where the transaction was too large, the next look ends the wait, ms later.
-const CLIENTS_OWN: [u16; 2] = [1792, 1180];
+const CLIENTS_OWN: [u16; 2] = [codes::CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, codes::ERROR_DURING_COMMIT];
 
 /// Whether an error puts a server's role in doubt for new statements in its hostgroup: only a writer's.
 pub fn is_suspicion(code: u16, kind: SignalKind, terms: &Terms) -> bool {
@@ -73,7 +74,7 @@ impl Shared {
         }
         // Galera is asked for only where the code needs it.
         let terms = || self.hostgroup(server.key.hostgroup).terms();
-        let is_galera = matches!(code, 1180 | 1205 | 1213) && terms().is_galera;
+        let is_galera = matches!(code, codes::ERROR_DURING_COMMIT | codes::LOCK_WAIT_TIMEOUT | codes::LOCK_DEADLOCK) && terms().is_galera;
         let Some(kind) = of_error(code, message, in_read_only_transaction, is_galera) else { return };
         let terms = terms();
         if is_suspicion(code, kind, &terms) {

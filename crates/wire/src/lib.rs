@@ -13,6 +13,7 @@ pub mod auth;
 mod binary;
 pub mod charset;
 pub mod codec;
+pub mod codes;
 pub mod command;
 pub mod compress;
 pub mod error;

@@ -7,6 +7,7 @@
 
 use crate::WireError;
 use crate::codec::Reader;
+use crate::codes;
 use crate::flags::{Capabilities, StatusFlags};
 use crate::message::{EOF, ErrPacket, OkPacket, put_eof};
 use crate::packet::{self, HEADER};
@@ -84,8 +85,6 @@ pub const LASTING: StatusFlags = StatusFlags::IN_TRANS
 
 /// Length of an EOF packet's payload that is no OK packet.
 const PLAIN_EOF: usize = 5;
-/// CR_MALFORMED_PACKET.
-const MALFORMED_PACKET: u16 = 2027;
 
 /// What a reply said.
 #[derive(Clone, Debug, Default)]
@@ -206,9 +205,9 @@ enum Instead {
 const EXTENDED_METADATA: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
 /// ER_QUERY_INTERRUPTED.
-pub const INTERRUPTED: u16 = 1317;
+pub const INTERRUPTED: u16 = codes::QUERY_INTERRUPTED;
 /// ER_QUERY_TIMEOUT, as MariaDB once called it.
-pub const QUERY_TIMEOUT: u16 = 1907;
+pub const QUERY_TIMEOUT: u16 = codes::PROXY_QUERY_TIMEOUT;
 /// What is said with it.
 pub const TIME_IS_OVER: &[u8] = b"Query execution was interrupted, query_timeout exceeded";
 
@@ -525,7 +524,7 @@ impl<'f> Reframe<'f> {
             }),
             Frame::Err => {
                 let error = ErrPacket::parse(body, self.from).ok();
-                let code = error.as_ref().map_or(MALFORMED_PACKET, |e| e.code);
+                let code = error.as_ref().map_or(codes::CLIENT_MALFORMED_PACKET, |e| e.code);
                 facts.error = Some(code);
                 facts.message = error.map(|e| e.message.into()).unwrap_or_default();
                 (self.timed_out && code == INTERRUPTED).then(|| Instead::Payload(self.time_is_over(facts)))

@@ -5,6 +5,7 @@
 //! and whether a transaction is open. It does not cover framing, column names or the words of texts: these differ between
 //! connections, versions and languages. Pure.
 
+use crate::codes;
 use crate::flags::{Capabilities, StatusFlags};
 use crate::message::{EOF, ErrPacket, OkPacket};
 use crate::packet::{self, HEADER};
@@ -18,7 +19,7 @@ const DEFINITION_TAIL: usize = 6;
 const UNSIGNED: u64 = 32;
 
 /// Errors of a value that a key has already: the text names the key.
-const DUPLICATE: [u16; 2] = [1062, 1586];
+const DUPLICATE: [u16; 2] = [codes::DUP_ENTRY, codes::DUP_ENTRY_WITH_KEY_NAME];
 
 /// Half of a SHA-256: enough for replies that nobody has made to collide.
 const KEPT: usize = 16;

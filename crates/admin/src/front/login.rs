@@ -15,6 +15,7 @@ use super::packets::Packets;
 use super::trace::Trace;
 use super::{End, FrontSettings};
 use crate::reply::Role;
+use wire::codes;
 
 /// Length of a scramble, bytes.
 const SCRAMBLE: usize = 20;
@@ -202,10 +203,10 @@ impl Login {
         let Some((account, verified)) = account.zip(verified) else {
             let using = if auth.with_password() { "YES" } else { "NO" };
             let text = format!("Access denied for user '{name}'@'{}' (using password: {using})", self.host);
-            return Err(self.refuse(1045, "28000", text).await);
+            return Err(self.refuse(codes::ACCESS_DENIED, "28000", text).await);
         };
         if !may_connect(&request.user, self.origin) {
-            return Err(self.refuse(1040, "42000", format!("User '{name}' can only connect locally")).await);
+            return Err(self.refuse(codes::CON_COUNT, "42000", format!("User '{name}' can only connect locally")).await);
         }
         if let Some(payload) = verified.before_ok {
             self.packets.send(&payload).await?;

@@ -10,6 +10,7 @@ use wire::{Capabilities, WireError};
 
 use super::literal::{self, ParamType};
 use super::split;
+use wire::codes;
 
 /// Most prepared statements of a connection.
 const MAX_STATEMENTS: usize = 1_024;
@@ -41,11 +42,15 @@ impl Fault {
     /// MySQL's number, SQLSTATE and text.
     pub fn describe(self) -> (u16, &'static str, String) {
         match self {
-            Self::TooMany => (1461, "42000", format!("Can't create more than {MAX_STATEMENTS} prepared statements on this connection")),
-            Self::TooManyParams => (1390, "HY000", "Prepared statement contains too many placeholders".to_owned()),
-            Self::Unknown => (1243, "HY000", "Unknown prepared statement handler".to_owned()),
-            Self::TooLong => (1153, "08S01", format!("Long data beyond {MAX_LONG_DATA} bytes")),
-            Self::Malformed(error) => (1835, "HY000", format!("Malformed communication packet: {error}")),
+            Self::TooMany => (
+                codes::MAX_PREPARED_STMT_COUNT_REACHED,
+                "42000",
+                format!("Can't create more than {MAX_STATEMENTS} prepared statements on this connection"),
+            ),
+            Self::TooManyParams => (codes::PS_MANY_PARAM, "HY000", "Prepared statement contains too many placeholders".to_owned()),
+            Self::Unknown => (codes::UNKNOWN_STMT_HANDLER, "HY000", "Unknown prepared statement handler".to_owned()),
+            Self::TooLong => (codes::NET_PACKET_TOO_LARGE, "08S01", format!("Long data beyond {MAX_LONG_DATA} bytes")),
+            Self::Malformed(error) => (codes::MALFORMED_PACKET, "HY000", format!("Malformed communication packet: {error}")),
         }
     }
 }

@@ -15,6 +15,7 @@ use super::prepared::{Fault, Statements};
 use super::seats::Held;
 use super::{End, Shared, split};
 use crate::reply::{Reply, Role, SessionInfo};
+use wire::codes;
 
 /// Largest command, bytes.
 const MAX_COMMAND: usize = 64 << 20;
@@ -58,7 +59,7 @@ pub async fn serve(login: Login, id: u32, seat: Held, shared: Arc<Shared>) -> En
         Err(_) => return End::LoginTimeout,
     };
     if known.role != Role::Admin && shared.seats.count() > settings.max_connections {
-        return login.refuse(1040, "08004", "Too many connections".to_owned()).await;
+        return login.refuse(codes::CON_COUNT, "08004", "Too many connections".to_owned()).await;
     }
     let info =
         SessionInfo { user: known.user, peer: login.host.clone(), connection_id: id, schema: known.schema, ..SessionInfo::default() };
@@ -96,8 +97,8 @@ impl Session {
     /// The packet cannot be read, and so nothing after it.
     async fn unreadable(&mut self, error: io::Error) -> End {
         let (code, text) = match error.kind() {
-            io::ErrorKind::FileTooLarge => (1153, "Got a packet bigger than 'max_allowed_packet' bytes"),
-            io::ErrorKind::InvalidData => (1156, "Got packets out of order"),
+            io::ErrorKind::FileTooLarge => (codes::NET_PACKET_TOO_LARGE, "Got a packet bigger than 'max_allowed_packet' bytes"),
+            io::ErrorKind::InvalidData => (codes::NET_PACKETS_OUT_OF_ORDER, "Got packets out of order"),
             _ => return error.into(),
         };
         self.login.refuse(code, "08S01", text.to_owned()).await
@@ -105,7 +106,7 @@ impl Session {
 
     async fn command(&mut self, payload: &[u8]) -> Result<Next, End> {
         let Some((&byte, body)) = payload.split_first() else {
-            self.error(1835, "HY000", "Malformed communication packet").await?;
+            self.error(codes::MALFORMED_PACKET, "HY000", "Malformed communication packet").await?;
             return Ok(Next::Command);
         };
         match Command::from_u8(byte) {
@@ -128,7 +129,7 @@ impl Session {
                 Ok(()) => self.done().await?,
                 Err(fault) => self.fault(fault).await?,
             },
-            _ => self.error(1047, "08S01", "Unknown command").await?,
+            _ => self.error(codes::UNKNOWN_COM, "08S01", "Unknown command").await?,
         }
         Ok(Next::Command)
     }
@@ -140,7 +141,7 @@ impl Session {
             [] | [_] => self.run_sql(sql.to_vec(), Form::Text, Follows::Nothing).await.map(drop),
             _ if !self.login.caps.contains(Capabilities::MULTI_STATEMENTS) => {
                 let text = "ProxySQL Admin Error: several statements in one command, which this client did not ask for";
-                self.error(1045, "28000", text).await
+                self.error(codes::ACCESS_DENIED, "28000", text).await
             }
             [first @ .., last] => {
                 for one in first {
@@ -214,7 +215,7 @@ impl Session {
         match Reader::new(body).u16() {
             Ok(MULTI_STATEMENTS_ON) => self.login.caps.insert(Capabilities::MULTI_STATEMENTS),
             Ok(MULTI_STATEMENTS_OFF) => self.login.caps.remove(Capabilities::MULTI_STATEMENTS),
-            _ => return self.error(1047, "08S01", "Unknown command").await,
+            _ => return self.error(codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         }
         Ok(answer::put_end(&mut self.login.packets, self.login.caps, Follows::Nothing).await?)
     }
@@ -227,7 +228,7 @@ impl Session {
     async fn process_kill(&mut self, body: &[u8]) -> Result<(), End> {
         match Reader::new(body).u32() {
             Ok(id) => self.run_sql(format!("KILL CONNECTION {id}").into_bytes(), Form::Text, Follows::Nothing).await.map(drop),
-            Err(_) => self.error(1835, "HY000", "Malformed communication packet").await,
+            Err(_) => self.error(codes::MALFORMED_PACKET, "HY000", "Malformed communication packet").await,
         }
     }
 
@@ -273,6 +274,6 @@ impl Session {
 
 /// A connection for which there is no seat: it is told so before the greeting, as MySQL does.
 pub async fn turn_away(mut login: Login) {
-    let _ = timeout(Duration::from_secs(1), login.refuse(1040, "08004", "Too many connections".to_owned())).await;
+    let _ = timeout(Duration::from_secs(1), login.refuse(codes::CON_COUNT, "08004", "Too many connections".to_owned())).await;
     login.packets.close().await;
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use topology::ProbeError;
+use wire::codes;
 use wire::message::ErrPacket;
 use wire::{Capabilities, WireError};
 
@@ -27,15 +28,51 @@ pub(crate) enum Fault {
 }
 
 /// Errors that a server gives before and while it goes away; also to those who may log in.
-const GOING: [u16; 6] = [1053, 1077, 1079, 1927, 3032, 4031];
+const GOING: [u16; 6] = [
+    codes::SERVER_SHUTDOWN,
+    codes::NORMAL_SHUTDOWN,
+    codes::SHUTDOWN_COMPLETE,
+    codes::CONNECTION_KILLED,
+    codes::SERVER_OFFLINE_MODE,
+    codes::CLIENT_INTERACTION_TIMEOUT,
+];
 
 /// Errors of a server that is there: the monitor's account may not log in (wrong password, host not allowed or blocked, expired,
 /// locked, TLS wanted, too many connections, of its own or of all) or not ask (privileges).
-const DENIED: [u16; 21] =
-    [1040, 1044, 1045, 1129, 1130, 1142, 1143, 1203, 1226, 1227, 1251, 1275, 1370, 1524, 1698, 1820, 1862, 3118, 3159, 3955, 4151];
+const DENIED: [u16; 21] = [
+    codes::CON_COUNT,
+    codes::DBACCESS_DENIED,
+    codes::ACCESS_DENIED,
+    codes::HOST_IS_BLOCKED,
+    codes::HOST_NOT_PRIVILEGED,
+    codes::TABLEACCESS_DENIED,
+    codes::COLUMNACCESS_DENIED,
+    codes::TOO_MANY_USER_CONNECTIONS,
+    codes::USER_LIMIT_REACHED,
+    codes::SPECIFIC_ACCESS_DENIED,
+    codes::NOT_SUPPORTED_AUTH_MODE,
+    codes::SERVER_IS_IN_SECURE_AUTH_MODE,
+    codes::PROCACCESS_DENIED,
+    codes::PLUGIN_IS_NOT_LOADED,
+    codes::ACCESS_DENIED_NO_PASSWORD,
+    codes::MUST_CHANGE_PASSWORD,
+    codes::MUST_CHANGE_PASSWORD_LOGIN,
+    codes::ACCOUNT_HAS_BEEN_LOCKED,
+    codes::SECURE_TRANSPORT_REQUIRED,
+    codes::ACCOUNT_BLOCKED_BY_PASSWORD_LOCK,
+    codes::ACCOUNT_IS_LOCKED,
+];
 
 /// "Unknown system variable", "Unknown table", "No such table", "Unknown database", no Group Replication, ...
-const UNFIT: [u16; 7] = [1049, 1051, 1064, 1109, 1146, 1193, 1305];
+const UNFIT: [u16; 7] = [
+    codes::BAD_DB,
+    codes::BAD_TABLE,
+    codes::PARSE,
+    codes::UNKNOWN_TABLE,
+    codes::NO_SUCH_TABLE,
+    codes::UNKNOWN_SYSTEM_VARIABLE,
+    codes::SP_DOES_NOT_EXIST,
+];
 
 impl Fault {
     /// From an ERR payload.
@@ -66,9 +103,15 @@ impl Fault {
     /// The same error, with what would mend it if the monitor's user lacks a privilege.
     pub(crate) fn with_hint(self, privilege: &str) -> Self {
         match self {
-            Self::Server { code: code @ (1142 | 1143 | 1227 | 1370 | 1044), text } => {
-                Self::Server { code, text: format!("{text} (the monitor's user needs {privilege})") }
-            }
+            Self::Server {
+                code:
+                    code @ (codes::TABLEACCESS_DENIED
+                    | codes::COLUMNACCESS_DENIED
+                    | codes::SPECIFIC_ACCESS_DENIED
+                    | codes::PROCACCESS_DENIED
+                    | codes::DBACCESS_DENIED),
+                text,
+            } => Self::Server { code, text: format!("{text} (the monitor's user needs {privilege})") },
             other => other,
         }
     }
@@ -97,7 +140,7 @@ impl std::fmt::Display for Fault {
         match self {
             Self::Io(e) => e.fmt(f),
             // Access errors are found in ProxySQL's logs by how they begin.
-            Self::Server { code: 1044 | 1045, text } => f.write_str(text),
+            Self::Server { code: codes::DBACCESS_DENIED | codes::ACCESS_DENIED, text } => f.write_str(text),
             Self::Server { code, text } => write!(f, "{text} (error {code})"),
             Self::Protocol(why) | Self::Login(why) | Self::Unfit(why) => f.write_str(why),
         }

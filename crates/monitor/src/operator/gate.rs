@@ -3,6 +3,7 @@
 use super::control::Control;
 use crate::client::{Fault, Rows, is_on};
 use crate::probe;
+use wire::codes;
 
 /// What the monitor's user needs to set `read_only`.
 const NEEDED: &str = "the monitor's user needs READ_ONLY ADMIN (MariaDB), SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN (MySQL)";
@@ -73,9 +74,8 @@ fn word(value: &str) -> Option<String> {
 /// Asks for what cannot be: a server says whether we may set it before it says that this is no value.
 pub(super) async fn may_set(server: &mut Control) -> Result<(), String> {
     const IMPOSSIBLE: &str = "SET GLOBAL read_only='whether this user may'";
-    const ER_WRONG_VALUE_FOR_VAR: u16 = 1231;
     match server.try_ask(IMPOSSIBLE).await {
-        Err(fault) if fault.code() == Some(ER_WRONG_VALUE_FOR_VAR) => Ok(()),
+        Err(fault) if fault.code() == Some(codes::WRONG_VALUE_FOR_VAR) => Ok(()),
         outcome => permitted(server, IMPOSSIBLE, outcome),
     }
 }
@@ -93,7 +93,9 @@ pub(super) async fn is_still(server: &mut Control, gate: &Gate) -> Result<(), St
 /// What a statement that needs a privilege was answered.
 fn permitted(server: &Control, sql: &str, outcome: Result<Rows, Fault>) -> Result<(), String> {
     outcome.map(drop).map_err(|fault| match fault.code() {
-        Some(1044 | 1045 | 1227 | 1142) => format!("{}: {sql}: {fault}; {NEEDED}", server.addr),
+        Some(codes::DBACCESS_DENIED | codes::ACCESS_DENIED | codes::SPECIFIC_ACCESS_DENIED | codes::TABLEACCESS_DENIED) => {
+            format!("{}: {sql}: {fault}; {NEEDED}", server.addr)
+        }
         _ => format!("{}: {sql}: {fault}", server.addr),
     })
 }

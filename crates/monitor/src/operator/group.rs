@@ -10,6 +10,7 @@ use super::switchover::{OTHERS_LIMIT, Switchover};
 use super::undo::Done;
 use super::{LOOK_AGAIN, galera, replication};
 use crate::client::Fault;
+use wire::codes;
 
 /// Longest that an election that was called off is waited for. Where it waits for transactions itself, KILL does not end it (seen
 /// on MySQL 9.7).
@@ -121,8 +122,8 @@ async fn elect(server: &mut Control, uuid: &str) -> Result<(), NotElected> {
 
 fn lacks_right(fault: &Fault) -> bool {
     match fault.code() {
-        Some(1044 | 1045 | 1227 | 1370) => true,
-        Some(1123) => fault.to_string().contains("GROUP_REPLICATION_ADMIN"),
+        Some(codes::DBACCESS_DENIED | codes::ACCESS_DENIED | codes::SPECIFIC_ACCESS_DENIED | codes::PROCACCESS_DENIED) => true,
+        Some(codes::CANT_INITIALIZE_UDF) => fault.to_string().contains("GROUP_REPLICATION_ADMIN"),
         _ => false,
     }
 }

@@ -5,16 +5,14 @@
 use topology::{GaleraView, Identity};
 
 use crate::client::{Connection, Fault, Rows, Version, is_on};
-
-/// "WSREP has not yet prepared node for application use": also the answer of a node outside the primary component.
-const NOT_PREPARED: u16 = 1047;
+use wire::codes;
 
 /// Its state.
 pub(super) async fn look(connection: &mut Connection) -> Result<GaleraView, Fault> {
     let sql = statement(connection.version());
     match connection.query(&sql).await {
         Ok(rows) => view(&rows).ok_or_else(|| Fault::Unfit("this server is no Galera node: it has no wsrep status".into())),
-        Err(fault) if fault.code() == Some(NOT_PREPARED) => Ok(outside()),
+        Err(fault) if fault.code() == Some(codes::UNKNOWN_COM) => Ok(outside()),
         Err(fault) if fault.is_unfit() => Err(Fault::Unfit(format!("this server is no Galera node: {fault}"))),
         Err(fault) => Err(fault.with_hint("SELECT ON performance_schema.*")),
     }

@@ -3,6 +3,7 @@
 use crate::backend::ServerError;
 use std::fmt;
 use std::io;
+use wire::codes;
 
 /// Why a connection could not be opened.
 #[derive(Debug)]
@@ -62,15 +63,20 @@ impl From<wire::WireError> for ConnectError {
 /// Whom an error of a login concerns: the server as a whole, or the user; and whether it passes.
 pub(super) fn refusal(error: ServerError) -> ConnectError {
     // Too many connections or errors, not from here, going, and MySQL's offline_mode.
-    const WHOLE: [u16; 6] = [1040, 1042, 1129, 1130, 1053, 3032];
+    const WHOLE: [u16; 6] = [
+        codes::CON_COUNT,
+        codes::BAD_HOST,
+        codes::HOST_IS_BLOCKED,
+        codes::HOST_NOT_PRIVILEGED,
+        codes::SERVER_SHUTDOWN,
+        codes::SERVER_OFFLINE_MODE,
+    ];
     // The limit of all users, and the account's own: the latter's code is also that of limits by the hour.
-    const TOO_MANY_OF_USER: u16 = 1203;
-    const LIMIT_REACHED: u16 = 1226;
     let names_connections = || error.message.windows(USER_CONNECTIONS.len()).any(|part| part == USER_CONNECTIONS);
     match error.code {
         code if WHOLE.contains(&code) => ConnectError::Closed(error),
-        TOO_MANY_OF_USER => ConnectError::UsedUp(error),
-        LIMIT_REACHED if names_connections() => ConnectError::UsedUp(error),
+        codes::TOO_MANY_USER_CONNECTIONS => ConnectError::UsedUp(error),
+        codes::USER_LIMIT_REACHED if names_connections() => ConnectError::UsedUp(error),
         _ => ConnectError::Login(error),
     }
 }

@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::timeout;
 use wire::charset::Flavor;
+use wire::codes;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::prepared::{put_no_cursor, put_stmt_id};
@@ -30,8 +31,6 @@ use wire::reply::ReplyKind;
 
 /// How long (ms) a copy may run where no rule says so; `mysql-default_query_timeout` may be shorter.
 const MAX_RUN_MS: u64 = 60_000;
-/// ER_WRONG_ARGUMENTS: what servers say of an execution that does not go with its statement.
-const WRONG_ARGUMENTS: u16 = 1210;
 /// How many backends are looked at for one that can be brought to the session's state.
 const MAX_BACKENDS: u32 = 8;
 
@@ -239,7 +238,7 @@ async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execut
         }
         false => {
             let message = format!("a rule gave the copy {} parameters, and the client has {}", ok.params, execution.params);
-            let error = ServerError { code: WRONG_ARGUMENTS, sqlstate: *b"HY000", message: message.into() };
+            let error = ServerError { code: codes::WRONG_ARGUMENTS, sqlstate: *b"HY000", message: message.into() };
             Discarded { error: Some(error), ..Discarded::default() }
         }
     };

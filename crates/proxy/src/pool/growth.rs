@@ -17,6 +17,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::codes;
 use wire::reframe::ReplyError;
 
 /// At most one more connect in progress for each so many connections that exist.
@@ -544,7 +545,7 @@ impl HostgroupPool {
 }
 
 /// A lock, or the time, was waited for in vain; it was killed.
-const INTERRUPTED: [u16; 4] = [1205, 1317, 1969, 3024];
+const INTERRUPTED: [u16; 4] = [codes::LOCK_WAIT_TIMEOUT, codes::QUERY_INTERRUPTED, codes::STATEMENT_TIMEOUT, codes::QUERY_TIMEOUT];
 
 /// Whether an error says that the server does not do that now, whoever asks.
 fn passes(error: &ServerError) -> bool {

@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use wire::codes;
 use wire::flags::StatusFlags;
 
 impl Session {
@@ -168,7 +169,7 @@ impl Session {
             Err(AcquireError::Refused(e)) => Err(Fault::server(e)),
             Err(AcquireError::Impossible(text)) => {
                 let text = format!("Tidegate: login to the server is not possible: {text}");
-                Err(Fault::error(1045, b"28000", text))
+                Err(Fault::error(codes::ACCESS_DENIED, b"28000", text))
             }
             Err(AcquireError::Timeout { hostgroup, reason, .. }) => {
                 let waited_ms = self.worker.shared.clock.now_us().saturating_sub(self.waits_since_us(asked_us)) / 1000;
@@ -178,7 +179,7 @@ impl Session {
                 if let Some(line) = self.pool.shared.told.due_about(user, &line, now_ms) {
                     tracing::warn!("{line}");
                 }
-                Err(Fault::error(9001, b"HY000", text))
+                Err(Fault::error(codes::NO_CONNECTION, b"HY000", text))
             }
         }
     }

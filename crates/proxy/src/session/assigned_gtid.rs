@@ -27,16 +27,17 @@ use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::sync::Arc;
 use wire::codec::Reader;
+use wire::codes;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 /// ER_CANT_DO_IMPLICIT_COMMIT_IN_TRX_WHEN_GTID_NEXT_IS_SET.
-pub const IMPLICIT_COMMIT: u16 = 1778;
+pub const IMPLICIT_COMMIT: u16 = codes::CANT_DO_IMPLICIT_COMMIT_WITH_GTID_NEXT;
 
 /// Errors at a COMMIT of a member that may be leaving its group: ER_RUN_HOOK_ERROR, ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
-pub const LEAVING_GROUP: [u16; 2] = [3100, 3101];
+pub const LEAVING_GROUP: [u16; 2] = [codes::RUN_HOOK_ERROR, codes::TRANSACTION_ROLLBACK_DURING_COMMIT];
 
 /// After a server refused a label, none is tried for this long, ms.
 const REFUSED_FOR_MS: u64 = 60_000;

@@ -20,13 +20,14 @@ use crate::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use wire::codec::Reader;
+use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::{ReplyError, ReplyFacts, with_changes};
 use wire::reply::ReplyKind;
 use wire::session_state::{self, Change};
 
 /// Errors of a server that goes (1053) or has closed the session (3169, 4031): they say nothing of what it was doing.
-const LEAVING: [u16; 3] = [1053, 3169, 4031];
+const LEAVING: [u16; 3] = [codes::SERVER_SHUTDOWN, codes::SESSION_WAS_KILLED, codes::CLIENT_INTERACTION_TIMEOUT];
 
 /// A transaction that reads more tables than these, of which nothing is known, counts as one that writes.
 const MOST_READS: usize = 64;

@@ -12,16 +12,13 @@ use model::settings::SessionTrackGtids;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::charset::{self, Flavor};
+use wire::codes;
 use wire::compress::Method;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
 use wire::packet;
 use wire::session_state::{self, Change};
 
-/// ER_WRONG_VALUE_FOR_VAR.
-const WRONG_VALUE: u16 = 1231;
-/// ER_UNKNOWN_COLLATION.
-const UNKNOWN_COLLATION: u16 = 1273;
 /// How long a login waits for a backend to ask whether the schema exists.
 const SCHEMA_CHECK: Duration = Duration::from_millis(1000);
 
@@ -116,7 +113,7 @@ impl Session {
         let known = info.as_ref().map_or_else(|| charset::collation(id), |info| info.collation_of(id));
         if let Some(wide) = known.filter(|known| is_wide(known.charset.as_bytes())) {
             let text = format!("Variable 'character_set_client' can't be set to the value of '{}'", wide.charset);
-            self.send_error_at(self.client.login_seq, WRONG_VALUE, "42000", text.as_bytes()).await?;
+            self.send_error_at(self.client.login_seq, codes::WRONG_VALUE_FOR_VAR, "42000", text.as_bytes()).await?;
             return Err(End::Refused(text));
         }
         // Who says 0 names none.
@@ -126,7 +123,7 @@ impl Session {
         match self.worker.snapshot().vars.handle_unknown_charset {
             0 => {
                 let text = format!("Unknown collation: '{id}'");
-                self.send_error_at(self.client.login_seq, UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
+                self.send_error_at(self.client.login_seq, codes::UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
                 Err(End::Refused(text))
             }
             1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
@@ -167,7 +164,7 @@ impl Session {
         match tokio::time::timeout(SCHEMA_CHECK, self.obtain()).await {
             Ok(Ok(())) => {}
             Ok(Err(Fault::End(end))) => return Err(end),
-            Ok(Err(Fault::Error { code, sqlstate, text })) if code != 9001 => {
+            Ok(Err(Fault::Error { code, sqlstate, text })) if code != codes::NO_CONNECTION => {
                 let state = String::from_utf8_lossy(&sqlstate).into_owned();
                 self.send_error_at(self.client.login_seq, code, &state, &text).await?;
                 return Err(End::Refused(String::from_utf8_lossy(&text).into_owned()));

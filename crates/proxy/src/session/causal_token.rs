@@ -13,6 +13,7 @@ use model::HostgroupId;
 use model::settings::CausalReads;
 use sql::{LexMode, Lexer};
 use wire::codec::put_lenenc_bytes;
+use wire::codes;
 use wire::flags::Capabilities;
 use wire::message::put_eof;
 use wire::packet;
@@ -31,10 +32,8 @@ enum Order {
     },
 }
 
-/// ER_NOT_SUPPORTED_YET.
-const NOT_SUPPORTED: u16 = 1235;
 /// ER_WRONG_VALUE_FOR_VAR.
-pub const WRONG_VALUE: u16 = 1231;
+pub const WRONG_VALUE: u16 = codes::WRONG_VALUE_FOR_VAR;
 
 impl Session {
     /// Obeys a statement about tokens; false for any other.
@@ -68,7 +67,7 @@ impl Session {
                 };
                 if part.scope != CausalReads::Token {
                     let text = format!("Tidegate: causal_reads is not 'token' for this user in the cluster of hostgroup {id}");
-                    return self.send_error(NOT_SUPPORTED, "42000", &text).await;
+                    return self.send_error(codes::NOT_SUPPORTED_YET, "42000", &text).await;
                 }
                 let gtids = gtids.trim();
                 if let Some(fault) = self.fault_of("the token", gtids, &[writer, id]).filter(|_| !gtids.is_empty()) {

@@ -6,6 +6,7 @@
 use model::HostgroupId;
 use model::snapshot::Snapshot;
 use sql::{Analysis, Facts, Kind};
+use wire::codes;
 use wire::reframe::ReplyError;
 
 /// How a server refused a statement that it has not applied.
@@ -41,25 +42,25 @@ pub enum Refusal {
 /// Source: the servers' lists of messages (errmsg-utf8.txt, messages_to_clients.txt).
 const REFUSALS: &[(u16, &[&str], Refusal)] = &[
     // ER_OPTION_PREVENTS_STATEMENT; other options come with the same number.
-    (1290, &["--read-only", "--read_only", "--super-read-only", "--super_read_only"], Refusal::ReadOnly),
+    (codes::OPTION_PREVENTS_STATEMENT, &["--read-only", "--read_only", "--super-read-only", "--super_read_only"], Refusal::ReadOnly),
     // ER_READ_ONLY_MODE: innodb_read_only, and Aurora's readers.
-    (1836, &[], Refusal::ReadOnly),
+    (codes::READ_ONLY_MODE, &[], Refusal::ReadOnly),
     // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION.
-    (1792, &[], Refusal::ReadOnlyTransaction),
+    (codes::CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, &[], Refusal::ReadOnlyTransaction),
     // ER_UNKNOWN_COM_ERROR, as Galera uses it.
-    (1047, &["WSREP"], Refusal::NotReady),
+    (codes::UNKNOWN_COM, &["WSREP"], Refusal::NotReady),
     // ER_SERVER_SHUTDOWN.
-    (1053, &[], Refusal::Leaving),
+    (codes::SERVER_SHUTDOWN, &[], Refusal::Leaving),
     // MariaDB's ER_CONNECTION_KILLED.
-    (1927, &[], Refusal::Leaving),
+    (codes::CONNECTION_KILLED, &[], Refusal::Leaving),
     // MySQL's ER_SESSION_WAS_KILLED.
-    (3169, &[], Refusal::Leaving),
+    (codes::SESSION_WAS_KILLED, &[], Refusal::Leaving),
     // ER_LOCK_DEADLOCK: InnoDB's deadlocks, and what Galera's certification refuses.
-    (1213, &[], Refusal::Conflict),
+    (codes::LOCK_DEADLOCK, &[], Refusal::Conflict),
     // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: Group Replication's certification refused it, as on every member.
-    (3101, &[], Refusal::Conflict),
+    (codes::TRANSACTION_ROLLBACK_DURING_COMMIT, &[], Refusal::Conflict),
     // ER_CLIENT_INTERACTION_TIMEOUT.
-    (4031, &[], Refusal::Leaving),
+    (codes::CLIENT_INTERACTION_TIMEOUT, &[], Refusal::Leaving),
 ];
 
 /// What the first packet of an answer proves, if it is this error. A server numbers its answer after the command, from 1;

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::server::{ServerAuth, Step};
+use wire::codes;
 use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
@@ -32,16 +33,16 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     let Some((user, seq)) = user.zip(seq) else {
         let text = denied(&name, &session.client.host(), auth.with_password());
         worker.shared.note_host(session.client.peer, HostLogin::Failed);
-        return Err(session.refuse_change(1045, "28000", text).await);
+        return Err(session.refuse_change(codes::ACCESS_DENIED, "28000", text).await);
     };
     session.client.login_seq = seq;
     if user.use_ssl && session.client.link.stream().tls().is_none() {
         let text = tls_is_required(&user, &session.client.host());
-        return Err(session.refuse_change(1045, "28000", text).await);
+        return Err(session.refuse_change(codes::ACCESS_DENIED, "28000", text).await);
     }
     if user.name != session.user.name {
         if let Err(text) = count_session(&worker, &user) {
-            return Err(session.refuse_change(1226, "42000", text).await);
+            return Err(session.refuse_change(codes::USER_LIMIT_REACHED, "42000", text).await);
         }
         // From here on the entry's user is the new one: whoever is in the entry is counted, and no longer at the session's end.
         worker.shared.user(&session.user.name).connections.fetch_sub(1, Ordering::AcqRel);
@@ -67,7 +68,7 @@ impl Session {
     /// Sends the error that ends a COM_CHANGE_USER, and the session with it.
     async fn refuse_change(&mut self, code: u16, sqlstate: &str, text: String) -> End {
         let counters = &self.worker.counters;
-        count(if code == 1045 { &counters.denied_password } else { &counters.denied_max_user_connections });
+        count(if code == codes::ACCESS_DENIED { &counters.denied_password } else { &counters.denied_max_user_connections });
         match self.send_error_at(self.client.login_seq, code, sqlstate, text.as_bytes()).await {
             Ok(()) => End::Refused(text),
             Err(end) => end,

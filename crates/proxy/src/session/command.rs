@@ -11,6 +11,7 @@ use sql::Analysis;
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use wire::codes;
 use wire::command::Command;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 
@@ -160,7 +161,11 @@ impl Session {
         let bytes = self.client.input.filled();
         let Some((len, seq)) = packet::header(bytes) else { return Ok(None) };
         if seq != 0 {
-            return Err(End::Protocol { code: 1156, sqlstate: "08S01", text: "Got packets out of order".into() });
+            return Err(End::Protocol {
+                code: codes::NET_PACKETS_OUT_OF_ORDER,
+                sqlstate: "08S01",
+                text: "Got packets out of order".into(),
+            });
         }
         if len == 0 {
             // Servers take it for COM_SLEEP, which they do not know.
@@ -226,7 +231,7 @@ impl Session {
     fn check_size(&self, len: usize) -> Result<(), End> {
         if len as u64 > self.worker.snapshot().vars.max_allowed_packet {
             return Err(End::Protocol {
-                code: 1153,
+                code: codes::NET_PACKET_TOO_LARGE,
                 sqlstate: "08S01",
                 text: "Got a packet bigger than 'max_allowed_packet' bytes".into(),
             });
@@ -234,7 +239,7 @@ impl Session {
         if len > overload::LARGE && self.worker.shared.memory.step() >= overload::Step::LargeCommands {
             self.worker.shared.memory.refused_commands.fetch_add(1, Ordering::Relaxed);
             return Err(End::Protocol {
-                code: 1041,
+                code: codes::OUT_OF_RESOURCES,
                 sqlstate: "HY000",
                 text: "Out of memory: the proxy is close to its mysql-memory_budget, so it takes no command longer than 64 KiB now".into(),
             });

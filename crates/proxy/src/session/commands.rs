@@ -14,6 +14,7 @@ use crate::shared::HostLogin;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
+use wire::codes;
 use wire::command::Command;
 use wire::flags::Capabilities;
 use wire::reframe::ReplyFacts;
@@ -32,7 +33,7 @@ impl Session {
             },
             Some(Command::Quit) => Err(End::Quit),
             Some(other) => Box::pin(self.run_rare(other, command)).await,
-            None => self.send_error(1047, "08S01", "Unknown command").await,
+            None => self.send_error(codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         };
         if !self.client.streamed_input {
             self.command_done(command);
@@ -86,7 +87,7 @@ impl Session {
             }
             Command::CreateDb | Command::Refresh | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,
             Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => self.replicate(command).await,
-            _ => self.send_error(1047, "08S01", "Unknown command").await,
+            _ => self.send_error(codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         }
     }
 
@@ -105,7 +106,7 @@ impl Session {
             }
         };
         let text = format!("Access denied: the proxy passes {} on only with {needs}", kind.name());
-        self.send_error(1227, "42000", &text).await?;
+        self.send_error(codes::SPECIFIC_ACCESS_DENIED, "42000", &text).await?;
         Ok(false)
     }
 
@@ -170,7 +171,7 @@ impl Session {
         let on = match self.client.body(command).first_chunk::<2>().map(|b| u16::from_le_bytes(*b)) {
             Some(0) => true,
             Some(1) => false,
-            _ => return self.send_error(1047, "08S01", "Unknown command").await,
+            _ => return self.send_error(codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         };
         self.facts.row_count = -1;
         if self.client.caps.contains(Capabilities::MULTI_STATEMENTS) == on {
@@ -252,7 +253,7 @@ impl Session {
 
     /// ER_MALFORMED_PACKET.
     pub(super) async fn malformed(&mut self) -> Result<(), End> {
-        self.send_error(1835, "HY000", "Malformed communication packet.").await
+        self.send_error(codes::MALFORMED_PACKET, "HY000", "Malformed communication packet.").await
     }
 
     /// COM_PROCESS_KILL, the binary form of KILL CONNECTION.

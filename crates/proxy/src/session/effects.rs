@@ -18,6 +18,7 @@ use model::snapshot::RuleMultiplex;
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
+use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
 
@@ -208,7 +209,7 @@ impl Session {
             || analysis.facts.contains(Facts::USER_VARIABLE)
                 && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
         // A text that the server could not read, or that names a variable as none may be named, assigned nothing.
-        let was_read = !matches!(reply.error, Some(1064 | 3061)) || analysis.facts.contains(Facts::MULTI);
+        let was_read = !matches!(reply.error, Some(codes::PARSE | codes::ILLEGAL_USER_VAR)) || analysis.facts.contains(Facts::MULTI);
         if assigns && was_read && analysis.kind != Kind::Set {
             self.pin_variables(sql::user_variables(sql, self.lex), analysis);
         }

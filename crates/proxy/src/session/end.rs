@@ -5,11 +5,12 @@ use crate::worker::Worker;
 use model::refusals::{Told, WINDOW};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use wire::codes;
 
 /// What a client is told of a lost connection to a server: MariaDB's ER_CONNECTION_KILLED. Not 2013, which libraries make themselves:
 /// libmariadb takes an error packet with a client's number (2000 to 2999) for malformed. Drivers and pools know this number, or
 /// [`SERVER_LOST_STATE`], as one of a connection that is gone.
-pub const SERVER_LOST: u16 = 1927;
+pub const SERVER_LOST: u16 = codes::CONNECTION_KILLED;
 /// SQLSTATE "communication link failure".
 pub const SERVER_LOST_STATE: &str = "08S01";
 
@@ -59,11 +60,15 @@ impl End {
     pub fn message(&self) -> Option<(u16, &'static str, &str)> {
         match self {
             Self::Protocol { code, sqlstate, text } => Some((*code, sqlstate, text)),
-            Self::Idle => Some((4031, "HY000", "The client was disconnected because of inactivity (wait_timeout).")),
-            Self::TransactionTimeout => {
-                Some((1927, "70100", "Connection was killed: max_transaction_time or max_transaction_idle_time exceeded"))
+            Self::Idle => {
+                Some((codes::CLIENT_INTERACTION_TIMEOUT, "HY000", "The client was disconnected because of inactivity (wait_timeout)."))
             }
-            Self::Shutdown => Some((1053, "08S01", "Server shutdown in progress")),
+            Self::TransactionTimeout => Some((
+                codes::CONNECTION_KILLED,
+                "70100",
+                "Connection was killed: max_transaction_time or max_transaction_idle_time exceeded",
+            )),
+            Self::Shutdown => Some((codes::SERVER_SHUTDOWN, "08S01", "Server shutdown in progress")),
             Self::BackendLost(text) => Some((SERVER_LOST, SERVER_LOST_STATE, text)),
             _ => None,
         }

@@ -12,6 +12,7 @@ use super::sync::Ahead;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
 use wire::codec::Reader;
+use wire::codes;
 use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
@@ -101,7 +102,7 @@ impl Session {
     /// Answers an execution that cannot be read, or lacks types.
     async fn refuse_execution(&mut self, id: u32, is_whole: bool) -> Result<(), End> {
         match is_whole {
-            true => self.report(Fault::error(1210, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await?,
+            true => self.report(Fault::error(codes::WRONG_ARGUMENTS, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await?,
             false => self.malformed().await?,
         }
         self.settle_without(id).await

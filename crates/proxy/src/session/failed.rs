@@ -18,21 +18,73 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
+use wire::codes;
 use wire::flags::Capabilities;
 use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 /// Errors of what reads before anything ran: what the text says is not so, or not allowed. (Syntax, names, columns, rights, read-only.)
 pub(super) const REFUSED: [u16; 31] = [
-    1036, 1044, 1045, 1046, 1047, 1049, 1052, 1054, 1060, 1064, 1065, 1066, 1103, 1109, 1110, 1111, 1136, 1142, 1143, 1146, 1149, 1210,
-    1221, 1222, 1227, 1243, 1248, 1290, 1356, 1370, 1792,
+    codes::OPEN_AS_READONLY,
+    codes::DBACCESS_DENIED,
+    codes::ACCESS_DENIED,
+    codes::NO_DB,
+    codes::UNKNOWN_COM,
+    codes::BAD_DB,
+    codes::NON_UNIQ,
+    codes::BAD_FIELD,
+    codes::DUP_FIELDNAME,
+    codes::PARSE,
+    codes::EMPTY_QUERY,
+    codes::NONUNIQ_TABLE,
+    codes::WRONG_TABLE_NAME,
+    codes::UNKNOWN_TABLE,
+    codes::FIELD_SPECIFIED_TWICE,
+    codes::INVALID_GROUP_FUNC_USE,
+    codes::WRONG_VALUE_COUNT_ON_ROW,
+    codes::TABLEACCESS_DENIED,
+    codes::COLUMNACCESS_DENIED,
+    codes::NO_SUCH_TABLE,
+    codes::SYNTAX,
+    codes::WRONG_ARGUMENTS,
+    codes::WRONG_USAGE,
+    codes::WRONG_NUMBER_OF_COLUMNS_IN_SELECT,
+    codes::SPECIFIC_ACCESS_DENIED,
+    codes::UNKNOWN_STMT_HANDLER,
+    codes::DERIVED_MUST_HAVE_ALIAS,
+    codes::OPTION_PREVENTS_STATEMENT,
+    codes::VIEW_INVALID,
+    codes::PROCACCESS_DENIED,
+    codes::CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
 ];
-/// ER_PARSE_ERROR.
-const PARSE_ERROR: u16 = 1064;
 /// Errors that data gives, and locks: no trigger's own.
 const OF_DATA: [u16; 26] = [
-    1020, 1022, 1048, 1062, 1114, 1169, 1205, 1213, 1216, 1217, 1242, 1264, 1265, 1292, 1364, 1365, 1366, 1406, 1416, 1451, 1452, 1526,
-    1586, 1690, 3819, 4025,
+    codes::CHECKREAD,
+    codes::DUP_KEY,
+    codes::BAD_NULL,
+    codes::DUP_ENTRY,
+    codes::RECORD_FILE_FULL,
+    codes::DUP_UNIQUE,
+    codes::LOCK_WAIT_TIMEOUT,
+    codes::LOCK_DEADLOCK,
+    codes::NO_REFERENCED_ROW,
+    codes::ROW_IS_REFERENCED,
+    codes::SUBQUERY_NO_1_ROW,
+    codes::WARN_DATA_OUT_OF_RANGE,
+    codes::WARN_DATA_TRUNCATED,
+    codes::TRUNCATED_WRONG_VALUE,
+    codes::NO_DEFAULT_FOR_FIELD,
+    codes::DIVISION_BY_ZERO,
+    codes::TRUNCATED_WRONG_VALUE_FOR_FIELD,
+    codes::DATA_TOO_LONG,
+    codes::CANT_CREATE_GEOMETRY_OBJECT,
+    codes::ROW_IS_REFERENCED_2,
+    codes::NO_REFERENCED_ROW_2,
+    codes::NO_PARTITION_FOR_GIVEN_VALUE,
+    codes::DUP_ENTRY_WITH_KEY_NAME,
+    codes::DATA_OUT_OF_RANGE,
+    codes::CHECK_CONSTRAINT_VIOLATED,
+    codes::CONSTRAINT_FAILED,
 ];
 
 /// Whether what failed with this error may have left anything on its connection.
@@ -57,7 +109,7 @@ fn runs_code(analysis: &Analysis) -> bool {
 
 /// A statement that the server could not read: `count (*)` is one. What `CALL` runs may hold such a text.
 fn is_unread(analysis: &Analysis, code: u16) -> bool {
-    code == PARSE_ERROR && changes_data_at_most(analysis.kind)
+    code == codes::PARSE && changes_data_at_most(analysis.kind)
 }
 
 /// Statements that leave nothing that a later one's error could hide.
@@ -103,7 +155,7 @@ impl Session {
         let is_single = changes_data_at_most(analysis.kind)
             || shows_diagnostics(analysis.kind)
             || matches!(analysis.kind, Kind::Set | Kind::Use | Kind::Begin);
-        reply.error == Some(PARSE_ERROR)
+        reply.error == Some(codes::PARSE)
             && is_single
             && analysis.facts.contains(Facts::MULTI)
             && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN))

@@ -6,6 +6,7 @@ use super::end::End;
 use super::fault::Fault;
 use super::run::Plan;
 use sql::Analysis;
+use wire::codes;
 use wire::flags::StatusFlags;
 use wire::prepared::stmt_id;
 use wire::reframe::ReplyFacts;
@@ -29,7 +30,7 @@ impl Session {
             let known = self.named_statement(command).is_some();
             let fault = if known {
                 let stop = if self.worker.shared.serves_mysql() { "." } else { "" };
-                Fault::error(1421, b"HY000", format!("The statement ({raw_id}) has no open cursor{stop}"))
+                Fault::error(codes::STMT_HAS_NO_OPEN_CURSOR, b"HY000", format!("The statement ({raw_id}) has no open cursor{stop}"))
             } else {
                 self.unknown_statement(raw_id, "mysqld_stmt_fetch")
             };

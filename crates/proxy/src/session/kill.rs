@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use wire::codec::Reader;
+use wire::codes;
 
 /// How long a KILL may take, connection included.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -39,9 +40,6 @@ const LATE_KILL_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a connection counts that was given up while its server was silent, and a KILL of it had no answer.
 const GIVEN_UP_WAIT: Duration = Duration::from_secs(60);
-
-/// ER_NO_SUCH_THREAD.
-const NO_SUCH_THREAD: u16 = 1094;
 
 /// A connection, for those who say something about it on another one.
 pub(super) struct Target {
@@ -363,7 +361,7 @@ fn contains_text(row: &[u8], text: &[u8]) -> bool {
 }
 
 fn answer(reply: Collected) -> Result<Collected, Unanswered> {
-    match reply.error.as_ref().filter(|e| e.code != NO_SUCH_THREAD) {
+    match reply.error.as_ref().filter(|e| e.code != codes::NO_SUCH_THREAD) {
         Some(error) => Err(Unanswered::Failed(error.to_string())),
         None => Ok(reply),
     }

@@ -20,6 +20,7 @@ use crate::safety::Safety;
 use model::fleet::SignalKind;
 use sql::Analysis;
 use std::io;
+use wire::codes;
 use wire::flags::StatusFlags;
 
 /// Pins that only say that the session is to keep what it has: another backend serves as well.
@@ -33,9 +34,6 @@ pub const TRANSACTION: PinSet =
 /// How long a server that is to be left may take to answer a statement that was killed, ms. It is shorter than for other
 /// kills: the session goes on elsewhere.
 const GIVE_UP_AFTER_MS: u64 = 2000;
-
-/// As ProxySQL counts it: the backend went offline during a query or before it.
-const SERVER_LEFT: u16 = 9004;
 
 /// What becomes of the backend at hand when a statement begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +250,7 @@ impl Session {
                 "The server is not used any more for hostgroup {id}, and the time to finish there (demotion_grace_ms) is over: the transaction was rolled back"
             ),
         };
-        Fault::error(SERVER_LEFT, b"HY000", text)
+        Fault::error(codes::SERVER_LEFT, b"HY000", text)
     }
 
     /// The server lost its role before the transaction was committed, and it cannot be said again: it is rolled back there.
@@ -265,7 +263,7 @@ impl Session {
             "The server is not used any more for hostgroup {}, and the transaction was rolled back: what was said in it cannot be said again ({error})",
             self.pool.shared.id
         );
-        Fault::error(SERVER_LEFT, b"HY000", text)
+        Fault::error(codes::SERVER_LEFT, b"HY000", text)
     }
 
     /// The server answered with an error that may say something of the server.

@@ -14,6 +14,7 @@ use crate::shared::ServerInfo;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use wire::codec::{Reader, put_lenenc_bytes};
+use wire::codes;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
 use wire::packet::{self, HEADER};
@@ -211,15 +212,15 @@ impl Session {
     /// Kills a session of the same user and answers.
     pub(super) async fn kill_session(&mut self, id: u64, kind: KillKind) -> Result<(), End> {
         let Some(user) = self.worker.shared.user_of(id) else {
-            return self.send_error(1094, "HY000", &format!("Unknown thread id: {id}")).await;
+            return self.send_error(codes::NO_SUCH_THREAD, "HY000", &format!("Unknown thread id: {id}")).await;
         };
         if *user != *self.user.name {
-            return self.send_error(1095, "HY000", &format!("You are not owner of thread {id}")).await;
+            return self.send_error(codes::KILL_DENIED, "HY000", &format!("You are not owner of thread {id}")).await;
         }
         if id == self.entry.id {
             let (code, text) = match kind {
-                KillKind::Connection if self.worker.shared.serves_mariadb() => (1927, "Connection was killed"),
-                _ => (1317, "Query execution was interrupted"),
+                KillKind::Connection if self.worker.shared.serves_mariadb() => (codes::CONNECTION_KILLED, "Connection was killed"),
+                _ => (codes::QUERY_INTERRUPTED, "Query execution was interrupted"),
             };
             self.send_error(code, "70100", text).await?;
             return if kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) };

@@ -33,6 +33,7 @@ use std::time::Duration;
 use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::server::{Account, Known, ServerAuth, Step, Stored, Verified, Which};
+use wire::codes;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, SslRequest};
 use wire::message::ErrPacket;
@@ -162,16 +163,16 @@ pub(super) fn scramble() -> [u8; SCRAMBLE] {
 impl Login {
     async fn run(mut self, entry: Rc<Entry>) -> Result<Session, End> {
         if self.worker.shared.is_draining() {
-            return Err(self.refuse(1053, "08S01", "Server shutdown in progress").await);
+            return Err(self.refuse(codes::SERVER_SHUTDOWN, "08S01", "Server shutdown in progress").await);
         }
         let max = self.worker.snapshot().vars.max_connections.min(self.worker.shared.clients_max.load(Ordering::Relaxed));
         if self.worker.shared.frontends.load(Ordering::Acquire) as u64 > max {
-            return Err(self.refuse(1040, "08004", "Too many connections").await);
+            return Err(self.refuse(codes::CON_COUNT, "08004", "Too many connections").await);
         }
         if self.worker.shared.memory.step() >= overload::Step::Logins {
             self.worker.shared.memory.refused_logins.fetch_add(1, Ordering::Relaxed);
             let text = "Out of memory: the proxy is close to its mysql-memory_budget, so it takes no new clients now";
-            return Err(self.refuse(1041, "08004", text).await);
+            return Err(self.refuse(codes::OUT_OF_RESOURCES, "08004", text).await);
         }
         self.turn_away_blocked()?;
         if !self.is_trusted() {
@@ -181,7 +182,7 @@ impl Login {
         let request = self.request(&entry).await?;
         *entry.view.claimed.borrow_mut() = shown_name(&request.user).into();
         if let Err(text) = self.is_safe_enough() {
-            return Err(self.refuse(3159, "HY000", &text).await);
+            return Err(self.refuse(codes::SECURE_TRANSPORT_REQUIRED, "HY000", &text).await);
         }
         let user = self.authenticate(&request).await?;
         self.count_user(&user).await?;
@@ -234,7 +235,7 @@ impl Login {
                     self.receive().await?;
                 }
                 let text = format!("Too many connections from {address} (mysql-max_connections_per_address)");
-                Err(self.refuse(1040, "08004", &text).await)
+                Err(self.refuse(codes::CON_COUNT, "08004", &text).await)
             }
         }
     }
@@ -324,7 +325,7 @@ impl Login {
                     // The client behind it reads no error before it has sent its login.
                     self.receive().await?;
                     let text = format!("PROXY protocol headers are not taken from {}: see mysql-proxy_protocol_networks", self.host());
-                    return Err(self.refuse(1130, "HY000", &text).await);
+                    return Err(self.refuse(codes::HOST_NOT_PRIVILEGED, "HY000", &text).await);
                 }
                 Parsed::Header { origin, consumed } => {
                     self.input.consume(consumed);
@@ -364,7 +365,7 @@ impl Login {
         };
         if user.use_ssl && self.link.stream().tls().is_none() {
             let text = tls_is_required(&user, &self.host());
-            return Err(self.refuse(1045, "28000", &text).await);
+            return Err(self.refuse(codes::ACCESS_DENIED, "28000", &text).await);
         }
         if !learn(&worker.shared, &user, &verified) {
             return Err(self.deny(&name, auth.with_password()).await);
@@ -417,7 +418,7 @@ impl Login {
         let worker = Rc::clone(&self.worker);
         match count_session(&worker, user) {
             Ok(()) => Ok(()),
-            Err(text) => Err(self.refuse(1226, "42000", &text).await),
+            Err(text) => Err(self.refuse(codes::USER_LIMIT_REACHED, "42000", &text).await),
         }
     }
 
@@ -427,14 +428,14 @@ impl Login {
 
     async fn deny(&mut self, user: &[u8], with_password: bool) -> End {
         let text = denied(user, &self.host(), with_password);
-        self.refuse(1045, "28000", &text).await
+        self.refuse(codes::ACCESS_DENIED, "28000", &text).await
     }
 
     /// A login that cannot be read.
     async fn bad_handshake(&mut self, e: WireError) -> End {
         let (code, sqlstate, text) = match e {
-            WireError::OldClient => (1251, "08004", OLD_CLIENT),
-            _ => (1043, "08S01", "Bad handshake"),
+            WireError::OldClient => (codes::NOT_SUPPORTED_AUTH_MODE, "08004", OLD_CLIENT),
+            _ => (codes::HANDSHAKE, "08S01", "Bad handshake"),
         };
         let _ = self.refuse(code, sqlstate, text).await;
         malformed(e)
@@ -445,12 +446,12 @@ impl Login {
         let counters = &self.worker.counters;
         count(&counters.own_errors);
         match code {
-            1040 => count(&counters.denied_max_connections),
-            1045 => {
+            codes::CON_COUNT => count(&counters.denied_max_connections),
+            codes::ACCESS_DENIED => {
                 count(&counters.denied_password);
                 self.worker.shared.note_host(self.peer, HostLogin::Failed);
             }
-            1226 => count(&counters.denied_max_user_connections),
+            codes::USER_LIMIT_REACHED => count(&counters.denied_max_user_connections),
             _ => {}
         }
         let mut state = ErrPacket::GENERAL;
@@ -530,7 +531,7 @@ impl Login {
         loop {
             if let Some((len, seq)) = packet::header(self.input.filled()) {
                 if seq != self.seq {
-                    let _ = self.refuse(1156, "08S01", "Got packets out of order").await;
+                    let _ = self.refuse(codes::NET_PACKETS_OUT_OF_ORDER, "08S01", "Got packets out of order").await;
                     return Err(malformed(WireError::OutOfOrder { expected: self.seq, got: seq }));
                 }
                 if len > MAX_LOGIN_PACKET {

@@ -25,12 +25,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::codec::Reader;
+use wire::codes;
 use wire::flags::StatusFlags;
 use wire::message::{OK, OkPacket};
 use wire::reframe::ReplyFacts;
 
 /// The server was lost, and the transaction was not applied: as where a server had to be left.
-const NOT_APPLIED: u16 = 9004;
+const NOT_APPLIED: u16 = codes::SERVER_LEFT;
 
 /// Longest that a member of a group is asked at a time: one that is cut off from the others never answers.
 const MEMBER_LIMIT: Duration = Duration::from_secs(2);

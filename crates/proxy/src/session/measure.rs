@@ -20,6 +20,7 @@ use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
 use std::sync::Arc;
+use wire::codes;
 use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
@@ -53,7 +54,8 @@ impl<'a> Measured<'a> {
 
 /// Errors that the proxy makes although a server has the session: KILL QUERY, a time limit, statements and cursors that are not
 /// there. Those above 9000 are its own too.
-const OWN_CODES: [u16; 4] = [1243, 1317, 1421, 1907];
+const OWN_CODES: [u16; 4] =
+    [codes::UNKNOWN_STMT_HANDLER, codes::QUERY_INTERRUPTED, codes::STMT_HAS_NO_OPEN_CURSOR, codes::PROXY_QUERY_TIMEOUT];
 
 impl Session {
     /// A command has come.

@@ -23,6 +23,7 @@ use sql::{Analysis, Facts, Kind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use wire::codes;
 use wire::command::Command;
 use wire::flags::Capabilities;
 use wire::packet::HEADER;
@@ -32,8 +33,6 @@ use wire::reply::ReplyKind;
 
 /// Most statements a client may have prepared at once (a server's default `max_prepared_stmt_count`).
 const MAX_STATEMENTS: usize = 16382;
-/// A server's error when it has `max_prepared_stmt_count` of them.
-const TOO_MANY: u16 = 1461;
 /// Bytes of statement text kept prepared on one backend.
 const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
@@ -43,12 +42,12 @@ impl Session {
         self.statements.forget_latest();
         if self.statements.len() >= MAX_STATEMENTS {
             let text = format!("Can't create more than max_prepared_stmt_count statements (current value: {MAX_STATEMENTS})");
-            return self.send_error(1461, "42000", &text).await;
+            return self.send_error(codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
         }
         let (held, longest) = (self.statements.bytes(), self.worker.snapshot().vars.max_stmts_bytes_per_client);
         if held > 0 && (held + self.client.body(command).len()) as u64 > longest {
             let text = format!("Can't create prepared statements of more than {longest} bytes together (mysql-max_stmts_bytes_per_client)");
-            return self.send_error(1461, "42000", &text).await;
+            return self.send_error(codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
         }
         let analysis = self.worker.analyze(self.client.body(command), self.lex);
         let said = analysis;
@@ -164,7 +163,9 @@ impl Session {
     async fn prepare_on_backend(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let mut reply = self.send_prepare(key).await?;
-        if reply.error.as_ref().is_some_and(|error| error.code == TOO_MANY) && Box::pin(self.close_unheld()).await? {
+        if reply.error.as_ref().is_some_and(|error| error.code == codes::MAX_PREPARED_STMT_COUNT_REACHED)
+            && Box::pin(self.close_unheld()).await?
+        {
             reply = self.send_prepare(key).await?;
         }
         if let Some(error) = &reply.error {
@@ -353,7 +354,7 @@ impl Session {
         }
         if stays {
             let text = "The connection that has the statement's cursor or long data is not at hand";
-            return Err(Fault::error(1105, b"HY000", text));
+            return Err(Fault::error(codes::UNKNOWN_ERROR, b"HY000", text));
         }
         let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.on_backend)) else {
             return Err(self.unknown_statement(id, "mysqld_stmt_execute"));
@@ -434,7 +435,7 @@ impl Session {
     pub(super) fn unknown_statement(&self, id: u32, function: &str) -> Fault {
         let mysql = self.worker.shared.serves_mysql();
         let function = if mysql { "mysql_stmt_precheck" } else { function };
-        Fault::error(1243, b"HY000", format!("Unknown prepared statement handler ({id}) given to {function}"))
+        Fault::error(codes::UNKNOWN_STMT_HANDLER, b"HY000", format!("Unknown prepared statement handler ({id}) given to {function}"))
     }
 
     /// Does the statement ask for several facts that the session knows and a backend does not?

@@ -25,11 +25,12 @@ use crate::stats::servers::ServerId;
 use crate::stats::view::Held;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
+use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyError;
 
 /// A connection was ended by KILL: MariaDB's ER_CONNECTION_KILLED, MySQL's ER_SESSION_WAS_KILLED.
-const KILLED: [u16; 2] = [1927, 3169];
+const KILLED: [u16; 2] = [codes::CONNECTION_KILLED, codes::SESSION_WAS_KILLED];
 
 /// First pause before a refused statement asks for a server again, ms; doubles.
 const PAUSE_FIRST_MS: u64 = 1;
@@ -391,9 +392,9 @@ impl Patience {
     /// Why no server was had in time: the last refusal is the better part of it.
     fn told(&self, fault: Fault) -> Fault {
         match (fault, &self.refused) {
-            (Fault::Error { code: 9001, sqlstate, mut text }, Some(refused)) => {
+            (Fault::Error { code: codes::NO_CONNECTION, sqlstate, mut text }, Some(refused)) => {
                 text.extend_from_slice(format!("; before that a server refused the statement: {refused}").as_bytes());
-                Fault::Error { code: 9001, sqlstate, text }
+                Fault::Error { code: codes::NO_CONNECTION, sqlstate, text }
             }
             (fault, _) => fault,
         }

@@ -26,6 +26,7 @@ use sql::{Analysis, Facts, Kind, Target, Value};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::codes;
 use wire::flags::StatusFlags;
 
 /// How the statement at hand is run, beside where.
@@ -110,11 +111,6 @@ pub struct Asked<'a> {
     /// The schema in which it runs.
     pub schema: &'a [u8],
 }
-
-/// ER_NOT_ALLOWED_COMMAND: what `error_msg` and the firewall answer with.
-const NOT_ALLOWED: u16 = 1148;
-/// ER_USER_LIMIT_REACHED: what a statement gets that would wait too long for `max_queries_per_second`.
-const USER_LIMIT_REACHED: u16 = 1226;
 
 impl Session {
     /// Where nothing is to be decided: the statement goes home, and is run as the settings say.
@@ -467,14 +463,14 @@ impl Session {
             return Ok(Directed::Answered);
         }
         if let Some(text) = &route.error_msg {
-            self.send_error(NOT_ALLOWED, "42000", text).await?;
+            self.send_error(codes::NOT_ALLOWED_COMMAND, "42000", text).await?;
             return Ok(Directed::Answered);
         }
         let rewritten = route.rewritten.filter(|_| !matches!(phase, Phase::Execution | Phase::Cursor));
         if let Some(text) = &rewritten
             && text.len() as u64 + 1 > in_force.snapshot.vars.max_allowed_packet
         {
-            self.send_error(1153, "08S01", "Got a packet bigger than 'max_allowed_packet' bytes").await?;
+            self.send_error(codes::NET_PACKET_TOO_LARGE, "08S01", "Got a packet bigger than 'max_allowed_packet' bytes").await?;
             return Ok(Directed::Answered);
         }
         let delay_of_rule = route.delay_ms.filter(|_| delays).unwrap_or(0);
@@ -522,7 +518,7 @@ impl Session {
             _ => match self.wait_for_pace(pace) {
                 Ok(wait_us) => wait_us,
                 Err(text) => {
-                    Box::pin(self.send_error(USER_LIMIT_REACHED, "42000", &text)).await?;
+                    Box::pin(self.send_error(codes::USER_LIMIT_REACHED, "42000", &text)).await?;
                     return Ok(Directed::Answered);
                 }
             },

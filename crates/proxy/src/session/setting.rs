@@ -16,14 +16,16 @@ use crate::state::{CHARSETS, NAMED_CHARSETS, NAMED_COLLATIONS, assignment_rank, 
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
+use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
 use wire::session_state::is_variable_name;
 
 /// Errors of a SET that was not read to its end: syntax, ER_UNKNOWN_SYSTEM_VARIABLE.
-const UNREAD: [u16; 2] = [1064, 1193];
+const UNREAD: [u16; 2] = [codes::PARSE, codes::UNKNOWN_SYSTEM_VARIABLE];
 /// Errors that come before the first assignment is in force: rights, a scope that the variable has not, what can only be read.
-const UNASSIGNED: [u16; 4] = [1227, 1228, 1229, 1238];
+const UNASSIGNED: [u16; 4] =
+    [codes::SPECIFIC_ACCESS_DENIED, codes::LOCAL_VARIABLE, codes::GLOBAL_VARIABLE, codes::INCORRECT_GLOBAL_LOCAL_VAR];
 
 /// What a SET that failed may have left.
 enum Left {

@@ -24,6 +24,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::charset::Flavor;
+use wire::codes;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::reframe::ReplyFacts;
@@ -41,7 +42,14 @@ pub enum ResetError {
 /// Errors that come with the end of the whole transaction, or may: a row that has changed under the snapshot (MariaDB's
 /// `innodb_snapshot_isolation`), lock wait timeout (`innodb_rollback_on_timeout`), deadlock, failure of a cluster at COMMIT (Galera,
 /// Group Replication).
-const ROLLS_BACK: [u16; 6] = [1020, 1180, 1205, 1213, 3100, 3101];
+const ROLLS_BACK: [u16; 6] = [
+    codes::CHECKREAD,
+    codes::ERROR_DURING_COMMIT,
+    codes::LOCK_WAIT_TIMEOUT,
+    codes::LOCK_DEADLOCK,
+    codes::RUN_HOOK_ERROR,
+    codes::TRANSACTION_ROLLBACK_DURING_COMMIT,
+];
 
 /// What is to be read from a backend before it is lent on.
 #[derive(Clone, Copy, Default)]

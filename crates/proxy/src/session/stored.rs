@@ -22,13 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
+use wire::codes;
 use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
-/// ER_SP_DOES_NOT_EXIST.
-const MISSING: u16 = 1305;
 /// What is said where there is no such routine, or no such schema: ER_BAD_DB_ERROR, ER_PROCACCESS_DENIED_ERROR too.
-const NOT_THERE: [u16; 3] = [1049, MISSING, 1370];
+const NOT_THERE: [u16; 3] = [codes::BAD_DB, codes::SP_DOES_NOT_EXIST, codes::PROCACCESS_DENIED];
 /// Routines that one statement may run, by what its text and their bodies call; one with more keeps its backend.
 const MOST: usize = 32;
 /// NULL in a row of text.
@@ -229,7 +228,7 @@ impl Session {
             return Ok(Body::Unreadable);
         }
         let body = match &reply.error {
-            Some(error) if error.code == MISSING => Body::Missing,
+            Some(error) if error.code == codes::SP_DOES_NOT_EXIST => Body::Missing,
             Some(_) => Body::Unreadable,
             None => body_in(&reply, info.flavor, routine).unwrap_or(Body::Unreadable),
         };

@@ -18,11 +18,12 @@ use crate::state::{self, Diff, diff};
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
+use wire::codes;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::session_state::is_variable_name;
 
 /// ER_UNKNOWN_SYSTEM_VARIABLE, ER_INCORRECT_GLOBAL_LOCAL_VAR: of a variable that no session can set.
-const UNKNOWN: [u16; 2] = [1193, 1238];
+const UNKNOWN: [u16; 2] = [codes::UNKNOWN_SYSTEM_VARIABLE, codes::INCORRECT_GLOBAL_LOCAL_VAR];
 
 /// The variable that is off where each statement begins a transaction.
 pub(super) const AUTOCOMMIT: &str = "autocommit";
@@ -392,7 +393,7 @@ impl Session {
 
 /// Is it what a server says of a schema that does not exist (1049), or that the user may not use (1044)?
 pub(super) fn is_schema_refused(fault: &Fault) -> bool {
-    matches!(fault, Fault::Error { code: 1044 | 1049, .. })
+    matches!(fault, Fault::Error { code: codes::DBACCESS_DENIED | codes::BAD_DB, .. })
 }
 
 /// A statement without effect that has no warnings. MariaDB forgets old ones only when a table is read.

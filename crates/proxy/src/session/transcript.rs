@@ -8,6 +8,7 @@ use crate::state::State;
 use crate::stmt_cache::StatementKey;
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
+use wire::codes;
 use wire::reply_digest::ReplyDigest;
 
 /// How far the transaction has come.
@@ -200,8 +201,35 @@ pub fn is_undone_with_its_transaction(analysis: &Analysis) -> bool {
 /// Errors that undo their statement and leave the transaction open (MySQL 8.4, "InnoDB Error Handling"): values that do not
 /// fit, rows and names that are there or not, rights. After any other it is not known what is left.
 const STATEMENT_ONLY: [u16; 29] = [
-    1046, 1048, 1050, 1052, 1054, 1062, 1064, 1109, 1136, 1142, 1143, 1146, 1216, 1217, 1242, 1264, 1265, 1292, 1305, 1364, 1365, 1366,
-    1406, 1451, 1452, 1586, 1690, 3819, 4025,
+    codes::NO_DB,
+    codes::BAD_NULL,
+    codes::TABLE_EXISTS,
+    codes::NON_UNIQ,
+    codes::BAD_FIELD,
+    codes::DUP_ENTRY,
+    codes::PARSE,
+    codes::UNKNOWN_TABLE,
+    codes::WRONG_VALUE_COUNT_ON_ROW,
+    codes::TABLEACCESS_DENIED,
+    codes::COLUMNACCESS_DENIED,
+    codes::NO_SUCH_TABLE,
+    codes::NO_REFERENCED_ROW,
+    codes::ROW_IS_REFERENCED,
+    codes::SUBQUERY_NO_1_ROW,
+    codes::WARN_DATA_OUT_OF_RANGE,
+    codes::WARN_DATA_TRUNCATED,
+    codes::TRUNCATED_WRONG_VALUE,
+    codes::SP_DOES_NOT_EXIST,
+    codes::NO_DEFAULT_FOR_FIELD,
+    codes::DIVISION_BY_ZERO,
+    codes::TRUNCATED_WRONG_VALUE_FOR_FIELD,
+    codes::DATA_TOO_LONG,
+    codes::ROW_IS_REFERENCED_2,
+    codes::NO_REFERENCED_ROW_2,
+    codes::DUP_ENTRY_WITH_KEY_NAME,
+    codes::DATA_OUT_OF_RANGE,
+    codes::CHECK_CONSTRAINT_VIOLATED,
+    codes::CONSTRAINT_FAILED,
 ];
 
 /// An error after which the transaction goes on.

@@ -7,10 +7,11 @@ use crate::pins::{PinReason, Trace};
 use sql::{Analysis, Facts, Kind, Lexer, TokenKind};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
+use wire::codes;
 use wire::reframe::ReplyFacts;
 
 /// ER_UNKNOWN_STMT_HANDLER: there is none of that name (any more, after a PREPARE that failed).
-pub(super) const UNKNOWN_STATEMENT: u16 = 1243;
+pub(super) const UNKNOWN_STATEMENT: u16 = codes::UNKNOWN_STMT_HANDLER;
 
 /// What MariaDB changes for a statement that says how long it waits for locks, and for it alone.
 pub(super) const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];

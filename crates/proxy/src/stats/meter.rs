@@ -20,6 +20,7 @@ use sql::{Analysis, Facts, LexMode};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::sync::Arc;
+use wire::codes;
 
 /// The variables that say what is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,11 +247,6 @@ impl MeterRules {
     }
 }
 
-/// CR_CONN_HOST_ERROR, as a client would have seen it.
-const CANNOT_CONNECT: u16 = 2003;
-/// ER_ACCESS_DENIED_ERROR.
-const ACCESS_DENIED: u16 = 1045;
-
 /// Counts a connect to a server that has ended.
 pub fn connected<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey, result: &Result<T, ConnectError>) {
     server.counts.connected(result.is_ok(), server.connections());
@@ -259,8 +255,8 @@ pub fn connected<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey, resu
         Err(ConnectError::Closed(e) | ConnectError::Login(e) | ConnectError::UsedUp(e) | ConnectError::InitConnect(e)) => {
             (e.code, e.message.as_slice())
         }
-        Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Tls(text)) => (CANNOT_CONNECT, text.as_bytes()),
-        Err(ConnectError::Impossible(text)) => (ACCESS_DENIED, text.as_bytes()),
+        Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Tls(text)) => (codes::CONN_HOST_ERROR, text.as_bytes()),
+        Err(ConnectError::Impossible(text)) => (codes::ACCESS_DENIED, text.as_bytes()),
     };
     let key = error_key(server, &lane.user.name, &[], code);
     worker.meter.count_error(key, None, text, worker.clock.now_ms());
