@@ -1,6 +1,7 @@
 //! Why a hostgroup has nobody that is used, in words: for those who wait for a server there, and for `EXPLAIN ROUTE`.
 
-use crate::shared::{ServerShared, Shared};
+use crate::server::ServerShared;
+use crate::shared::Shared;
 use model::HostgroupId;
 use model::snapshot::ServerStatus;
 use std::sync::Arc;

@@ -7,10 +7,12 @@ use crate::counters::add;
 use crate::lane::LaneKey;
 use crate::link::{DetachedLink, Link};
 use crate::server::Transport;
+use crate::server_info::ServerInfo;
 use crate::session::kill::Kill;
-use crate::shared::{ServerInfo, ServerShared, Slot};
+use crate::shared::{ServerShared, Slot};
 use crate::state::{CHARSETS, State, Text, Variables, is_charset_name};
 use crate::stmt_cache::StatementCache;
+use crate::stream::invalid;
 use crate::worker::Worker;
 use std::io;
 use std::sync::Arc;
@@ -504,11 +506,6 @@ pub fn put_query(out: &mut Vec<u8>, sql: &[u8], caps: Capabilities) {
     let start = packet::begin_packet(out);
     wire::query::put_query(out, sql, caps);
     packet::finish_packet(out, start, &mut seq);
-}
-
-/// A peer that breaks the protocol.
-pub fn invalid(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, e)
 }
 
 /// Replies for unit tests.

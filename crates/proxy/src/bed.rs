@@ -1,8 +1,9 @@
 //! Servers for unit tests.
 
-use crate::hostgroup::Terms;
 use crate::server::ServerShared;
-use crate::shared::{Family, ServerInfo};
+use crate::server_info::Family;
+use crate::server_info::ServerInfo;
+use crate::terms::Terms;
 use model::fleet::{Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus, Snapshot};
 use model::{Config, HostgroupId};

@@ -1,6 +1,6 @@
 //! Which server of a hostgroup gets the next piece of work: the one that is furthest behind its weight, among those that may have it.
 //!
-//! All workers count together what each server was given ([`Given`]). So shares follow the weights whichever worker has the idle
+//! All workers count together what each server was given ([`Given`](crate::server::Given)). So shares follow the weights whichever worker has the idle
 //! connections, and one that was passed over because it had none is the first to be served as soon as it has. What only makes a server less welcome (a slow ping, no lag where a replica is
 //! wanted) leaves it out as long as another one is left: a hostgroup whose servers are all slow is still served.
 
@@ -8,7 +8,7 @@ use crate::server::ServerShared;
 use model::settings::MysqlVariables;
 use routing::Route;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Which connections to a server a statement may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,12 +96,6 @@ impl Sieve {
         if is_out { 0 } else { server.share(self.now_ms) }
     }
 }
-
-/// What a server was given, in thousandths of a turn: servers that got as much as their weights say have got the same. A turn of a
-/// hostgroup is one piece of work for any of its servers.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub struct Given(AtomicU64);
 
 /// A turn.
 const TURN: u64 = 1_000;
@@ -237,9 +231,9 @@ fn has_replicas(sieve: &Sieve, rules: Rules, servers: &[Arc<ServerShared>]) -> b
 mod tests {
     use super::*;
     use crate::bed::{placement, server};
-    use crate::hostgroup::Terms;
     use crate::quota::Quota;
     use crate::server::PlacedBy;
+    use crate::terms::Terms;
     use model::fleet::Measured;
     use model::snapshot::ServerStatus;
     use std::collections::BTreeSet;

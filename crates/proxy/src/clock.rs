@@ -3,6 +3,7 @@
 use std::cell::Cell;
 #[cfg(not(feature = "sim"))]
 use std::time::Instant;
+use std::time::{SystemTime, UNIX_EPOCH};
 // The simulator's runtime moves this one.
 #[cfg(feature = "sim")]
 use tokio::time::Instant;
@@ -76,4 +77,10 @@ impl Random {
         self.0.set(x);
         x.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
+}
+
+/// Microseconds since 1970.
+pub fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

@@ -124,7 +124,7 @@ pub struct Entry {
     /// What it keeps in other hostgroups than the one where it is.
     pub elsewhere: RefCell<Vec<Elsewhere>>,
     /// What operators see of it.
-    pub view: crate::stats::view::View,
+    pub view: crate::view::View,
 }
 
 /// Why a session keeps a backend of a hostgroup where it is not.

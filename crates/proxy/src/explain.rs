@@ -36,7 +36,7 @@ pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteSte
     steps.add("session", "assumed", format!("user {}, schema '{schema}', outside of a transaction, nothing pinned", user.name));
     let reached = Reached::of(&in_force.snapshot.listen, question.listener.as_deref())?;
     steps.add("listener", "assumed", reached.told.as_str());
-    steps.add("digest", crate::stats::digest::shown(digest.hash), String::from_utf8_lossy(&digest.text));
+    steps.add("digest", crate::digest::shown(digest.hash), String::from_utf8_lossy(&digest.text));
     steps.add("kind", format!("{:?}", analysis.kind), analysis.facts.names().collect::<Vec<_>>().join(", "));
     let obeys = user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
     let request = Request {

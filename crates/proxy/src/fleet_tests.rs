@@ -2,7 +2,8 @@
 
 use crate::bed::{self, placement_in, snapshot};
 use crate::in_force::InForce;
-use crate::shared::{ServerInfo, Shared};
+use crate::server_info::ServerInfo;
+use crate::shared::Shared;
 use model::HostgroupId;
 use model::fleet::{Layout, Placement, RoleKeeper, Signal, SignalKind};
 use model::snapshot::{ServerStatus, Snapshot};

@@ -9,9 +9,10 @@ use crate::queue::Queue;
 use crate::quota::Quota;
 use crate::replays::Replays;
 use crate::server::{PlacedBy, ServerShared};
+use crate::terms::{HostgroupRole, Terms};
 use arc_swap::ArcSwap;
 use model::fleet::{Placement, UnderWay};
-use model::snapshot::{HostgroupAttributes, RoleGroup, RoleKind, ServerStatus, Snapshot};
+use model::snapshot::{HostgroupAttributes, ServerStatus};
 use model::{HostgroupId, ServerAddr, ServerKey};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,60 +21,6 @@ use wire::charset::Flavor;
 
 /// A connection that is opened so much (us) after it was due does not put the next one off.
 const MADE_UP_US: u64 = 2_000;
-
-/// What part a hostgroup has in a cluster whose servers change roles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostgroupRole {
-    /// None: its servers are those that are configured.
-    #[default]
-    Plain,
-    /// It takes a cluster's writes.
-    Writer,
-    /// It is another hostgroup of a cluster.
-    Other,
-}
-
-/// What the configuration says of work in a hostgroup, as far as its servers' state depends on it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Terms {
-    /// How long pinned sessions may stay on a server that is not to be used any more, ms.
-    pub grace_ms: u64,
-    /// How long sessions whose pin is no transaction may stay on a server that drains, ms.
-    pub drain_ms: u64,
-    /// How long a server that came back takes to its whole weight, ms.
-    pub ramp_ms: u64,
-    /// How long a writer that refuses writes gets no new ones without being looked at, ms.
-    pub suspicion_ms: u64,
-    /// The longest ping, ms, where a server's row says nothing.
-    pub default_max_latency_ms: u64,
-    /// Its part in a cluster.
-    pub role: HostgroupRole,
-    /// The cluster is one of Galera.
-    pub is_galera: bool,
-}
-
-impl Terms {
-    /// As the configuration has them.
-    pub fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
-        let settings = snapshot.effective_in(id);
-        let mut claims = snapshot.roles.iter().filter(|group| group.hostgroups().any(|claimed| claimed == id));
-        let writes = |group: &&Arc<RoleGroup>| group.writer == id;
-        let (role, group) = match (claims.clone().find(writes), claims.next()) {
-            (Some(group), _) => (HostgroupRole::Writer, Some(group)),
-            (None, Some(group)) => (HostgroupRole::Other, Some(group)),
-            (None, None) => (HostgroupRole::Plain, None),
-        };
-        Self {
-            grace_ms: settings.demotion_grace_ms,
-            drain_ms: settings.drain_grace_ms,
-            ramp_ms: settings.server_ramp_ms,
-            suspicion_ms: settings.suspicion_ms,
-            default_max_latency_ms: snapshot.vars.default_max_latency_ms,
-            role,
-            is_galera: group.is_some_and(|group| group.kind == RoleKind::Galera),
-        }
-    }
-}
 
 /// One hostgroup, for all workers.
 pub struct HostgroupShared {

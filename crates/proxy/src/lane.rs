@@ -9,7 +9,7 @@ use crate::class::Class;
 use crate::queue::{NOBODY, Queue};
 use crate::quota::Quota;
 use crate::refusals::Refusals;
-use crate::shared::ServerShared;
+use crate::server::ServerShared;
 use crate::state::{self, State};
 use model::HostgroupId;
 use model::snapshot::{Effective, Snapshot, User};

@@ -2,9 +2,8 @@
 //!
 //! Above this module there are only plain packets.
 
-use crate::backend::invalid;
 use crate::buffer::{Buffer, BufferPool, WINDOW};
-use crate::stream::{DetachedStream, Stream};
+use crate::stream::{DetachedStream, Stream, invalid};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;

@@ -9,7 +9,7 @@ use crate::class::Class;
 use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::safety::Safety;
-use crate::shared::ServerShared;
+use crate::server::ServerShared;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

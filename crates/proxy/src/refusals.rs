@@ -1,7 +1,7 @@
 //! Which servers have refused connections that others get, and for how long each is not asked for one.
 
+use crate::server::ServerShared;
 use crate::server::pause_ms;
-use crate::shared::ServerShared;
 use model::ServerKey;
 use std::sync::Arc;
 

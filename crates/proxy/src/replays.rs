@@ -170,8 +170,8 @@ impl Drop for Replaying {
 mod tests {
     use super::*;
     use crate::bed;
-    use crate::hostgroup::{HostgroupRole, Terms};
     use crate::server::PlacedBy;
+    use crate::terms::{HostgroupRole, Terms};
     use model::HostgroupId;
     use model::fleet::Placement;
     use model::snapshot::{HostgroupAttributes, ServerStatus};

@@ -4,17 +4,16 @@
 //! and a few atomics say the same to those who ask with each statement. Counts are exact: a connection exists only while
 //! a [`Slot`] is held. INVARIANT: once a placement that is not ONLINE is stored, nobody is given the server for new work.
 
-use crate::choice::Given;
-use crate::hostgroup::Terms;
 use crate::log_throttle::LogThrottle;
 use crate::pins::{PASSING, PinReason, PinSet};
-use crate::pool::sizing::SharedSizing;
 use crate::quota::Quota;
 use crate::ramp;
 use crate::safety::Safety;
-use crate::shared::{ServerInfo, TrackDefaults};
+use crate::server_counts::ServerCounts;
+use crate::server_info::{ServerInfo, TrackDefaults};
 use crate::signals::LastSignals;
-use crate::stats::servers::ServerCounts;
+use crate::sizing::SharedSizing;
+use crate::terms::Terms;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
@@ -109,6 +108,12 @@ pub struct ServerShared {
     /// See [`ServerShared::started_ms`].
     started_ms: AtomicU64,
 }
+
+/// What a server was given, in thousandths of a turn: servers that got as much as their weights say have got the same. A turn of a
+/// hostgroup is one piece of work for any of its servers.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Given(pub AtomicU64);
 
 /// How a server is to be connected to: `use_ssl` and `compression`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -651,7 +656,7 @@ mod tests {
         ramp_ms: 1000,
         suspicion_ms: 100,
         default_max_latency_ms: 1000,
-        role: crate::hostgroup::HostgroupRole::Plain,
+        role: crate::terms::HostgroupRole::Plain,
         is_galera: false,
     };
 

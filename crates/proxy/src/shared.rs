@@ -7,7 +7,6 @@ use crate::addresses::Addresses;
 use crate::cache::{CacheSettings, QueryCache};
 use crate::clock::Clock;
 pub use crate::hostgroup::HostgroupShared;
-use crate::hostgroup::Terms;
 use crate::in_force::InForce;
 use crate::logs::Logs;
 use crate::mailbox::Mailbox;
@@ -15,81 +14,24 @@ use crate::overload;
 use crate::routines::Definitions;
 use crate::server::{PlacedBy, Turned};
 pub use crate::server::{ServerShared, Slot};
+use crate::server_info::ServerInfo;
+use crate::signals;
 use crate::stats::hosts::HostCache;
+use crate::terms::Terms;
 use crate::tls_loads::TlsLoads;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use model::fleet::{Layout, RoleKeeper, UnderWay};
+use model::fleet::{Layout, RoleKeeper, Signal, SignalKind, UnderWay};
 use model::pace::Pace;
 use model::refusals::Refusals;
 use model::snapshot::{HostgroupAttributes, Password, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
 use sql::Builtins;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
-use wire::charset::{self, Collation, Flavor};
-use wire::flags::{Capabilities, StatusFlags};
-
-/// What a server said of itself when it was last logged in to.
-#[derive(Clone, Debug)]
-pub struct ServerInfo {
-    /// `8.0.36`, `5.5.5-10.11.6-MariaDB-...` without the replication prefix.
-    pub version: String,
-    /// Which family's extensions it has.
-    pub flavor: Flavor,
-    /// Which collations it knows.
-    pub family: Family,
-    /// Capabilities it announced.
-    pub capabilities: Capabilities,
-    /// The collation id of its greeting.
-    pub collation: u8,
-    /// Status flags of its greeting.
-    pub status: StatusFlags,
-    /// Session tracking there, once the first connection has asked; one for all connections to this version of the server.
-    pub tracking: Arc<OnceLock<ServerTracking>>,
-}
-
-/// Servers that know the same collations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// MySQL 5.
-    MySql5,
-    /// MySQL 8 and later.
-    MySql,
-    /// MariaDB before 10.10.
-    MariaDb,
-    /// MariaDB that knows uca1400.
-    MariaDbUca1400,
-}
-
-impl Family {
-    /// As the version has it.
-    pub fn of(flavor: Flavor, version: &str) -> Self {
-        match flavor {
-            Flavor::MySql if version.starts_with("5.") => Self::MySql5,
-            Flavor::MySql => Self::MySql,
-            Flavor::MariaDb if numbers(version).is_some_and(|version| version < (10, 10, 0)) => Self::MariaDb,
-            Flavor::MariaDb => Self::MariaDbUca1400,
-        }
-    }
-
-    /// Whose extensions they have.
-    pub fn flavor(self) -> Flavor {
-        match self {
-            Self::MySql5 | Self::MySql => Flavor::MySql,
-            Self::MariaDb | Self::MariaDbUca1400 => Flavor::MariaDb,
-        }
-    }
-}
-
-/// Major, minor and patch, behind the 5.5.5 that MariaDB 10 says first.
-fn numbers(version: &str) -> Option<(u32, u32, u32)> {
-    let mut parts = version.strip_prefix("5.5.5-").unwrap_or(version).split(['.', '-']);
-    let mut number = || parts.next()?.parse::<u32>().ok();
-    Some((number()?, number()?, number().unwrap_or_default()))
-}
+use wire::charset::Flavor;
+use wire::codes;
 
 /// What is learnt once, until something else has taken its place.
 pub struct Learnt<T>(ArcSwapOption<T>);
@@ -120,105 +62,6 @@ impl<T> Learnt<T> {
     fn replace(&self, value: Arc<T>) {
         self.0.store(Some(value));
     }
-}
-
-/// The character set that a handshake's collation stands for at this server, if one is known: the server's own for an id that it does
-/// not know.
-pub fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static str {
-    let found = match info {
-        Some(info) => info.collation_of(collation).or_else(|| info.collation_of(u16::from(info.collation))),
-        None => charset::collation(collation),
-    };
-    found.map_or("utf8mb4", |found| found.charset)
-}
-
-/// A name that a client gives in the character set of its handshake's collation, as servers keep it; one that is no text there stays as
-/// it is, and is nobody's.
-pub fn name_in_utf8<'a>(info: Option<&ServerInfo>, collation: u16, name: &'a [u8]) -> Cow<'a, [u8]> {
-    charset::to_utf8(charset_of(info, collation).as_bytes(), name).unwrap_or(Cow::Borrowed(name))
-}
-
-/// gb18030_unicode_520_ci.
-const LAST_OF_MYSQL_5: u16 = 250;
-/// utf8mb4_0900_ai_ci.
-const FIRST_0900: u16 = 255;
-/// utf8mb4_0900_bin.
-const LAST_0900: u16 = 309;
-/// utf8mb3_uca1400_ai_ci.
-const FIRST_UCA1400: u16 = 2048;
-/// MariaDB's `character_set_collations` since 11.5, unless it was set.
-const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca1400_ai_ci,utf8mb4=utf8mb4_uca1400_ai_ci,\
-    utf16=utf16_uca1400_ai_ci,utf32=utf32_uca1400_ai_ci";
-
-impl ServerInfo {
-    /// The collation of this id, where the server knows it. Until it was asked, its version has to say what is usual: MySQL 5 has
-    /// none beyond gb18030's.
-    pub fn collation_of(&self, id: u16) -> Option<&'static Collation> {
-        if let Some(known) = self.tracking.get().map(|asked| &asked.known).filter(|known| !known.is_empty()) {
-            return known.binary_search_by_key(&id, |known| known.id).ok().map(|at| known[at]);
-        }
-        let is_newer = match self.family {
-            Family::MySql5 => id > LAST_OF_MYSQL_5,
-            Family::MariaDb => id >= FIRST_UCA1400,
-            Family::MySql | Family::MariaDbUca1400 => false,
-        };
-        // MariaDB took over MySQL's names (MDEV-20912).
-        let has_mysqls = (FIRST_0900..=LAST_0900).contains(&id) && self.is_mariadb_since((11, 4, 5));
-        let known = charset::collation_in(self.flavor, id).filter(|_| !is_newer);
-        known.or_else(|| charset::collation(id).filter(|_| has_mysqls))
-    }
-
-    /// The collation of this name, where the server knows it.
-    pub fn collation_named(&self, name: &str) -> Option<&'static Collation> {
-        let usual = charset::by_name_in(self.flavor, name).or_else(|| charset::by_name(name))?;
-        self.collation_of(usual.id).filter(|known| known.name == usual.name)
-    }
-
-    /// The collation that a login with this id gets; None when the server does not know the id and goes by its own settings.
-    /// Until the first connection has asked, the version has to say what is usual.
-    pub fn login_collation(&self, id: u16) -> Option<&'static Collation> {
-        let collation = self.collation_of(id)?;
-        let usual = if self.is_mariadb_since((11, 5, 0)) { COLLATIONS_SINCE_11_5 } else { "" };
-        Some(match self.flavor {
-            Flavor::MariaDb => charset::chosen_for(collation, self.tracking.get().map_or(usual, |tracking| &tracking.collations)),
-            Flavor::MySql => collation,
-        })
-    }
-
-    /// Has it `character_set_collations`?
-    pub fn chooses_collations(&self) -> bool {
-        self.is_mariadb_since((11, 2, 0))
-    }
-
-    fn is_mariadb_since(&self, since: (u32, u32, u32)) -> bool {
-        self.flavor == Flavor::MariaDb && numbers(&self.version).is_some_and(|version| version >= since)
-    }
-}
-
-/// The server's own settings for session tracking, which a client sees unless it changes them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TrackDefaults {
-    /// `session_track_system_variables`, None where the server has none.
-    pub system_variables: Option<String>,
-    /// `session_track_schema`.
-    pub schema: bool,
-    /// `session_track_state_change`.
-    pub state_change: bool,
-    /// `session_track_gtids` (MySQL) is not OFF.
-    pub gtids: bool,
-}
-
-/// How a server's session tracker is used, and what else was asked of it once.
-#[derive(Clone, Debug)]
-pub struct ServerTracking {
-    /// As it stands without us.
-    pub defaults: TrackDefaults,
-    /// The SET that makes it tell all.
-    pub ours: Arc<str>,
-    /// `character_set_collations`; empty where there is no such variable.
-    pub collations: Box<str>,
-    /// The collations that it knows, by id; none where it did not say.
-    pub known: Box<[&'static Collation]>,
 }
 
 /// One user, for all workers.
@@ -336,7 +179,7 @@ pub struct Shared {
     pub sessions_begun: AtomicU64,
     /// The simulated world, where there is one.
     #[cfg(feature = "sim")]
-    pub simulated: OnceLock<crate::sim::World>,
+    pub simulated: std::sync::OnceLock<crate::sim::World>,
 }
 
 impl Shared {
@@ -379,7 +222,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             sessions_begun: AtomicU64::new(0),
             #[cfg(feature = "sim")]
-            simulated: OnceLock::new(),
+            simulated: std::sync::OnceLock::new(),
         };
         shared.configure_hostgroups(&in_force.snapshot);
         shared
@@ -620,5 +463,31 @@ pub fn builtins_of(flavor: Flavor) -> Builtins {
     match flavor {
         Flavor::MySql => Builtins::MySql,
         Flavor::MariaDb => Builtins::MariaDb,
+    }
+}
+
+impl Shared {
+    /// Tells the role keeper what was seen of a server. Does not block.
+    pub fn signal(&self, server: &ServerShared, kind: SignalKind) {
+        let Some(keeper) = &self.keeper else { return };
+        if server.signals.take(kind, self.clock.now_ms()) {
+            keeper.signal(Signal { server: server.key.addr(), hostgroup: server.key.hostgroup, kind });
+        }
+    }
+
+    /// A server answered a statement with this error.
+    pub fn server_erred(&self, server: &ServerShared, code: u16, message: &[u8], in_read_only_transaction: bool) {
+        if self.keeper.is_none() {
+            return;
+        }
+        // Galera is asked for only where the code needs it.
+        let terms = || self.hostgroup(server.key.hostgroup).terms();
+        let is_galera = matches!(code, codes::ERROR_DURING_COMMIT | codes::LOCK_WAIT_TIMEOUT | codes::LOCK_DEADLOCK) && terms().is_galera;
+        let Some(kind) = signals::of_error(code, message, in_read_only_transaction, is_galera) else { return };
+        let terms = terms();
+        if signals::is_suspicion(code, kind, &terms) {
+            server.suspect(self.clock.now_ms().saturating_add(terms.suspicion_ms));
+        }
+        self.signal(server, kind);
     }
 }

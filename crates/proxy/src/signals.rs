@@ -3,10 +3,8 @@
 //! Looked at only when an ERR packet or a failed connection is at hand. Telling never blocks: the role keeper merges and
 //! drops. A writer that refuses a write as read-only is given no new ones until somebody has looked.
 
-use crate::hostgroup::{HostgroupRole, Terms};
-use crate::server::ServerShared;
-use crate::shared::Shared;
-use model::fleet::{Signal, SignalKind};
+use crate::terms::{HostgroupRole, Terms};
+use model::fleet::SignalKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::codes;
 
@@ -19,7 +17,7 @@ pub struct LastSignals([AtomicU64; 7]);
 
 impl LastSignals {
     /// Whether this one is due; if so, the next ones of its kind are not for a while.
-    fn take(&self, kind: SignalKind, now_ms: u64) -> bool {
+    pub fn take(&self, kind: SignalKind, now_ms: u64) -> bool {
         let Some(last) = self.0.get(kind as usize) else { return true };
         let due = |last: u64| last == 0 || now_ms.saturating_sub(last) >= EVERY_MS;
         last.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| due(last).then_some(now_ms.max(1))).is_ok()
@@ -56,32 +54,6 @@ const CLIENTS_OWN: [u16; 2] = [codes::CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, cod
 /// Whether an error puts a server's role in doubt for new statements in its hostgroup: only a writer's.
 pub fn is_suspicion(code: u16, kind: SignalKind, terms: &Terms) -> bool {
     terms.role == HostgroupRole::Writer && matches!(kind, SignalKind::ReadOnly | SignalKind::NotReady) && !CLIENTS_OWN.contains(&code)
-}
-
-impl Shared {
-    /// Tells the role keeper what was seen of a server. Does not block.
-    pub fn signal(&self, server: &ServerShared, kind: SignalKind) {
-        let Some(keeper) = &self.keeper else { return };
-        if server.signals.take(kind, self.clock.now_ms()) {
-            keeper.signal(Signal { server: server.key.addr(), hostgroup: server.key.hostgroup, kind });
-        }
-    }
-
-    /// A server answered a statement with this error.
-    pub fn server_erred(&self, server: &ServerShared, code: u16, message: &[u8], in_read_only_transaction: bool) {
-        if self.keeper.is_none() {
-            return;
-        }
-        // Galera is asked for only where the code needs it.
-        let terms = || self.hostgroup(server.key.hostgroup).terms();
-        let is_galera = matches!(code, codes::ERROR_DURING_COMMIT | codes::LOCK_WAIT_TIMEOUT | codes::LOCK_DEADLOCK) && terms().is_galera;
-        let Some(kind) = of_error(code, message, in_read_only_transaction, is_galera) else { return };
-        let terms = terms();
-        if is_suspicion(code, kind, &terms) {
-            server.suspect(self.clock.now_ms().saturating_add(terms.suspicion_ms));
-        }
-        self.signal(server, kind);
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! [`State`] has one shape for both sides. [`diff`] is pure. A variable that is not listed has the connection's default: what a
 //! fresh one has. The values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
 
-use crate::shared::Family;
+use crate::server_info::Family;
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

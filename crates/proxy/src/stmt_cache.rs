@@ -1,7 +1,7 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
+use crate::prepared::{Holder, Side};
 use crate::state::{Text, Variables};
-use crate::stats::prepared::{Holder, Side};
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -238,8 +238,8 @@ impl StatementCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::digest::Digest;
-    use crate::stats::prepared::PreparedList;
+    use crate::digest::Digest;
+    use crate::prepared::PreparedList;
 
     fn holder(key: &Arc<StatementKey>) -> Holder {
         let digest = || Arc::new(Digest { hash: 0, text: Box::default() });

@@ -465,7 +465,8 @@ fn drain_tls(socket: &Socket, tls: &mut rustls::Connection, cx: &mut Context<'_>
     Poll::Ready(Ok(()))
 }
 
-fn invalid(e: rustls::Error) -> io::Error {
+/// A peer that breaks the protocol.
+pub fn invalid(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
 }
 

@@ -1,6 +1,6 @@
 //! When certificates for clients were read, and which: what operators look at after they were renewed.
 
-use crate::logs::unix_us;
+use crate::clock::unix_us;
 use rustls::ServerConfig;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -11,8 +11,8 @@
 //! Tidegate is also compared with itself: [`compare`] puts configurations ([`arrangement`]) under the same load, [`load_times`]
 //! loads large ones, [`digests`] reads statements without a proxy. [`builds`] measures several builds of it in turn. [`scale`] lets clients grow.
 
-pub mod addresses;
-mod arrangement;
+mod addresses;
+pub mod arrangement;
 pub mod builds;
 pub mod compare;
 pub mod connection;

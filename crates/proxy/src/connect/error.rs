@@ -87,7 +87,7 @@ const USER_CONNECTIONS: &[u8] = b"'max_user_connections'";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::invalid;
+    use crate::stream::invalid;
 
     #[test]
     fn a_limit_of_connections_passes_and_one_by_the_hour_does_not() {

@@ -6,13 +6,16 @@ mod ready;
 pub use error::ConnectError;
 pub use ready::{is_of_no_session, make_ready, our_tracking, prepare_again};
 
-use crate::backend::{Backend, ServerError, invalid};
+use crate::backend::{Backend, ServerError};
 use crate::buffer::{Buffer, BufferPool};
 use crate::lane::LaneKey;
 use crate::link::{Compression, Link};
 use crate::server::Transport;
-use crate::shared::{Family, ServerInfo, ServerShared, Slot};
+use crate::server_info::Family;
+use crate::server_info::ServerInfo;
+use crate::shared::{ServerShared, Slot};
 use crate::state::Text;
+use crate::stream::invalid;
 use crate::stream::{Socket, Stream};
 use crate::worker::Worker;
 use error::refusal;

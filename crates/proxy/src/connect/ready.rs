@@ -3,7 +3,8 @@
 use super::{ConnectError, set_charset_state};
 use crate::backend::{Backend, Tracking};
 use crate::defaults;
-use crate::shared::{Family, ServerInfo, ServerTracking, TrackDefaults};
+use crate::server_info::Family;
+use crate::server_info::{ServerInfo, ServerTracking, TrackDefaults};
 use crate::worker::Worker;
 use std::sync::Arc;
 use wire::charset::{self, Collation, Flavor};

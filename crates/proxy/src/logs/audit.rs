@@ -66,7 +66,7 @@ impl AuditRecord {
         let user = entry.user.borrow().as_ref().map(|user| user.name.to_string());
         Self {
             event,
-            at_us: super::unix_us(),
+            at_us: crate::clock::unix_us(),
             thread_id: entry.id,
             user: user.unwrap_or_else(|| view.claimed.borrow().to_string()),
             schema: view.schema.borrow().as_deref().map(shown_name).unwrap_or_default(),
@@ -82,7 +82,7 @@ impl AuditRecord {
     pub fn of_admin(event: AdminEvent) -> Self {
         Self {
             event: AuditEvent::Admin(event.action),
-            at_us: super::unix_us(),
+            at_us: crate::clock::unix_us(),
             thread_id: event.session_id,
             user: shown_name(event.user.as_bytes()),
             schema: shown_name(event.schema.as_bytes()),

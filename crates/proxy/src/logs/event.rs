@@ -2,8 +2,8 @@
 
 use super::local_time;
 use super::log::Record;
+use crate::digest::shown;
 use crate::state::Text;
-use crate::stats::digest::shown;
 use model::{HostgroupId, ServerKey, stats};
 use serde_json::{Map, Value};
 use sql::LexMode;

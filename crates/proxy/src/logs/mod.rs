@@ -19,7 +19,6 @@ pub use log::{Log, LogCounts};
 use model::MysqlVariables;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// See the module. One for the process.
 #[derive(Default)]
@@ -90,12 +89,6 @@ impl Logs {
             self.audits.write(AuditRecord::of(event, entry, extra));
         }
     }
-}
-
-/// Microseconds since 1970.
-pub fn unix_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A time of day here: `2026-11-21 04:38:00.123456`.

@@ -3,8 +3,9 @@
 //! INVARIANT: no more than one packet that must be understood whole (an OK, an error) is held; rows are forgotten as
 //! they come.
 
-use crate::backend::{Backend, OkReply, ServerError, invalid};
+use crate::backend::{Backend, OkReply, ServerError};
 use crate::buffer::BufferPool;
+use crate::stream::invalid;
 use std::io;
 use wire::flags::StatusFlags;
 use wire::packet::{self, HEADER};

@@ -5,7 +5,7 @@
 
 use super::discard::{Discarded, discard};
 use super::{Execution, Mirrored, plan};
-use crate::backend::{Backend, ServerError, invalid, put_command, put_query};
+use crate::backend::{Backend, ServerError, put_command, put_query};
 use crate::choice::Needs;
 use crate::counters::count;
 use crate::lane::Lane;
@@ -16,6 +16,7 @@ use crate::session::{abandon, prepare_ok, reset};
 use crate::state::{Diff, State, diff};
 use crate::stats::digest_table::Sums;
 use crate::stats::meter::{Ended, error_key};
+use crate::stream::invalid;
 use crate::worker::Worker;
 use std::future::poll_fn;
 use std::io;

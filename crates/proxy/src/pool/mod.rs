@@ -9,7 +9,6 @@
 
 mod growth;
 mod lines;
-pub mod sizing;
 mod upkeep;
 mod waiting;
 
@@ -18,13 +17,14 @@ pub use waiting::{Acquire, AcquireError, Wish};
 use crate::backend::Backend;
 use crate::choice::{Choice, Needs, Rules};
 use crate::counters::count;
-use crate::hostgroup::HostgroupRole;
 use crate::lane::{Lane, LaneKey};
 use crate::mailbox::Mail;
 use crate::queue::{Choosy, NOBODY};
 use crate::server::NEVER;
-use crate::shared::{HostgroupShared, ServerInfo, ServerShared};
+use crate::server_info::ServerInfo;
+use crate::shared::{HostgroupShared, ServerShared};
 use crate::state::State;
+use crate::terms::HostgroupRole;
 use crate::worker::Worker;
 use lines::FRONT;
 use model::snapshot::{Effective, Snapshot};

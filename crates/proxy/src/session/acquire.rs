@@ -13,7 +13,7 @@ use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
 use crate::pool::{AcquireError, Wish};
 use crate::safety::Safety;
-use crate::stats::view::Held;
+use crate::view::Held;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;

@@ -9,7 +9,7 @@ use super::Session;
 use super::definition;
 use super::guard::guarded;
 use crate::memory::Change;
-use crate::shared::Family;
+use crate::server_info::Family;
 use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, State, is_charset_name, is_wide};
 use sql::{Assignment, LexMode, MultiByte, Target, Value};
 use wire::charset::{self, Flavor};

@@ -5,7 +5,7 @@
 
 use super::Session;
 use super::variables::type_of_null;
-use crate::shared::ServerInfo;
+use crate::server_info::ServerInfo;
 use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, State, Text};
 use sql::Builtins;
 use std::sync::Arc;

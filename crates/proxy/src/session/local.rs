@@ -10,7 +10,7 @@ use super::sync::AUTOCOMMIT;
 use super::tableless::words;
 use crate::mailbox::{KillKind, Mail};
 use crate::memory::Place;
-use crate::shared::ServerInfo;
+use crate::server_info::ServerInfo;
 use crate::worker::Worker;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use wire::codec::{Reader, put_lenenc_bytes};

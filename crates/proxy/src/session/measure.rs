@@ -8,14 +8,14 @@ use super::end::{End, SERVER_LOST};
 use super::fault::Fault;
 use super::pipeline::{Form, Statement};
 use crate::counters::{add, count};
+use crate::digest::shown;
 use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
 use crate::shared::ServerShared;
-use crate::stats::digest::shown;
 use crate::stats::digest_table::Sums;
 use crate::stats::errors::ErrorKey;
 use crate::stats::meter::{Ended, error_key};
-use crate::stats::view::Held;
+use crate::view::Held;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
@@ -342,7 +342,7 @@ impl Session {
             client: self.client.peer,
             hostgroup: result.and(Some(self.hostgroup())),
             server: result.and_then(|_| self.server()).map(|server| server.key.clone()),
-            ended_us: crate::logs::unix_us(),
+            ended_us: crate::clock::unix_us(),
             duration_us: sums.sum_us,
             rows_affected: reply.filter(|r| r.error.is_none() && (r.rows.is_none() || r.all_affected > 0)).map(|r| r.all_affected),
             last_insert_id: reply.map_or(0, |r| r.last_insert_id),

@@ -78,7 +78,7 @@ use crate::logs::audit::AuditEvent;
 use crate::pins::Pins;
 use crate::pool::HostgroupPool;
 use crate::prefetch::{Extent, Warm};
-use crate::shared::Family;
+use crate::server_info::Family;
 use crate::state::State;
 use crate::stream::{DetachedSocket, Stream};
 use crate::worker::{FIRST_SESSION_ID, Worker};

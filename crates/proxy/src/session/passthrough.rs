@@ -16,7 +16,7 @@ use crate::entry::{Activity, Signal};
 use crate::link::Link;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
-use crate::stats::view::Held;
+use crate::view::Held;
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use sql::{Analysis, Kill, KillTarget};
 use std::future::{Future, poll_fn};

@@ -14,11 +14,11 @@ use super::statements::{ClientStatement, Original};
 use super::tracked::UNCARRIED;
 use crate::choice::Needs;
 use crate::counters::{add, count};
+use crate::digest::Digest;
 use crate::in_force::InForce;
 use crate::mirror::Wish;
 use crate::pins::PinReason;
 use crate::state::Text;
-use crate::stats::digest::Digest;
 use model::HostgroupId;
 use model::snapshot::{ReadWriteSplit, RuleMultiplex};
 use routing::{KnownDigest, Request, Route, SessionFacts, Side, Transaction, Verdict};
@@ -219,7 +219,7 @@ impl Session {
             log: route.log,
             cache_ttl_ms: route.cache_ttl_ms.and_then(NonZeroU32::new),
             cache_empty_result: route.cache_empty_result,
-            needs: Needs::of(&route, || crate::logs::unix_us() / 1000),
+            needs: Needs::of(&route, || crate::clock::unix_us() / 1000),
             gtid_from: route.gtid_from_hostgroup,
             mirror: Wish::of(&route),
             alone: self.reads_alone(in_force, text, analysis, hostgroup, phase),

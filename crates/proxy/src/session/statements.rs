@@ -1,8 +1,8 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
 use crate::backend::ServerError;
+use crate::prepared::Holder;
 use crate::state::Text;
-use crate::stats::prepared::Holder;
 use crate::stmt_cache::{Apart, Prepared, StatementCache, StatementKey};
 use model::HostgroupId;
 use slab::Slab;

@@ -4,7 +4,7 @@
 //! The reader takes the counts out in slices, leaving the keys, and adds them to its own [`DigestTotals`]. Both are
 //! bounded; what is pushed out is counted as "others". INVARIANT: totals + what workers hold + others = all statements.
 
-use super::digest::Digest;
+use crate::digest::Digest;
 use hashbrown::{HashMap, HashTable};
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;

@@ -4,14 +4,14 @@
 //! allocation. Readers ask the worker for copies, in slices (`collect`).
 
 use super::commands::{self, CommandTable};
-use super::digest::{Digest, DigestRules, KnownDigests};
 use super::digest_table::{Bounds, DigestTable, KeyParts, NO_HOSTGROUP, Sums};
 use super::errors::{ErrorKey, ErrorTable};
-use super::prepared::{Listed, PreparedList};
-use super::servers::{LatencyClass, ServerId, ServerTable};
 use crate::connect::ConnectError;
+use crate::digest::{Digest, DigestRules, KnownDigests};
 use crate::lane::LaneKey;
 use crate::pins::{PinReason, PinSet};
+use crate::prepared::{Listed, PreparedList};
+use crate::server_counts::{LatencyClass, ServerId, ServerTable};
 use crate::shared::ServerShared;
 use crate::stmt_cache::StatementKey;
 use crate::worker::Worker;

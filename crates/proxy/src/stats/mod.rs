@@ -6,16 +6,11 @@
 
 pub mod collect;
 pub mod commands;
-pub mod digest;
 pub mod digest_table;
 pub mod errors;
-pub mod histogram;
 pub mod hosts;
 pub mod meter;
-pub mod prepared;
-pub mod servers;
 mod show;
 mod source;
-pub mod view;
 
 pub use source::ProxyStats;

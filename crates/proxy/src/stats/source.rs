@@ -1,8 +1,8 @@
 //! The tables and metrics, as the admin interface asks for them.
 
 use super::digest_table::DigestTotals;
-use super::servers::ServerId;
 use super::show::{self, Table};
+use crate::server_counts::ServerId;
 use crate::shared::{ServerShared, Shared};
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ impl ProxyStats {
     /// Unix time (s) of a time on the process clock (ms).
     pub(super) fn unix_s(&self, at_ms: u64) -> u64 {
         let age_ms = self.shared.clock.now_ms().saturating_sub(at_ms);
-        (crate::logs::unix_us() / 1000).saturating_sub(age_ms) / 1000
+        (crate::clock::unix_us() / 1000).saturating_sub(age_ms) / 1000
     }
 }
 

@@ -1,7 +1,7 @@
 //! `stats_tls_certificates` and `stats_proxysql_global`: the certificates that clients are shown, and when they were read.
 
 use super::{Rows, Table};
-use crate::logs::unix_us;
+use crate::clock::unix_us;
 use crate::stats::ProxyStats;
 use model::stats::{StatsSchema, StatsTable, Value, stat};
 

@@ -1,13 +1,13 @@
 //! Tables about pins: why sessions keep their connection, since when, and which statement began it.
 
 use super::{Rows, Table, text};
+use crate::digest::{Digest, shown};
 use crate::entry::Entry;
 use crate::pins::{Began, PinReason};
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
-use crate::stats::digest::{Digest, shown};
-use crate::stats::view::Held;
+use crate::view::Held;
 use crate::worker::Worker;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};

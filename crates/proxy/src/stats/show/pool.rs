@@ -3,10 +3,10 @@
 use super::{Rows, Table, text};
 use crate::ask::{ask, ask_all};
 use crate::backend::Backend;
+use crate::server_counts::{ServerId, ServerMeter};
 use crate::shared::{ServerShared, Shared};
 use crate::stats::ProxyStats;
 use crate::stats::collect;
-use crate::stats::servers::{ServerId, ServerMeter};
 use crate::stats::source::Baseline;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};

@@ -5,7 +5,7 @@ use crate::entry::{Activity, Entry};
 use crate::pins::PinSet;
 use crate::stats::ProxyStats;
 use crate::stats::collect;
-use crate::stats::view::Held;
+use crate::view::Held;
 use crate::worker::Worker;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};

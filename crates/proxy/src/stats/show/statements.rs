@@ -1,11 +1,11 @@
 //! Tables about statements: by digest, by command, by error, and those that are prepared.
 
 use super::{Rows, Table, text};
+use crate::digest::shown;
+use crate::prepared::Side;
 use crate::stats::ProxyStats;
 use crate::stats::collect;
-use crate::stats::digest::shown;
 use crate::stats::digest_table::{DigestKey, Sums};
-use crate::stats::prepared::Side;
 use model::stats::{Reading, StatsSchema, StatsTable, stat, stat_null};
 
 /// See the module.

@@ -2,11 +2,11 @@
 
 use super::pool::{Pooled, every};
 use crate::logs::LogCounts;
+use crate::prepared::{Side, last_id};
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
 use crate::stats::digest_table::Others;
-use crate::stats::prepared::{Side, last_id};
 use model::Snapshot;
 use std::collections::HashSet;
 use std::sync::Arc;

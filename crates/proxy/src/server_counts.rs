@@ -1,6 +1,6 @@
 //! What is counted for each server: by workers as plain memory, and by all of them where it is rare.
 
-use super::histogram::Histogram;
+use crate::histogram::Histogram;
 use hashbrown::HashMap;
 use model::HostgroupId;
 use sql::Kind;

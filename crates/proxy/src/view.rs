@@ -3,8 +3,8 @@
 //! Lives in the session's [`Entry`](crate::entry::Entry) on its worker. The session writes it as it goes, without
 //! allocating once the buffer for its statements is large enough; the buffer goes when the session parks.
 
-use super::servers::ServerId;
 use crate::backend::Backend;
+use crate::server_counts::ServerId;
 use crate::state::Text;
 use sql::LexMode;
 use std::cell::{Cell, RefCell};
@@ -65,7 +65,7 @@ impl View {
     /// The client came, over this connection.
     pub fn came(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
         self.is_between(client, proxy);
-        self.connected_at_ms.set(crate::logs::unix_us() / 1000);
+        self.connected_at_ms.set(crate::clock::unix_us() / 1000);
     }
 
     /// Whom it connects, as a proxy before us says.

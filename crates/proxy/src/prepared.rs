@@ -3,7 +3,7 @@
 //! A worker lists the statements that its sessions prepared; what holds one keeps a [`Holder`]. Connections change
 //! workers, so the counts are shared; the list is the worker's own. INVARIANT: it keeps no text alive that nobody holds.
 
-use super::digest::Digest;
+use crate::digest::Digest;
 use crate::stmt_cache::StatementKey;
 use std::collections::HashMap;
 use std::hash::BuildHasher;

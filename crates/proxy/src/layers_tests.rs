@@ -1,0 +1,159 @@
+//! The walls: which crate may use which, as ARCHITECTURE.md's table says, and which modules of this crate use each other in a circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+type Edges = BTreeMap<String, BTreeSet<String>>;
+
+/// Modules that use each other in circles. A circle gets no new member: cut the edge instead, by moving what both need below both.
+const CIRCLES: &[&[&str]] = &[
+    &["quota", "refusals", "server"],
+    &["hostgroup", "replays"],
+    &["prepared", "stmt_cache"],
+    // What has a worker at hand, from its connections up to its sessions.
+    &[
+        "absent", "ask", "backend", "connect", "control", "defaults", "entry", "explain", "fleet", "lane", "listener", "logs", "mailbox",
+        "mirror", "overload", "pool", "session", "shared", "stats", "view", "worker",
+    ],
+];
+
+/// Modules that are made for tests and simulations, and may use all.
+const ASIDE: &[&str] = &["bed", "sim", "lib"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What a source file says outside of comments and tests.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let own = text.split("#[cfg(test)]").next().unwrap_or_default();
+    own.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// Names behind each `crate::` of a text, also in braces.
+fn used(text: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (at, word) in text.match_indices("crate::") {
+        let rest = &text[at + word.len()..];
+        let items = match rest.strip_prefix('{').and_then(|list| list.split('}').next()) {
+            Some(list) => list.split(',').collect(),
+            None => vec![rest],
+        };
+        let name = |item: &str| item.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        names.extend(items.into_iter().map(name));
+    }
+    names
+}
+
+/// Which top-level module of this crate uses which.
+fn modules() -> Edges {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut edges = Edges::new();
+    let mut open = vec![src.clone()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let parts: Vec<&str> = path.strip_prefix(&src).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
+            let module = parts[0].trim_end_matches(".rs");
+            let is_test = parts.iter().any(|part| part.trim_end_matches(".rs").ends_with("tests"));
+            if !is_test && !ASIDE.contains(&module) {
+                edges.entry(module.to_owned()).or_default().extend(used(&code(&path)));
+            }
+        }
+    }
+    let names: BTreeSet<String> = edges.keys().cloned().collect();
+    for (module, uses) in &mut edges {
+        uses.retain(|other| names.contains(other) && other != module);
+    }
+    edges
+}
+
+/// Everything that can be reached from `from`.
+fn reached<'a>(edges: &'a Edges, from: &str) -> BTreeSet<&'a str> {
+    let mut all = BTreeSet::new();
+    let mut open: Vec<&str> = edges[from].iter().map(String::as_str).collect();
+    while let Some(module) = open.pop() {
+        if all.insert(module) {
+            open.extend(edges[module].iter().map(String::as_str));
+        }
+    }
+    all
+}
+
+/// The circles: modules that all reach each other.
+fn circles(edges: &Edges) -> BTreeSet<BTreeSet<&str>> {
+    let reach: BTreeMap<&str, BTreeSet<&str>> = edges.keys().map(|module| (module.as_str(), reached(edges, module))).collect();
+    let circle = |module: &str| -> BTreeSet<&str> { reach[module].iter().copied().filter(|other| reach[other].contains(module)).collect() };
+    edges.keys().map(|module| circle(module)).filter(|circle| !circle.is_empty()).collect()
+}
+
+fn set<'a>(names: &[&'a str]) -> BTreeSet<&'a str> {
+    names.iter().copied().collect()
+}
+
+#[test]
+fn no_circle_of_modules_grows() {
+    let edges = modules();
+    let (found, known): (_, BTreeSet<_>) = (circles(&edges), CIRCLES.iter().map(|circle| set(circle)).collect());
+    for circle in &found {
+        let is_known = known.iter().any(|known| circle.is_subset(known));
+        assert!(is_known, "a circle of modules that is new, or has new members: {circle:?}");
+    }
+    for circle in known {
+        assert!(found.contains(&circle), "this circle is smaller by now, and CIRCLES is to say so: {circle:?}");
+    }
+}
+
+#[test]
+fn a_circle_is_found() {
+    let edges = |list: &[(&str, &[&str])]| -> Edges {
+        list.iter().map(|(from, to)| ((*from).to_owned(), to.iter().map(|to| (*to).to_owned()).collect())).collect()
+    };
+    let all = edges(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"]), ("d", &["a"])]);
+    assert_eq!(circles(&all), BTreeSet::from([set(&["b", "c"])]));
+    assert_eq!(used("use crate::{a, b::C};\nuse crate::d::E;"), BTreeSet::from(["a", "b", "d"].map(str::to_owned)));
+}
+
+/// Which crate uses which of the others, outside of tests, as the manifests say.
+fn crates() -> Edges {
+    let dirs = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let manifests: BTreeMap<String, String> = dirs
+        .map(|dir| (dir.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(dir.join("Cargo.toml")).unwrap()))
+        .collect();
+    let uses = |manifest: &str| -> BTreeSet<String> {
+        let own = manifest.split("[dependencies]").nth(1).unwrap_or_default().split("\n[").next().unwrap_or_default();
+        let names = own.lines().filter_map(|line| line.split(['=', '.', ' ']).next());
+        names.filter(|name| manifests.contains_key(*name)).map(str::to_owned).collect()
+    };
+    manifests.iter().map(|(name, manifest)| (name.clone(), uses(manifest))).collect()
+}
+
+/// The same as ARCHITECTURE.md's table allows it; None for all.
+fn allowed() -> BTreeMap<String, Option<BTreeSet<String>>> {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let row = |line: &str| {
+        let name = line.strip_prefix("| [`")?.split('`').next()?.to_owned();
+        let last = line.trim_end_matches([' ', '|']).rsplit('|').next()?.trim();
+        let word = |item: &str| item.trim().split(' ').next().unwrap_or_default().to_owned();
+        let names: BTreeSet<String> = last.split([',', ';']).map(word).collect();
+        Some((name, (last != "all").then_some(names)))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+#[test]
+fn crates_use_what_the_architecture_allows() {
+    let (crates, allowed) = (crates(), allowed());
+    assert!(crates["proxy"].contains("wire"), "this looked at nothing: {crates:?}");
+    for (name, uses) in crates {
+        let row = allowed.get(&name).unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for the crate {name}"));
+        let more: Vec<_> = row.iter().flat_map(|may| uses.difference(may)).collect();
+        assert!(more.is_empty(), "the crate {name} uses {more:?}, which ARCHITECTURE.md does not allow");
+    }
+}
