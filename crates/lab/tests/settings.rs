@@ -133,6 +133,25 @@ fn warnings_and_errors_are_written_to_the_log_if_wanted() {
     }
 }
 
+#[test]
+fn the_slow_log_has_what_took_long_whatever_the_query_log_has() {
+    let settings = [("slowlog_filename", "slow".into()), ("slowlog_threshold_ms", 100.into())];
+    let proxy = proxy(Flavor::Mariadb, &settings);
+    let mut client = proxy.connect_app().unwrap();
+    for sql in ["SELECT 'quick'", "SELECT SLEEP(0.15)", "SELECT 'quick'"] {
+        client.run(sql).unwrap();
+    }
+    assert_eq!(client.query("SELECT SLEEP(0.15), x FROM test.nowhere").unwrap().err().unwrap().code, 1146);
+    proxy.stop().unwrap();
+    let text = std::fs::read_to_string(proxy.dir().join("slow.00000001")).unwrap();
+    assert_eq!(text.matches("# Query_time: ").count(), 1, "{text}");
+    for part in
+        ["# User@Host: app[app] @  [127.0.0.1]  Id: ", "# Schema: test  Last_errno: 0\n", "# Query_time: 0.1", "SELECT SLEEP(0.15);\n"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
 fn aborted(admin: &mut Client) -> u64 {
     let sql = "SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='Client_Connections_aborted'";
     admin.scalar(sql).unwrap().unwrap().parse().unwrap()

@@ -253,6 +253,9 @@ settings! {
     eventslog_buffer_history_size: u64 = 0, count(0, 8_388_608), Live, "Logged queries that are kept in memory for DUMP EVENTSLOG, the newest; 0 keeps none.";
     eventslog_table_memory_size: u64 = 10_000, count(0, 8_388_608), Live, "Rows of stats_mysql_query_events; older ones make room.";
     eventslog_buffer_max_query_length: u64 = 32_768, bytes(128, 33_554_432), Live, "Bytes of a query's text that are kept in memory for DUMP EVENTSLOG.";
+    slowlog_filename: String = "", Kind::Text(TextRule::FileBase), Live, "Base name of the slow log, relative to datadir; empty is off.";
+    slowlog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), Live, "Size at which the slow log begins a new file.";
+    slowlog_threshold_ms: u64 = 1_000, ms(0, 86_400_000), Live, "The slow log has statements that took so long or longer, whatever rules say of the query log.";
     auditlog_filename: String = "", Kind::Text(TextRule::FileBase), Live, "Base name of the audit log, relative to datadir; empty is off.";
     auditlog_filesize: u64 = 104_857_600, bytes(1_048_576, 1_073_741_824), Live, "Size at which the audit log begins a new file.";
     log_mysql_warnings_enabled: bool = false, BOOL, Live, "Read the warnings of every statement that has some, and write them to the log.";

@@ -1,5 +1,6 @@
 //! One statement in the query log, as a JSON object or in the binary form that `docs/query-log.md` describes.
 
+use super::file::Form;
 use super::local_time;
 use super::log::Record;
 use crate::digest::shown;
@@ -182,6 +183,37 @@ impl QueryEvent {
         Value::Object(map)
     }
 
+    /// As in MySQL's slow query log. What the proxy cannot know (locks, rows examined) is 0; attributes of its own stand in a line that
+    /// pt-query-digest takes for more of the same.
+    fn slow(&self, out: &mut Vec<u8>) {
+        let at = i64::try_from(self.ended_us).ok().and_then(|us| jiff::Timestamp::from_microsecond(us).ok()).unwrap_or_default();
+        // A name is no place for lines of somebody's own making.
+        let plain = |name: &str| name.replace(char::is_control, "?");
+        let (user, client) = (plain(&self.user), self.client.map_or_else(|| "localhost".to_owned(), |client| client.ip().to_string()));
+        let schema = plain(&String::from_utf8_lossy(self.schema.as_deref().unwrap_or_default()));
+        let errno = self.error.as_ref().map_or(0, |(code, _)| *code);
+        let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+        let (hostgroup, server) =
+            (self.hostgroup.map_or(-1, |h| i64::from(h.0)), self.server.as_ref().map_or_else(String::new, server_name));
+        let head = format!(
+            "# Time: {}\n# User@Host: {user}[{user}] @  [{client}]  Id: {}\n# Schema: {schema}  Last_errno: {errno}\n# Query_time: {}  \
+             Lock_time: 0.000000  Rows_sent: {}  Rows_examined: 0  Rows_affected: {}\n# Hostgroup: {hostgroup}  Server: {server}\n",
+            at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ"),
+            self.thread_id,
+            seconds(self.duration_us),
+            self.rows_sent,
+            self.rows_affected.unwrap_or(0),
+        );
+        out.extend_from_slice(head.as_bytes());
+        if !schema.is_empty() {
+            out.extend_from_slice(format!("use {schema};\n").as_bytes());
+        }
+        out.extend_from_slice(format!("SET timestamp={};\n", self.started_us() / 1_000_000).as_bytes());
+        let text = self.text();
+        out.extend_from_slice(text.trim_ascii_end());
+        out.extend_from_slice(if text.trim_ascii_end().ends_with(b";") { b"\n" } else { b";\n" });
+    }
+
     fn binary(&self, out: &mut Vec<u8>) {
         let (_, number, stmt_id) = self.command.parts();
         let start = out.len();
@@ -220,10 +252,11 @@ impl Record for QueryEvent {
         size_of::<Self>() + self.query.len() + self.user.len() + self.error.as_ref().map_or(0, |(_, text)| text.len())
     }
 
-    fn encode(&self, is_json: bool, out: &mut Vec<u8>) {
-        match is_json {
-            true => out.extend_from_slice(self.json().to_string().as_bytes()),
-            false => self.binary(out),
+    fn encode(&self, form: Form, out: &mut Vec<u8>) {
+        match form {
+            Form::Json => out.extend_from_slice(self.json().to_string().as_bytes()),
+            Form::Binary => self.binary(out),
+            Form::Slow => self.slow(out),
         }
     }
 }
@@ -260,10 +293,10 @@ pub mod tests {
     fn literals_are_hidden_where_the_setting_says_so() {
         let query = b"SELECT * FROM cards WHERE holder = 'Anna'"[..].into();
         let error = Some((1366, b"Incorrect value: 'Anna' for column"[..].into()));
-        for is_json in [false, true] {
+        for form in [Form::Binary, Form::Json, Form::Slow] {
             let written = |hides_literals| {
                 let mut out = Vec::new();
-                QueryEvent { query: Clone::clone(&query), error: error.clone(), hides_literals, ..event() }.encode(is_json, &mut out);
+                QueryEvent { query: Clone::clone(&query), error: error.clone(), hides_literals, ..event() }.encode(form, &mut out);
                 String::from_utf8_lossy(&out).into_owned()
             };
             assert!(written(false).contains("'Anna'"));
@@ -274,7 +307,7 @@ pub mod tests {
     #[test]
     fn json_has_sorted_keys_and_valid_text() {
         let mut out = Vec::new();
-        event().encode(true, &mut out);
+        event().encode(Form::Json, &mut out);
         let text = String::from_utf8(out).unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["digest"], "0x00000000000000AB");
@@ -287,6 +320,22 @@ pub mod tests {
         let places: Vec<_> = value.as_object().unwrap().keys().map(|k| text.find(&format!("\"{k}\":")).unwrap()).collect();
         assert!(places.is_sorted(), "{text}");
         assert!(!text.contains('\n'), "one line");
+    }
+
+    #[test]
+    fn a_slow_query_is_written_as_mysql_does() {
+        let mut out = Vec::new();
+        let query = b"SELECT SLEEP(1);"[..].into();
+        let event = QueryEvent { query, ended_us: 1_700_000_001_500_000, duration_us: 1_250_000, ..event() };
+        event.encode(Form::Slow, &mut out);
+        let wanted = "# Time: 2023-11-14T22:13:21.500000Z\n# User@Host: anna[anna] @  [10.0.0.1]  Id: 1073741824\n\
+            # Schema: shop  Last_errno: 1146\n\
+            # Query_time: 1.250000  Lock_time: 0.000000  Rows_sent: 1  Rows_examined: 0  Rows_affected: 0\n\
+            # Hostgroup: 3  Server: db1:3306\nuse shop;\nSET timestamp=1700000000;\nSELECT SLEEP(1);\n";
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+        let (mut out, schema) = (Vec::new(), Some(b"a\n# Time: forged"[..].into()));
+        QueryEvent { schema, ..event }.encode(Form::Slow, &mut out);
+        assert!(String::from_utf8(out).unwrap().contains("# Schema: a?# Time: forged  Last_errno"));
     }
 
     #[test]
@@ -325,13 +374,13 @@ pub mod tests {
     #[test]
     fn the_binary_form_is_as_documented() {
         let mut out = Vec::new();
-        event().encode(false, &mut out);
+        event().encode(Form::Binary, &mut out);
         let (length, number, numbers, texts) = read(&out);
         assert_eq!((length as usize, number), (out.len() - 8, 0));
         assert_eq!(numbers, [1_073_741_824, 3, 1_000_000, 1_000_250, 0, 0, 1, 0xab]);
         assert_eq!(texts, [&b"anna"[..], b"shop", b"10.0.0.1:5000", b"db1:3306", b"SELECT '\xff\n'"]);
         out.clear();
-        QueryEvent { command: LoggedCommand::Execute(7), hostgroup: None, server: None, ..event() }.encode(false, &mut out);
+        QueryEvent { command: LoggedCommand::Execute(7), hostgroup: None, server: None, ..event() }.encode(Form::Binary, &mut out);
         let (length, number, numbers, _) = read(&out);
         assert_eq!((length as usize, number, numbers[1], numbers[4]), (out.len() - 8, 16, u64::MAX, 7));
     }

@@ -12,8 +12,19 @@ pub struct Target {
     pub base: PathBuf,
     /// Size at which a new file begins.
     pub max_bytes: u64,
-    /// JSON lines; else the binary form.
-    pub is_json: bool,
+    /// How records are written there.
+    pub form: Form,
+}
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The binary form of `docs/query-log.md`.
+    Binary,
+    /// A JSON object a line.
+    Json,
+    /// As MySQL's slow query log, which pt-query-digest reads.
+    Slow,
 }
 
 /// The file that is being written.

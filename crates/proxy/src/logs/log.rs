@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: whoever puts a record in waits for nothing but a push to a vector; the thread takes all that waits at once.
 
-use super::file::{LogFile, Target};
+use super::file::{Form, LogFile, Target};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -13,8 +13,8 @@ pub trait Record: Send + 'static {
     /// Bytes that it takes while it waits.
     fn size(&self) -> usize;
 
-    /// Appends the record, as JSON (without a line's end) or in the binary form.
-    fn encode(&self, is_json: bool, out: &mut Vec<u8>);
+    /// Appends the record; JSON without a line's end.
+    fn encode(&self, form: Form, out: &mut Vec<u8>);
 }
 
 /// What became of a log's records.
@@ -267,9 +267,9 @@ impl<R: Record> Writer<R> {
 
     fn write(&mut self, record: &R) {
         let Some(target) = &self.target else { return };
-        let (is_json, max_bytes) = (target.is_json, target.max_bytes);
-        record.encode(is_json, &mut self.out);
-        if is_json {
+        let (form, max_bytes) = (target.form, target.max_bytes);
+        record.encode(form, &mut self.out);
+        if form == Form::Json {
             self.out.push(b'\n');
         }
         self.pending += 1;

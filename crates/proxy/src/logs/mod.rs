@@ -1,5 +1,5 @@
-//! The query log and the audit log: JSON lines or a binary form, in files that are numbered and rotated by size. The query log's
-//! newest are kept in memory too, if that is wanted.
+//! The query log, the slow log and the audit log, in files that are numbered and rotated by size. The query log's newest are kept in
+//! memory too, if that is wanted.
 //!
 //! Each log has a thread that writes. Workers put records into a bounded queue: when it is full a record is dropped and
 //! counted, so a slow disk never holds a client up. Trouble with a file is logged and counted, never fatal.
@@ -13,12 +13,14 @@ mod log;
 use crate::entry::Entry;
 use audit::{AuditEvent, AuditRecord};
 use event::QueryEvent;
+use file::Form;
 pub use file::Target;
 pub use kept::Kept;
 pub use log::{Log, LogCounts};
 use model::MysqlVariables;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module. One for the process.
 #[derive(Default)]
@@ -27,6 +29,10 @@ pub struct Logs {
     pub events: Log<QueryEvent>,
     /// The newest of it, in memory.
     pub kept: Kept,
+    /// Queries that took long.
+    pub slow: Log<QueryEvent>,
+    /// How long (us) a query of the slow log takes at least.
+    slow_us: AtomicU64,
     /// The audit log.
     pub audits: Log<AuditRecord>,
     datadir: OnceLock<PathBuf>,
@@ -43,17 +49,24 @@ impl Logs {
     pub fn configure(&self, vars: &MysqlVariables) {
         self.kept.configure(vars);
         let Some(datadir) = self.datadir.get() else { return };
-        let target = |name: &str, size: u64, format: u64| {
-            (!name.is_empty()).then(|| Target { base: datadir.join(name), max_bytes: size, is_json: format == 2 })
-        };
+        let target =
+            |name: &str, size: u64, form: Form| (!name.is_empty()).then(|| Target { base: datadir.join(name), max_bytes: size, form });
+        let events = if vars.eventslog_format == 2 { Form::Json } else { Form::Binary };
         let queue = usize::try_from(vars.log_queue_max_mb << 20).unwrap_or(usize::MAX);
-        self.events.configure(target(&vars.eventslog_filename, vars.eventslog_filesize, vars.eventslog_format), queue);
-        self.audits.configure(target(&vars.auditlog_filename, vars.auditlog_filesize, 2), queue);
+        self.events.configure(target(&vars.eventslog_filename, vars.eventslog_filesize, events), queue);
+        self.slow_us.store(vars.slowlog_threshold_ms.saturating_mul(1_000), Ordering::Relaxed);
+        self.slow.configure(target(&vars.slowlog_filename, vars.slowlog_filesize, Form::Slow), queue);
+        self.audits.configure(target(&vars.auditlog_filename, vars.auditlog_filesize, Form::Json), queue);
     }
 
     /// Whether queries are logged at all, to a file or in memory.
     pub fn wants_queries(&self) -> bool {
         self.events.is_on() || self.kept.is_on()
+    }
+
+    /// Whether a query that took so long (us) goes to the slow log.
+    pub fn wants_slow(&self, duration_us: u64) -> bool {
+        self.slow.is_on() && duration_us >= self.slow_us.load(Ordering::Relaxed)
     }
 
     /// Logs a query.
@@ -68,18 +81,19 @@ impl Logs {
 
     /// Begins new files; an error when a log's thread does not answer.
     pub fn flush(&self) -> Result<(), String> {
-        let (events, audits) = (self.events.rotate(), self.audits.rotate());
-        events.and(audits)
+        let (events, slow, audits) = (self.events.rotate(), self.slow.rotate(), self.audits.rotate());
+        events.and(slow).and(audits)
     }
 
     /// As [`Logs::flush`], without waiting.
     pub fn flush_soon(&self) {
-        drop((self.events.rotate_soon(), self.audits.rotate_soon()));
+        drop((self.events.rotate_soon(), self.slow.rotate_soon(), self.audits.rotate_soon()));
     }
 
     /// Writes what waits, and closes the files.
     pub fn stop(&self) {
         self.events.stop();
+        self.slow.stop();
         self.audits.stop();
     }
 

@@ -326,7 +326,9 @@ impl Session {
     /// Gives the statement to the query log, if that is on and wants it.
     fn log(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: Sums) {
         let logs = &self.worker.shared.logs;
-        if !logs.wants_queries() || !self.directions.log.unwrap_or(self.worker.meter.rules().logs_by_default) {
+        let is_slow = logs.wants_slow(sums.sum_us);
+        let is_wanted = logs.wants_queries() && self.directions.log.unwrap_or(self.worker.meter.rules().logs_by_default);
+        if !is_slow && !is_wanted {
             return;
         }
         let reply = result.and_then(Result::ok);
@@ -353,7 +355,12 @@ impl Session {
             hides_literals: self.worker.snapshot().vars.eventslog_hide_literals,
             error,
         };
-        logs.write_query(event);
+        if is_slow {
+            logs.slow.write(event.clone());
+        }
+        if is_wanted {
+            logs.write_query(event);
+        }
     }
 
     /// The client is logged in.

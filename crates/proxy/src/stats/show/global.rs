@@ -108,7 +108,7 @@ const FRONTEND_STMT: (&str, MetricKind, &str) =
 const MIRRORED: (&str, MetricKind, &str) = ("tidegate_mirrored_total", Counter, "Mirrored statements by what became of them");
 const MEMORY_REFUSALS: (&str, MetricKind, &str) = ("tidegate_memory_refusals_total", Counter, "What was refused for want of memory");
 const PACED: (&str, MetricKind, &str) = ("tidegate_queries_paced_total", Counter, "Statements by what max_queries_per_second did to them");
-const LOG_RECORDS: (&str, MetricKind, &str) = ("tidegate_log_records_total", Counter, "Records of query log and audit log");
+const LOG_RECORDS: (&str, MetricKind, &str) = ("tidegate_log_records_total", Counter, "Records of query log, slow log and audit log");
 /// Replays of transactions.
 const LOST_WRITES: (&str, MetricKind, &str) =
     ("tidegate_lost_writes_total", Counter, "Writes whose answer was lost, by what was found out about them");
@@ -447,6 +447,9 @@ pub const GLOBAL: &[Number] = &[
     both("", LOG_RECORDS, Some(("outcome", "query_dropped")), |t| t.events.dropped),
     both("", LOG_RECORDS, Some(("outcome", "query_failed")), |t| t.events.failed),
     both("", LOG_RECORDS, Some(("outcome", "query_made_room")), |t| t.events_made_room),
+    both("", LOG_RECORDS, Some(("outcome", "slow_written")), |t| t.slow.written),
+    both("", LOG_RECORDS, Some(("outcome", "slow_dropped")), |t| t.slow.dropped),
+    both("", LOG_RECORDS, Some(("outcome", "slow_failed")), |t| t.slow.failed),
     both("", LOG_RECORDS, Some(("outcome", "audit_written")), |t| t.audits.written),
     both("", LOG_RECORDS, Some(("outcome", "audit_dropped")), |t| t.audits.dropped),
     both("", LOG_RECORDS, Some(("outcome", "audit_failed")), |t| t.audits.failed),

@@ -33,6 +33,8 @@ pub struct Totals {
     /// Logged queries in memory that made room before a dump.
     pub events_made_room: u64,
     /// Audit log.
+    /// The slow log.
+    pub slow: LogCounts,
     pub audits: LogCounts,
     /// Digests pushed out of their table.
     pub others: Others,
@@ -80,6 +82,7 @@ impl Totals {
             prepared: prepared(shared),
             events: shared.logs.events.counts(),
             events_made_room: shared.logs.kept.overwritten.load(Ordering::Relaxed),
+            slow: shared.logs.slow.counts(),
             audits: shared.logs.audits.counts(),
             others,
         }
