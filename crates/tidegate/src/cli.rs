@@ -179,6 +179,12 @@ pub enum Command {
     },
     /// Show a running proxy, live: traffic, servers, pins, slowest digests.
     Top(TopOptions),
+    /// Write man pages and shell completions into a directory, for packages.
+    #[command(hide = true)]
+    Manual {
+        /// The directory.
+        directory: PathBuf,
+    },
 }
 
 #[cfg(test)]

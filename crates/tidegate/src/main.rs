@@ -4,6 +4,7 @@ mod admin;
 mod check;
 mod cli;
 mod log;
+mod manual;
 mod notify;
 mod process;
 mod top;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Some(Command::Check { file, strict }) => check::check(file, *strict),
         Some(Command::Top(options)) => top::run(options),
+        Some(Command::Manual { directory }) => manual::write(directory),
         None => run(&cli),
     };
     match outcome {
