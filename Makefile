@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup demo test check bench fuzz lab drivers experiments versions suites release packages build unit e2e
+.PHONY: help setup demo test check bench fuzz lab drivers experiments versions suites release packages image build unit e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## */\1\t/' | expand -t 10
@@ -33,8 +33,11 @@ e2e: ## integration and end-to-end tests (real servers, the real proxy)
 release: ## the proxy as it is to be shipped: guided by a profile of itself under load (scripts/release --train makes a new one)
 	scripts/release
 
-packages: ## a Debian package and a tarball of the proxy as it is shipped, in target/packages
+packages: ## a Debian package, an rpm and a tarball of the proxy as it is shipped, in target/packages
 	scripts/packages
+
+image: ## an OCI image of the package that `make packages` built, in target/packages/image; needs root
+	scripts/image
 
 check: ## formatting, lints, documentation, scripts
 	scripts/check
