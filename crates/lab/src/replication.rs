@@ -114,7 +114,11 @@ fn is_semi_sync(server: &Server) -> Result<bool, LabError> {
 
 /// Makes `replica` follow `primary` by GTID.
 pub fn follow(replica: &Server, primary: &Server) -> Result<(), LabError> {
-    let (host, port) = (primary.host(), primary.port());
+    follow_at(replica, primary.host(), primary.port())
+}
+
+/// The same of whoever answers at an address: a proxy, say.
+pub fn follow_at(replica: &Server, host: &str, port: u16) -> Result<(), LabError> {
     let statements = match replica.flavor() {
         Flavor::Mariadb => [
             "STOP SLAVE".to_owned(),

@@ -7,10 +7,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::Peer;
+use common::{LIMIT, Peer};
 use lab::client::Encoding;
-use lab::replication::Replication;
-use lab::{Flavor, Options, Tidegate};
+use lab::replication::{Replication, follow, follow_at, switch_over};
+use lab::{Flavor, Options, Tidegate, wait};
 
 #[test]
 fn sessions_with_temporary_tables_or_locks_are_named_and_nobody_waits() {
@@ -47,4 +47,65 @@ fn sessions_with_temporary_tables_or_locks_are_named_and_nobody_waits() {
     let stray = format!("{} is no replica of 127.0.0.1:{}", servers.primary.address(), replica.port());
     assert!(warnings.len() == 1 && warnings[0][2].as_ref().is_some_and(|said| *said == stray), "{warnings:?}");
     assert_eq!(at_work.get("SELECT @@port"), replica.port().to_string());
+}
+
+/// A replica that replicates by GTID through the proxy is cut when the writer changes, comes back, and goes on at the new one: it forbids
+/// no SWITCHOVER, and misses nothing.
+fn a_replica_behind_the_proxy_follows_the_writer(flavor: Flavor) {
+    let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
+    let (old, [new, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
+    old.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    if flavor == Flavor::Mariadb {
+        old.sql("GRANT READ_ONLY ADMIN ON *.* TO monitor@'%'").unwrap();
+    }
+    servers.wait_caught_up().unwrap();
+    let replicates = [("attributes", r#"{"replication": true}"#.into())];
+    let builder = Tidegate::builder().app_user().user_with("repl", "repl-pass", 0, &replicates);
+    let builder = builder.variable("switchover_manages_read_only", true).variable("demotion_grace_ms", 60_000);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.backend(0, old).backend(1, new).start().unwrap();
+    follow_at(leaf, proxy.host(), proxy.port()).unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let pinned = "SELECT COUNT(*) FROM stats_tidegate_pins WHERE reason='replication_gtid'";
+    wait::until("the stream", LIMIT, || (admin.scalar(pinned).ok()?? == "1").then_some(())).unwrap();
+    let mut app = proxy.connect_app().unwrap();
+    app.run("INSERT INTO test.t VALUES (1)").unwrap();
+    let has = |rows: &str| {
+        let is_there = || (leaf.scalar("SELECT COUNT(*) FROM test.t").ok()?? == rows).then_some(());
+        wait::until("the replica to have it", LIMIT, is_there).unwrap();
+    };
+    has("1");
+    match flavor {
+        Flavor::Mariadb => {
+            let order = format!("SWITCHOVER HOSTGROUP 0 TO '127.0.0.1:{}' TIMEOUT 20000", new.port());
+            admin.query(order).unwrap().check().unwrap();
+            // SWITCHOVER leaves to the operator who replicates from whom.
+            new.sql("STOP SLAVE").unwrap();
+            follow(old, new).unwrap();
+        }
+        Flavor::Mysql => drop(switch_over(old, new, &[]).unwrap()),
+    }
+    let began = Instant::now();
+    app.run("INSERT INTO test.t VALUES (2)").unwrap();
+    has("2");
+    // Long before the grace of those who are tied to a server.
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert_eq!(new.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"));
+    let mut roles = (new, old);
+    for row in 3..6 {
+        switch_over(roles.0, roles.1, &[]).unwrap();
+        roles = (roles.1, roles.0);
+        app.run(format!("INSERT INTO test.t VALUES ({row})")).unwrap();
+        has(&row.to_string());
+    }
+}
+
+#[test]
+fn a_replica_behind_the_proxy_follows_the_writer_mariadb() {
+    a_replica_behind_the_proxy_follows_the_writer(Flavor::Mariadb);
+}
+
+#[test]
+fn a_replica_behind_the_proxy_follows_the_writer_mysql() {
+    a_replica_behind_the_proxy_follows_the_writer(Flavor::Mysql);
 }

@@ -46,13 +46,13 @@ impl Fleet for Control {
         let servers = self.shared().hostgroup(hostgroup).servers();
         let connections: u32 = servers.iter().map(|s| s.connections().saturating_sub(s.connecting())).sum();
         let mut load = HostgroupLoad::default();
-        let mut idle = 0;
+        let mut at_rest = 0;
         for part in parts {
             load.waiting += part.waiting;
             load.in_transaction += part.in_transaction;
-            idle += part.idle;
+            at_rest += part.at_rest;
         }
-        load.in_use = connections.saturating_sub(idle);
+        load.in_use = connections.saturating_sub(at_rest);
         load
     }
 
@@ -68,8 +68,8 @@ impl Fleet for Control {
             let servers = one.servers();
             for s in servers.iter().filter(|s| s.key.port == server.port && s.key.host == server.host && s.connections() > 0) {
                 let (id, index) = (one.id, s.index);
-                let idle: u32 = ask_all(self.shared(), move |worker| worker.idle(id, index)).into_iter().sum();
-                in_use += s.connections().saturating_sub(s.connecting()).saturating_sub(idle);
+                let at_rest: u32 = ask_all(self.shared(), move |worker| worker.at_rest(id, index)).into_iter().sum();
+                in_use += s.connections().saturating_sub(s.connecting()).saturating_sub(at_rest);
             }
         }
         in_use
@@ -83,8 +83,8 @@ pub struct WorkerLoad {
     pub waiting: u32,
     /// Sessions with an open transaction on one of its backends.
     pub in_transaction: u32,
-    /// Backends that nobody has.
-    pub idle: u32,
+    /// Backends that a change of roles need not wait for.
+    pub at_rest: u32,
 }
 
 /// Workers look at what has changed as soon as they can; nobody waits for them.

@@ -42,6 +42,8 @@ pub enum PinReason {
     SessionState,
     /// The connection is a replica's: its binlog stream passes through.
     Replication,
+    /// The connection streams the binlog by GTID: its client goes on from there on any server of the cluster; ends with the session.
+    ReplicationGtid,
     /// Multiplexing is switched off by a setting.
     MultiplexingOff,
     /// `auto_increment_delay_multiplex`: statements are still to be counted down.
@@ -58,7 +60,7 @@ pub enum PinReason {
 
 impl PinReason {
     /// All reasons, in the order of their bits.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Transaction,
         Self::Savepoint,
         Self::NextTransaction,
@@ -74,6 +76,7 @@ impl PinReason {
         Self::FoundRows,
         Self::SessionState,
         Self::Replication,
+        Self::ReplicationGtid,
         Self::MultiplexingOff,
         Self::AutoIncrementDelay,
         Self::Rule,
@@ -100,6 +103,7 @@ impl PinReason {
             Self::FoundRows => "found_rows",
             Self::SessionState => "session_state",
             Self::Replication => "replication",
+            Self::ReplicationGtid => "replication_gtid",
             Self::MultiplexingOff => "multiplexing_off",
             Self::AutoIncrementDelay => "auto_increment_delay",
             Self::Rule => "rule",
@@ -114,7 +118,8 @@ impl PinReason {
     }
 }
 
-/// Pins that end by themselves: with a transaction or a statement, or because they are only a wish.
+/// Pins that end by themselves: with a transaction or a statement, because they are only a wish, or because their session is cut when its
+/// server is left.
 pub const PASSING: PinSet = PinSet::of(&[
     PinReason::Transaction,
     PinReason::Savepoint,
@@ -122,6 +127,7 @@ pub const PASSING: PinSet = PinSet::of(&[
     PinReason::Cursor,
     PinReason::LongData,
     PinReason::FoundRows,
+    PinReason::ReplicationGtid,
     PinReason::MultiplexingOff,
     PinReason::AutoIncrementDelay,
     PinReason::Rule,

@@ -342,6 +342,10 @@ impl ServerShared {
     /// [`Self::leave_at_ms`] for a session with these pins: a transaction may finish on a server that drains, however long it
     /// takes, and what else binds a session may last for ever.
     pub fn leave_at_ms_with(&self, pins: PinSet) -> u64 {
+        // The sooner such a client is cut, the sooner it follows the new writer.
+        if pins.contains(PinReason::ReplicationGtid) && !self.is_online() {
+            return 0;
+        }
         let in_transaction = pins.contains(PinReason::Transaction) || pins.contains(PinReason::Xa);
         let is_bound = !in_transaction && !pins.without(PASSING).is_empty();
         let drained_at_ms = if is_bound { self.drained_at_ms.load(Ordering::Acquire) } else { NEVER };
@@ -721,6 +725,15 @@ mod tests {
         by_row.server = Arc::new(Server { status: ServerStatus::OfflineSoft, ..Server::clone(&by_row.server) });
         server.place(&by_row, &TERMS, PlacedBy::Configuration, 3000);
         assert_eq!((server.leave_at_ms_with(bound), server.disturb_at_ms(bound, 9000)), (NEVER, NEVER), "an administrator's");
+    }
+
+    #[test]
+    fn a_stream_by_gtid_leaves_at_once() {
+        let server = server("a", 16);
+        let stream = PinSet::of(&[PinReason::ReplicationGtid]);
+        assert_eq!((server.leave_at_ms_with(stream), server.disturb_at_ms(stream, 900)), (NEVER, NEVER));
+        server.remove(UnderWay::MayFinish, &TERMS, 1000);
+        assert_eq!((server.leave_at_ms_with(stream), server.disturb_at_ms(stream, 1000)), (0, 0));
     }
 
     #[test]

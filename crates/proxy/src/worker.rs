@@ -306,7 +306,7 @@ impl Worker {
         WorkerLoad {
             waiting: count(pool.waiting().0),
             in_transaction: count(entries.iter().map(|(_, e)| e).filter(in_transaction).count()),
-            idle: (0..pool.servers().len()).map(|server| pool.idle(server)).sum(),
+            at_rest: (0..pool.servers().len()).map(|server| self.at_rest(hostgroup, server)).sum(),
         }
     }
 
@@ -322,9 +322,14 @@ impl Worker {
         self.entries.borrow().iter().filter_map(|(_, entry)| of(entry)).collect()
     }
 
-    /// Idle backends of one server of a hostgroup.
-    pub fn idle(&self, hostgroup: HostgroupId, server: usize) -> u32 {
-        self.pools.borrow().get(&hostgroup).map_or(0, |pool| pool.idle(server))
+    /// Backends of one server of a hostgroup that a change of its role need not wait for: idle ones, and streams of the binlog that go on
+    /// at another server.
+    pub fn at_rest(&self, hostgroup: HostgroupId, server: usize) -> u32 {
+        let idle = self.pools.borrow().get(&hostgroup).map_or(0, |pool| pool.idle(server));
+        let streams = |entry: &Entry| {
+            entry.pins.get().contains(PinReason::ReplicationGtid) && entry.view.held.get().is_some_and(|h| h.server == (hostgroup, server))
+        };
+        idle + self.entries.borrow().iter().filter(|(_, entry)| streams(entry)).count() as u32
     }
 
     fn adopt(self: &Rc<Self>, detached: crate::backend::DetachedBackend) {

@@ -29,6 +29,7 @@ const BOUND: PinSet = PinSet::of(&[
     PinReason::LockTables,
     PinReason::LongData,
     PinReason::Replication,
+    PinReason::ReplicationGtid,
 ]);
 
 /// A transaction.

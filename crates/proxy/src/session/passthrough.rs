@@ -120,6 +120,7 @@ impl Session {
         if !was_replicas && (result.is_err() || reply.error.is_some()) {
             self.pins.end(PinReason::Replication);
         }
+        self.pins.end(PinReason::ReplicationGtid);
         match result {
             Ok(()) => {
                 self.leave_warnings();
@@ -128,6 +129,13 @@ impl Session {
             }
             Err(fault) => self.report(fault).await,
         }
+    }
+
+    /// Whether a dump begins where GTIDs say: MySQL's has a command of its own, MariaDB's a user variable.
+    fn streams_by_gtid(&self, command: Incoming) -> bool {
+        let is_set = |literal: &[u8]| !literal.eq_ignore_ascii_case(b"NULL");
+        command.byte == Command::BinlogDumpGtid as u8
+            || self.state.user_variables.get("slave_connect_state").is_some_and(|text| is_set(text))
     }
 
     /// Asks the server for its binlog, and waits for the beginning of its answer: false when that is an error, which is still to be
@@ -140,7 +148,11 @@ impl Session {
                 break ahead;
             }
         };
-        self.pins.begin(PinReason::Replication, self.now_ms(), analysis.digest);
+        // What it registered as before is the same stream.
+        let reason = if self.streams_by_gtid(command) { PinReason::ReplicationGtid } else { PinReason::Replication };
+        self.pins.end(PinReason::Replication);
+        self.pins.begin(reason, self.now_ms(), analysis.digest);
+        self.publish();
         self.send_statement(&ahead, Outgoing::AsItCame(command.wire_len)).await?;
         let first = loop {
             if let Some(first) = self.backend.as_ref().and_then(|backend| backend.input.filled().get(HEADER)) {

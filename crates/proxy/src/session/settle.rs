@@ -503,7 +503,7 @@ pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) ->
 /// Whether a backend with these pins is closed rather than reset: what passes through is unknown, a role outlives a reset (and on
 /// MariaDB even COM_CHANGE_USER), and MariaDB loses a prepared XA transaction with a reset, though not with a connection.
 pub fn outlives_reset(backend: &Backend, pins: PinSet) -> bool {
-    let lasting = [PinReason::Replication, PinReason::Role, PinReason::Xa];
+    let lasting = [PinReason::Replication, PinReason::ReplicationGtid, PinReason::Role, PinReason::Xa];
     backend.core.outlives_reset || lasting.into_iter().any(|reason| pins.contains(reason))
 }
 
