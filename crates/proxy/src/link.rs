@@ -357,10 +357,16 @@ mod tests {
         all
     }
 
-    /// Bytes that no compression makes few.
+    /// A packet of so many bytes, with its header.
+    fn packet_of(len: usize, byte: impl Fn() -> u8) -> Vec<u8> {
+        let size = u32::try_from(len - HEADER).unwrap().to_le_bytes();
+        [size[0], size[1], size[2], 0].into_iter().chain(std::iter::repeat_with(byte)).take(len).collect()
+    }
+
+    /// One that no compression makes shorter.
     fn noise(len: usize) -> Vec<u8> {
         let random = crate::clock::Random::new(7);
-        (0..len).map(|_| random.next().to_le_bytes()[7]).collect()
+        packet_of(len, || random.next().to_le_bytes()[7])
     }
 
     #[tokio::test]
@@ -406,7 +412,7 @@ mod tests {
                 turns.get() - before
             };
             let work = async {
-                let much = vec![b'x'; MUCH];
+                let much = packet_of(MUCH, || b'x');
                 let mut sending = pin!(near.write_all(&much));
                 let sent = within(&mut |cx| sending.as_mut().poll(cx).map(Result::unwrap)).await;
                 let mut reading = pin!(read(&mut far, MUCH));
@@ -451,10 +457,10 @@ mod tests {
                 sent.unwrap();
                 assert!(near.is_silent(), "{method:?}: {len} bytes");
             }
-            far.write_all(b"!").await.unwrap();
+            far.write_all(b"\x01\0\0\0!").await.unwrap();
             poll_fn(|cx| near.poll_readable(cx)).await;
             assert!(!near.is_silent(), "{method:?}: a byte waits");
-            read_into(&mut near, CHUNK, 1).await;
+            read_into(&mut near, CHUNK, 5).await;
             assert!(near.is_silent());
             drop(far);
             poll_fn(|cx| near.poll_readable(cx)).await;

@@ -8,18 +8,20 @@
 //! INVARIANT: a frame never gives more than it declared, and none declares more than 16 MiB.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
-use zstd::bulk;
-use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
+use zstd::stream::raw::{DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 use crate::codec::put_u24;
 use crate::error::{Result, WireError};
+use crate::packet::{self, HEADER};
 
 /// Length of a frame's header, in bytes.
 pub const FRAME_HEADER: usize = 7;
 /// Shorter data is sent as it is, in bytes; servers have the same limit.
 pub const MIN_COMPRESS: usize = 50;
-/// How much goes into one frame, in bytes before compression: a whole packet, for there are clients that expect it in one.
-const CHUNK: usize = 0xff_ff_ff;
+/// How much goes into one frame, in bytes before compression. Level 1 of zlib makes noise an eighth longer, and that must fit a frame.
+const CHUNK: usize = 0xe0_00_00;
+/// Output that compression makes room for at a time, bytes.
+const ROOM: usize = 16 << 10;
 /// Largest window that a zstd frame may ask for, as a power of two: a whole frame.
 const ZSTD_WINDOW_LOG_MAX: u32 = 24;
 
@@ -39,15 +41,58 @@ pub enum Method {
 }
 
 /// Packs a stream of packets into frames.
+///
+/// A frame ends with a packet, unless that is as long as a frame can be: there are clients that read a packet from two frames at
+/// most. So what came of an unfinished packet is kept, compressed, until its end has come.
 pub struct Compressor {
     engine: Packer,
     next_seq: u8,
+    packets: Packets,
+    /// The frame at hand: its data, compressed so far, the first few bytes as they are, and how many have come.
+    packed: Vec<u8>,
+    short: Vec<u8>,
+    plain_len: usize,
+}
+
+/// Where a stream of packets stands.
+#[derive(Debug, Default)]
+struct Packets {
+    /// The header at hand, as far as it has come.
+    header: Vec<u8>,
+    /// Bytes of the packet at hand that have not come.
+    left: usize,
+}
+
+impl Packets {
+    /// These bytes come next.
+    fn pass(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let passed = self.left.min(bytes.len());
+                self.left -= passed;
+                bytes = &bytes[passed..];
+                continue;
+            }
+            let taken = (HEADER - self.header.len()).min(bytes.len());
+            self.header.extend_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            if let Some((len, _)) = packet::header(&self.header) {
+                self.left = len;
+                self.header.clear();
+            }
+        }
+    }
+
+    /// Whether the last one is whole.
+    fn is_whole(&self) -> bool {
+        self.left == 0 && self.header.is_empty()
+    }
 }
 
 /// A method's state; heavy parts are made when first needed.
 enum Packer {
     Zlib(Compress),
-    Zstd { level: i32, context: Option<bulk::Compressor<'static>> },
+    Zstd { level: i32, engine: Option<Encoder<'static>> },
 }
 
 impl std::fmt::Debug for Compressor {
@@ -62,9 +107,9 @@ impl Compressor {
     pub fn new(method: Method) -> Self {
         let engine = match method {
             Method::Zlib { level } => Packer::Zlib(Compress::new(Compression::new(level.min(9)), true)),
-            Method::Zstd { level } => Packer::Zstd { level: level.clamp(1, 22), context: None },
+            Method::Zstd { level } => Packer::Zstd { level: level.clamp(1, 22), engine: None },
         };
-        Self { engine, next_seq: 0 }
+        Self { engine, next_seq: 0, packets: Packets::default(), packed: Vec::new(), short: Vec::new(), plain_len: 0 }
     }
 
     /// Begins a command: the next frame has sequence id 0.
@@ -83,55 +128,120 @@ impl Compressor {
         self.next_seq = next_seq;
     }
 
-    /// Appends frames that hold `packets` (whole packets, headers and all, or any piece of that stream). Nothing for nothing.
+    /// Appends the frames that `packets` complete: any piece of the stream of packets. What came of a packet that is not whole yet is
+    /// in none of them.
     pub fn compress(&mut self, packets: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        packets.chunks(CHUNK).try_for_each(|chunk| self.frame(chunk, out))
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(rest.len().min(CHUNK - self.plain_len));
+            rest = more;
+            self.packets.pass(piece);
+            self.take(piece)?;
+            if self.plain_len == CHUNK || rest.is_empty() && self.packets.is_whole() {
+                self.frame(out)?;
+            }
+        }
+        Ok(())
     }
 
-    /// Appends one frame; falls back to plain data when compression does not make it shorter.
-    fn frame(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let start = out.len();
-        out.resize(start + FRAME_HEADER, 0);
-        let mut plain_len = data.len();
-        if plain_len >= MIN_COMPRESS {
-            self.engine.pack(data, out)?;
+    /// Bytes of the frame at hand.
+    fn take(&mut self, piece: &[u8]) -> Result<()> {
+        if self.plain_len + piece.len() < MIN_COMPRESS {
+            self.short.extend_from_slice(piece);
+        } else {
+            if self.plain_len < MIN_COMPRESS {
+                self.engine.begin()?;
+                let short = std::mem::take(&mut self.short);
+                self.engine.pack(&short, &mut self.packed)?;
+            }
+            self.engine.pack(piece, &mut self.packed)?;
         }
-        if plain_len < MIN_COMPRESS || out.len() - start - FRAME_HEADER >= plain_len {
-            out.truncate(start + FRAME_HEADER);
-            out.extend_from_slice(data);
+        self.plain_len += piece.len();
+        Ok(())
+    }
+
+    /// Appends the frame at hand.
+    fn frame(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let mut data = std::mem::take(&mut self.short);
+        let mut plain_len = std::mem::take(&mut self.plain_len);
+        if plain_len < MIN_COMPRESS {
             plain_len = 0;
+        } else {
+            self.engine.finish(&mut self.packed)?;
+            data = std::mem::take(&mut self.packed);
         }
-        let mut head = Vec::with_capacity(FRAME_HEADER);
-        put_u24(&mut head, u32::try_from(out.len() - start - FRAME_HEADER).unwrap_or(0)); // at most CHUNK
-        head.push(self.next_seq);
-        put_u24(&mut head, u32::try_from(plain_len).unwrap_or(0)); // at most CHUNK
-        out[start..start + FRAME_HEADER].copy_from_slice(&head);
+        put_u24(out, u32::try_from(data.len()).unwrap_or(0)); // A frame's, with what compression adds at worst.
+        out.push(self.next_seq);
+        put_u24(out, u32::try_from(plain_len).unwrap_or(0)); // at most CHUNK
+        out.extend_from_slice(&data);
         self.next_seq = self.next_seq.wrapping_add(1);
         Ok(())
     }
 }
 
+const FAILED: WireError = WireError::Compression("cannot compress");
+
 impl Packer {
-    /// Appends `data`, compressed.
+    /// A frame begins.
+    fn begin(&mut self) -> Result<()> {
+        match self {
+            Self::Zlib(engine) => engine.reset(),
+            Self::Zstd { engine: Some(engine), .. } => engine.reinit().map_err(|_| FAILED)?,
+            Self::Zstd { level, engine } => *engine = Some(Encoder::new(*level).map_err(|_| FAILED)?),
+        }
+        Ok(())
+    }
+
+    /// Appends what comes of `data`, compressed, so far.
     fn pack(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        const FAILED: WireError = WireError::Compression("cannot compress");
         match self {
             Self::Zlib(engine) => {
-                engine.reset();
-                // What finds no room is no shorter than the data, which then goes as it is.
-                out.reserve(data.len());
-                engine.compress_vec(data, out, FlushCompress::Finish).map(drop).map_err(|_| FAILED)
+                let begin = engine.total_in();
+                loop {
+                    let taken = usize::try_from(engine.total_in() - begin).map_err(|_| FAILED)?;
+                    let Some(rest) = data.get(taken..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
+                    out.reserve(ROOM);
+                    engine.compress_vec(rest, out, FlushCompress::None).map_err(|_| FAILED)?;
+                }
             }
-            Self::Zstd { level, context } => {
-                let engine = match context {
-                    Some(engine) => engine,
-                    None => context.insert(bulk::Compressor::new(*level).map_err(|_| FAILED)?),
-                };
-                out.extend_from_slice(&engine.compress(data).map_err(|_| FAILED)?);
+            Self::Zstd { engine: None, .. } => Err(FAILED),
+            Self::Zstd { engine: Some(engine), .. } => {
+                let mut from = InBuffer::around(data);
+                while from.pos() < data.len() {
+                    append(out, |to| engine.run(&mut from, to))?;
+                }
                 Ok(())
             }
         }
     }
+
+    /// Appends the end of a frame.
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Self::Zlib(engine) => loop {
+                out.reserve(ROOM);
+                if engine.compress_vec(&[], out, FlushCompress::Finish).map_err(|_| FAILED)? == Status::StreamEnd {
+                    return Ok(());
+                }
+            },
+            Self::Zstd { engine: None, .. } => Err(FAILED),
+            Self::Zstd { engine: Some(engine), .. } => {
+                while append(out, |to| engine.finish(to, true))? > 0 {}
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Lets zstd append to `out`. What it answers.
+fn append(out: &mut Vec<u8>, run: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> std::io::Result<usize>) -> Result<usize> {
+    let start = out.len();
+    out.resize(start + ROOM, 0);
+    let mut to = OutBuffer::around(&mut out[start..]);
+    let answer = run(&mut to);
+    let given = to.pos();
+    out.truncate(start + given);
+    answer.map_err(|_| FAILED)
 }
 
 /// Unpacks frames into the stream of packets, as their bytes come: neither a frame nor what it holds is ever kept whole.
@@ -328,10 +438,55 @@ mod tests {
 
     const METHODS: [Method; 2] = [Method::Zlib { level: 6 }, Method::Zstd { level: 3 }];
 
-    fn pack(method: Method, data: &[u8]) -> Vec<u8> {
+    /// Data as a packet.
+    fn packet_of(data: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        Compressor::new(method).compress(data, &mut out).unwrap();
+        put_u24(&mut out, u32::try_from(data.len()).unwrap());
+        out.push(0);
+        out.extend_from_slice(data);
         out
+    }
+
+    fn pack(method: Method, packet: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Compressor::new(method).compress(packet, &mut out).unwrap();
+        out
+    }
+
+    /// Lengths of frames before compression, those that are not compressed included.
+    fn frames(mut bytes: &[u8]) -> Vec<usize> {
+        let u24 = |bytes: &[u8]| usize::from(bytes[0]) | usize::from(bytes[1]) << 8 | usize::from(bytes[2]) << 16;
+        let mut all = Vec::new();
+        while !bytes.is_empty() {
+            let (len, plain) = (u24(bytes), u24(&bytes[4..]));
+            all.push(if plain == 0 { len } else { plain });
+            bytes = &bytes[FRAME_HEADER + len..];
+        }
+        all
+    }
+
+    /// mysql-connector-python's pure form reads two frames at most for a packet.
+    #[test]
+    fn a_frame_ends_with_a_packet_however_its_bytes_come() {
+        for method in METHODS {
+            for cut in [1, 3, 4, 5, 100, 65_536, 1_000_000] {
+                let packets = [packet_of(&[b'x'; 900_000]), packet_of(b"y"), packet_of(&[b'z'; 70_000])].concat();
+                let (mut compressor, mut out) = (Compressor::new(method), Vec::new());
+                packets.chunks(cut).for_each(|piece| compressor.compress(piece, &mut out).unwrap());
+                let (mut at, mut ends) = (0, Vec::new());
+                for len in frames(&out) {
+                    at += len;
+                    ends.push(at);
+                }
+                let borders = [900_004, 900_009, 970_013];
+                assert!(ends.iter().all(|end| borders.contains(end)), "{cut}: {ends:?}");
+                let mut plain = Vec::new();
+                Decompressor::new(method).feed(&out, usize::MAX, &mut plain).unwrap();
+                assert!(plain == packets, "{cut}");
+            }
+            let longest = pack(method, &packet_of(&vec![b'x'; 0xff_ff_ff]));
+            assert_eq!(frames(&longest), [CHUNK, 0xff_ff_ff + 4 - CHUNK]);
+        }
     }
 
     #[test]
@@ -363,7 +518,7 @@ mod tests {
         let noise: Vec<u8> = (0..3_000_000).map(|_| next()).collect();
         // Level 1 of zlib makes noise an eighth longer.
         for method in METHODS.into_iter().chain((1..=9).map(|level| Method::Zlib { level })) {
-            for data in [&vec![b'a'; 3_000_000], &noise] {
+            for data in [&packet_of(&[b'a'; 3_000_000]), &packet_of(&noise)] {
                 let mut compressor = Compressor::new(method);
                 compressor.set_seq(254);
                 let mut out = Vec::new();
@@ -380,7 +535,7 @@ mod tests {
     #[test]
     fn a_wrong_declaration_is_refused() {
         for method in METHODS {
-            let good = pack(method, &[b'x'; 200]);
+            let good = pack(method, &packet_of(&[b'x'; 196]));
             for declared in [199u8, 201] {
                 let mut bad = good.clone();
                 bad[4] = declared;
@@ -395,6 +550,7 @@ mod tests {
     #[test]
     fn a_frame_gives_no_more_than_there_is_room_for() {
         for method in METHODS {
+            // Its header is one of its letters.
             let bomb = pack(method, &vec![b'x'; CHUNK]);
             assert!(bomb.len() < 40_000, "{}", bomb.len());
             let (mut decompressor, mut at, mut total) = (Decompressor::new(method), 0, 0);
@@ -416,6 +572,7 @@ mod tests {
         #[test]
         fn any_cut_gives_the_same(data in prop::collection::vec(0u8..4, 0..2000), cut in 1usize..500, room in 1usize..300, zstd: bool) {
             let method = METHODS[usize::from(zstd)];
+            let data = packet_of(&data);
             let packed = pack(method, &data);
             let (mut decompressor, mut plain) = (Decompressor::new(method), Vec::new());
             for piece in packed.chunks(cut) {
