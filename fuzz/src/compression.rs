@@ -7,7 +7,7 @@ use crate::input::pieces;
 /// The most that the frames of an input may declare in all, in bytes; more is not tried, for speed.
 const MAX_DECLARED: usize = 4 << 20;
 
-/// The input: a byte (bit 0: zstd; bit 1: the rest is plain data to pack and unpack, else compressed frames), 8 bytes for
+/// The input: a byte (bit 0: zstd; bit 1: the rest is a packet to pack and unpack, else compressed frames), 8 bytes for
 /// where it is cut, then the rest.
 pub fn check(data: &[u8]) {
     let Some((&[flags, ref cuts @ ..], data)) = data.split_first_chunk::<9>() else { return };
@@ -16,12 +16,15 @@ pub fn check(data: &[u8]) {
     if flags & 2 == 0 {
         return unpack(method, data, cuts);
     }
+    // As a packet: frames end with packets.
+    let Some([size @ .., 0]) = u32::try_from(data.len()).ok().map(u32::to_le_bytes) else { return };
+    let packet = [&size[..], &[0], data].concat();
     let (mut packed, mut compressor) = (Vec::new(), Compressor::new(method));
-    for piece in pieces(data, cuts) {
+    for piece in pieces(&packet, cuts) {
         compressor.compress(piece, &mut packed).expect("data can be packed");
     }
-    compressor.compress(data, &mut packed).expect("data can be packed");
-    assert_eq!(unpack_in(method, pieces(&packed, cuts)), Ok([data, data].concat()));
+    compressor.compress(&packet, &mut packed).expect("data can be packed");
+    assert_eq!(unpack_in(method, pieces(&packed, cuts)), Ok([&packet[..], &packet].concat()));
 }
 
 fn unpack(method: Method, frames: &[u8], cuts: u64) {
