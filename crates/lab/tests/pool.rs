@@ -190,9 +190,8 @@ fn statements_follow_the_weights() {
             let after = served();
             let (light, all) = (after[0] - before[0], after[1] - before[1]);
             let pct = 100.0 * light / all;
-            // Sixteen workers have a connection to the light server each: while all others are at work, that is more than its share.
-            let most = if threads == 16 { 16.0 } else { 13.0 };
-            assert!((8.0..=most).contains(&pct), "{threads} workers, {what}: {pct:.1} % of {all} statements for 10 %");
+            // Where all connections are always at work, the light server has what it has of them: one of few is more than its share.
+            assert!((8.0..=16.0).contains(&pct), "{threads} workers, {what}: {pct:.1} % of {all} statements for 10 %");
         };
         for (what, pace, secs) in [("all that go", None, 2), ("5,000 a second", Some(5_000), 2), ("100 a second", Some(100), 4)] {
             let load = Load { address: proxy.address(), clients: 100, work: Work::PointText, pace };
