@@ -644,6 +644,11 @@ fn a_replica_stays_registered() {
     assert_eq!(replica.command(Command::RegisterSlave, &too_long).unwrap().err().map(|e| e.code), Some(1105));
     let kept = "SELECT COUNT(*) FROM stats_tidegate_pins WHERE reason='replication'";
     assert_eq!(proxy.admin().unwrap().scalar(kept).unwrap().as_deref(), Some("1"));
+    // A stream by GTID that does not begin.
+    replica.exec("SET @slave_connect_state = 'nonsense'");
+    let dump = [&4_u32.to_le_bytes()[..], &0_u16.to_le_bytes(), &99_u32.to_le_bytes()].concat();
+    assert!(replica.command(Command::BinlogDump, &dump).unwrap().err().is_some());
+    assert_eq!(proxy.admin().unwrap().scalar(kept).unwrap().as_deref(), Some("1"));
 }
 
 /// A dump of the binlog that has an end: nothing runs behind it. What the replica has set before goes with it.

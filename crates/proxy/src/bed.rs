@@ -1,8 +1,7 @@
 //! Servers for unit tests.
 
 use crate::server::ServerShared;
-use crate::server_info::Family;
-use crate::server_info::ServerInfo;
+use crate::server_info::{Family, ServerInfo};
 use crate::terms::Terms;
 use model::fleet::{Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus, Snapshot};

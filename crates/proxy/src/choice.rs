@@ -1,8 +1,10 @@
 //! Which server of a hostgroup gets the next piece of work: the one that is furthest behind its weight, among those that may have it.
 //!
-//! All workers count together what each server was given ([`Given`](crate::server::Given)). So shares follow the weights whichever worker has the idle
-//! connections, and one that was passed over because it had none is the first to be served as soon as it has. What only makes a server less welcome (a slow ping, no lag where a replica is
-//! wanted) leaves it out as long as another one is left: a hostgroup whose servers are all slow is still served.
+//! All workers count together what each server was given ([`Given`](crate::server::Given)). So shares follow the weights whichever
+//! worker has the idle connections, and one that was passed over because it had none is the first as soon as it has.
+//!
+//! What only makes a server less welcome (a slow ping, no lag where a replica is wanted) leaves it out as long as another one is left: a
+//! hostgroup whose servers are all slow is still served.
 
 use crate::server::ServerShared;
 use model::settings::MysqlVariables;

@@ -162,10 +162,7 @@ impl Topology {
         for (server, seen) in sightings {
             self.take(&server, seen, &mut concerned);
         }
-        for index in concerned.clusters {
-            self.decide(index, Cause::Probe, cluster::Order::None);
-            self.look_at_needs(index);
-        }
+        concerned.clusters.into_iter().for_each(|index| self.decide(index, Cause::Probe, cluster::Order::None));
         concerned.plain.into_iter().for_each(|id| self.decide_plain(id, Cause::Probe));
     }
 
@@ -239,7 +236,6 @@ impl Topology {
         if !self.is_watching() {
             return;
         }
-        self.are_checks_changed = true;
         let now_ms = self.known.now_ms;
         // In other hostgroups it is the client who is wrong.
         let refuses_writes = signal.kind == SignalKind::ReadOnly;
@@ -260,7 +256,6 @@ impl Topology {
     /// An operator ordered something; an error when it cannot be.
     pub fn order(&mut self, now_ms: u64, order: &Order) -> Result<(), String> {
         self.advance(now_ms);
-        self.are_checks_changed = true;
         match order {
             Order::Drain { server, is_drained } => self.drain(server, *is_drained),
             Order::Prefer { writer, server } => self.prefer(*writer, server.as_ref()),
@@ -283,7 +278,6 @@ impl Topology {
     /// An order is undone: this one is preferred as it was before. Who writes now goes on, and the policy of fail-back holds.
     pub fn put_back_preferred(&mut self, now_ms: u64, writer: HostgroupId, server: Option<ServerAddr>) {
         self.advance(now_ms);
-        self.are_checks_changed = true;
         let Ok(index) = self.cluster(writer) else { return };
         let server = server.filter(|addr| self.clusters[index].members.contains_key(addr));
         self.set_preferred(index, server, "a switchover was undone: preferred as before");
@@ -297,7 +291,6 @@ impl Topology {
             return;
         }
         let now_ms = self.known.now_ms;
-        self.are_checks_changed = true;
         for facts in self.known.facts.values_mut() {
             if facts.warming_since_ms.is_some_and(|since_ms| now_ms >= since_ms + WARMING_LIMIT_MS) {
                 facts.warming_since_ms = None;
@@ -385,8 +378,12 @@ impl Topology {
         std::mem::take(&mut self.are_checks_changed)
     }
 
-    /// A cluster was decided by what checks saw: others may be needed now.
-    fn look_at_needs(&mut self, index: usize) {
+    /// A cluster was decided: other checks may be needed now. Checks themselves seldom change that; anything else may.
+    fn look_at_needs(&mut self, index: usize, cause: Cause) {
+        if cause != Cause::Probe {
+            self.are_checks_changed = true;
+            return;
+        }
         let Some(cluster) = self.clusters.get(index) else { return };
         let needs = ClusterNeeds::of(cluster, &self.known.facts, self.known.now_ms);
         self.needs.resize_with(self.clusters.len(), ClusterNeeds::default);
@@ -562,6 +559,7 @@ impl Topology {
         self.remember(returned);
         self.clusters[index].judgements = judgements;
         self.tell_of_strangers(index, cause);
+        self.look_at_needs(index, cause);
     }
 
     /// Servers turned out to belong to another cluster, or belong to this one again.
@@ -602,6 +600,7 @@ impl Topology {
 
     /// A hostgroup in no cluster: as configured, but for health.
     fn decide_plain(&mut self, id: HostgroupId, cause: Cause) {
+        self.are_checks_changed |= cause != Cause::Probe;
         let rows = self.known.snapshot.hostgroup(id).map_or(&[][..], |h| h.servers.as_slice());
         let seats: Vec<Seat> = rows.iter().map(|row| self.plain_seat(row)).collect();
         let (none, lags) = (Judgements::new(), lags(seats.iter()));

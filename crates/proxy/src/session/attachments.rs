@@ -29,7 +29,6 @@ const BOUND: PinSet = PinSet::of(&[
     PinReason::LockTables,
     PinReason::LongData,
     PinReason::Replication,
-    PinReason::ReplicationGtid,
 ]);
 
 /// A transaction.

@@ -59,7 +59,8 @@ impl Frontend {
         self.payload(command).get(1..).unwrap_or_default()
     }
 
-    pub fn client_ip(&self) -> Option<IpAddr> {
+    /// Its address; none on a Unix socket.
+    pub fn ip(&self) -> Option<IpAddr> {
         self.peer.map(|peer| peer.ip())
     }
 

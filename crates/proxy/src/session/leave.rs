@@ -67,7 +67,7 @@ impl Session {
         let is_overtaken = moves && self.is_overtaken();
         let Some(backend) = self.backend.as_mut() else {
             // Its server is gone, and with it what pinned the session there.
-            let is_bare = is_free || pins.contains(PinReason::Replication) || pins.contains(PinReason::ReplicationGtid);
+            let is_bare = is_free || pins.contains(PinReason::Replication);
             if moves && self.recovery.is_stranded() {
                 self.replay_is_due();
             }

@@ -189,7 +189,7 @@ impl Session {
             server: result.and(held).map(|held| held.server),
             schema: self.state.schema.as_deref().unwrap_or_default(),
             user: &self.user.name,
-            client: self.client.client_ip(),
+            client: self.client.ip(),
             sums,
         });
         self.count_kind(analysis, statement.text(), time_us);
@@ -271,7 +271,7 @@ impl Session {
         }
         let schema = self.state.schema.as_deref().unwrap_or_default();
         let key = error_key(server, &self.user.name, schema, code);
-        self.worker.meter.count_error(key, self.client.client_ip(), text, self.now_ms());
+        self.worker.meter.count_error(key, self.client.ip(), text, self.now_ms());
     }
 
     /// Counts an error that no server gave.
@@ -283,7 +283,7 @@ impl Session {
         }
         let schema = self.state.schema.as_deref().unwrap_or_default();
         let key = ErrorKey { hostgroup: hostgroup.0, host: "".into(), port: 0, user: self.user.name.clone(), schema: schema.into(), code };
-        self.worker.meter.count_error(key, self.client.client_ip(), text, self.now_ms());
+        self.worker.meter.count_error(key, self.client.ip(), text, self.now_ms());
     }
 
     /// A session as the program's log names it, and its statement's digest without values.

@@ -110,7 +110,7 @@ impl Session {
             lane: LaneKey { hostgroup, user: Arc::clone(&self.user), class: Class::of(self.client.caps) },
             collation: u8::try_from(self.client.collation).unwrap_or(0),
             timeout_ms: route.timeout_ms,
-            client: self.client.client_ip(),
+            client: self.client.ip(),
         })
     }
 }

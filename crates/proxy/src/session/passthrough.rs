@@ -120,7 +120,6 @@ impl Session {
         if !was_replicas && (result.is_err() || reply.error.is_some()) {
             self.pins.end(PinReason::Replication);
         }
-        self.pins.end(PinReason::ReplicationGtid);
         match result {
             Ok(()) => {
                 self.leave_warnings();
@@ -148,11 +147,7 @@ impl Session {
                 break ahead;
             }
         };
-        // What it registered as before is the same stream.
-        let reason = if self.streams_by_gtid(command) { PinReason::ReplicationGtid } else { PinReason::Replication };
-        self.pins.end(PinReason::Replication);
-        self.pins.begin(reason, self.now_ms(), analysis.digest);
-        self.publish();
+        self.pins.begin(PinReason::Replication, self.now_ms(), analysis.digest);
         self.send_statement(&ahead, Outgoing::AsItCame(command.wire_len)).await?;
         let first = loop {
             if let Some(first) = self.backend.as_ref().and_then(|backend| backend.input.filled().get(HEADER)) {
@@ -160,7 +155,13 @@ impl Session {
             }
             self.read_backend(HEADER + 1, Overdue::MayNeverEnd).await?;
         };
-        Ok(first != ERROR)
+        let has_begun = first != ERROR;
+        if has_begun && self.streams_by_gtid(command) {
+            self.pins.end(PinReason::Replication);
+            self.pins.begin(PinReason::ReplicationGtid, self.now_ms(), analysis.digest);
+            self.publish();
+        }
+        Ok(has_begun)
     }
 
     /// Passes bytes both ways until a side closes or the session is told to end.
