@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -29,6 +30,7 @@ use crate::process::Process;
 use crate::remarks::LOGGED;
 use crate::store::rows::{read, transaction, write};
 use crate::store::{self, DISK_FILE, Store, import, layout};
+use crate::take_over::TakenOver;
 use crate::watch;
 
 /// Which source holds when there are two.
@@ -74,6 +76,8 @@ pub struct Bootstrap {
     store: Store,
     options: EngineOptions,
     operator: Option<Operates>,
+    /// Of the process before.
+    given: Option<TakenOver>,
 }
 
 /// Who carries out orders about roles.
@@ -134,7 +138,40 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     let advice = if is_import { inert::advice(&config) } else { inert::exposure(&config) };
     notices.extend(advice.iter().map(ToString::to_string));
     fill_collations(&store)?;
-    Ok(Bootstrap { config: Arc::new(config), snapshot, notices, is_first, store, options, operator: None })
+    Ok(Bootstrap { config: Arc::new(config), snapshot, notices, is_first, store, options, operator: None, given: None })
+}
+
+/// The same for a process that takes another one's place: `layers` is what that one had, and `lock` its lock of the data directory.
+///
+/// # Errors
+/// It is nothing that this version may run by.
+pub fn take_over(options: EngineOptions, layers: &[u8], lock: OwnedFd) -> Result<Bootstrap, AdminError> {
+    let refused = |why: String| AdminError::Refused(format!("the configuration of the process before: {why}"));
+    let given: TakenOver = handover::decode(layers).map_err(|e| refused(e.to_string()))?;
+    let (config, _) = model::parse(&given.runtime, "the configuration of the process before").map_err(AdminError::Config)?;
+    let config = Config { globals: options.file.globals.clone(), ..config };
+    let snapshot = Arc::new(Snapshot::compile(&config).map_err(AdminError::Config)?);
+    match options.faults.map(|find| find(&snapshot)).unwrap_or_default() {
+        errors if errors.is_empty() => {}
+        errors => return Err(AdminError::Config(errors)),
+    }
+    let store = Store::open(&options.datadir, lock.into())?;
+    let mut notices = store.notices.clone();
+    notices.extend(import::upgrade(&store.admin, &options.datadir.join(DISK_FILE))?);
+    create_memory(&store)?;
+    transaction(&store.admin, || given.fill(&store.admin))?;
+    fill_collations(&store)?;
+    let given = Some(given);
+    Ok(Bootstrap { config: Arc::new(config), snapshot, notices, is_first: false, store, options, operator: None, given })
+}
+
+fn create_memory(store: &Store) -> Result<(), AdminError> {
+    layout::create_config(&store.admin, "main")?;
+    layout::create_history(&store.admin)?;
+    for db in [&store.admin, &store.stats] {
+        db.execute_batch("CREATE TABLE information_schema.dual (dummy VARCHAR); INSERT INTO information_schema.dual VALUES ('X')")?;
+    }
+    Ok(())
 }
 
 fn refuse_blank(options: &EngineOptions) -> Result<(), AdminError> {
@@ -200,11 +237,7 @@ fn take(
     notices: &mut Vec<String>,
 ) -> Result<(Config, Arc<Snapshot>), AdminError> {
     notices.extend(import::upgrade(&store.admin, disk)?);
-    layout::create_config(&store.admin, "main")?;
-    layout::create_history(&store.admin)?;
-    for db in [&store.admin, &store.stats] {
-        db.execute_batch("CREATE TABLE information_schema.dual (dummy VARCHAR); INSERT INTO information_schema.dual VALUES ('X')")?;
-    }
+    create_memory(store)?;
     let config = match from_file {
         true => of_file(store, options)?,
         false => of_database(store, options, notices)?,
@@ -396,7 +429,7 @@ impl Bootstrap {
             tracing::warn!("{} more remarks on the configuration: CONFIG CHECK and SHOW WARNINGS", found.len() - LOGGED);
         }
         let (handle, jobs) = channel(self.config.clone());
-        let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config), process.version()));
+        let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config, self.given.as_ref()), process.version()));
         let handle = handle.with_audit(plane.clone()).with_numbers(live.numbers());
         live.install(&self.store.admin, true)?;
         live.install(&self.store.stats, false)?;
@@ -404,6 +437,7 @@ impl Bootstrap {
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let mut engine = Engine::new(self.store, live, plane, process, self.options.config_file.clone(), jobs, clock);
         engine.operator = self.operator.map(|operates| operates.0);
+        engine.read_only = self.given.as_ref().and_then(|given| given.read_only);
         if let (Precedence::Declarative, Some(path)) = (self.options.precedence, self.options.config_file.clone()) {
             watch::start(path, handle.weak()).map_err(failed)?;
         }

@@ -26,11 +26,13 @@ pub mod remarks;
 mod reply;
 pub mod scheduler;
 mod store;
+mod take_over;
 mod watch;
 
-pub use bootstrap::{Bootstrap, EngineOptions, Precedence, bootstrap, foresee};
+pub use bootstrap::{Bootstrap, EngineOptions, Precedence, bootstrap, foresee, take_over};
 pub use error::AdminError;
 pub use handle::{EngineHandle, Job, Jobs, channel};
 pub use process::{Process, Stop};
 pub use reply::{Reply, Role, SessionInfo};
-pub use store::{DISK_FILE, looks_blank};
+pub use store::{DISK_FILE, looks_blank, sign, user_of};
+pub use take_over::{Frozen, Successor};

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use handover::Sockets;
 use model::stats::StatsSource;
 use model::{Config, Listen};
 use rustls::ServerConfig;
@@ -35,6 +36,8 @@ pub struct OutsideParts {
     pub tls: watch::Receiver<Option<Arc<ServerConfig>>>,
     /// What `/readyz` says.
     pub is_ready: Readiness,
+    /// The process's listening sockets. While it is not in charge, nobody is let in and no script is run.
+    pub sockets: Arc<Sockets>,
 }
 
 /// Where the ports are.
@@ -118,10 +121,11 @@ struct Parts {
     front: Front,
     http: Server,
     scheduler: Scheduler,
+    sockets: Arc<Sockets>,
 }
 
 async fn live(parts: OutsideParts, tell: mpsc::Sender<Result<Addresses, String>>, mut stopped: oneshot::Receiver<()>) {
-    let OutsideParts { engine, mut sources, board, mut tls, is_ready } = parts;
+    let OutsideParts { engine, mut sources, board, mut tls, is_ready, sockets } = parts;
     sources.extend(engine.numbers());
     let mut runtime = engine.runtime();
     let config = Arc::clone(&runtime.borrow_and_update());
@@ -130,13 +134,15 @@ async fn live(parts: OutsideParts, tell: mpsc::Sender<Result<Addresses, String>>
         Ok(settings) => settings,
         Err(e) => return drop(tell.send(Err(e))),
     };
-    let (front, http) = (Front::new(engine, settings), Server::new(sources, is_ready));
-    let mut parts = Parts { front, http, scheduler: Scheduler::new(board) };
+    let front = Front::new(engine, settings, Arc::clone(&sockets));
+    let http = Server::new(sources, is_ready, Arc::clone(&sockets));
+    let mut in_charge = sockets.watch();
+    let mut parts = Parts { front, http, scheduler: Scheduler::new(board), sockets };
     let faults = parts.apply(&config, offered).await;
     let addresses = Addresses { mysql: parts.front.addresses(), http: parts.http.address() };
     if faults.is_empty() {
         let _ = tell.send(Ok(addresses));
-        parts.follow(&mut runtime, &mut tls, &mut stopped).await;
+        parts.follow(&mut runtime, &mut tls, &mut in_charge, &mut stopped).await;
     } else {
         let _ = tell.send(Err(faults.join("; ")));
     }
@@ -150,6 +156,7 @@ impl Parts {
         &mut self,
         runtime: &mut watch::Receiver<Arc<Config>>,
         tls: &mut watch::Receiver<Option<Arc<ServerConfig>>>,
+        in_charge: &mut watch::Receiver<bool>,
         stopped: &mut oneshot::Receiver<()>,
     ) {
         loop {
@@ -158,6 +165,7 @@ impl Parts {
                 _ = &mut *stopped => return,
                 Ok(()) = runtime.changed() => {}
                 Ok(()) = tls.changed() => {}
+                Ok(()) = in_charge.changed() => {}
             }
             let (config, offered) = (Arc::clone(&runtime.borrow_and_update()), tls.borrow_and_update().clone());
             for fault in self.apply(&config, offered).await {
@@ -183,7 +191,8 @@ impl Parts {
             }
             Err(e) => faults.push(e),
         }
-        self.scheduler.apply(Job::read(config));
+        // Another process runs them while this one is not in charge.
+        self.scheduler.apply(if self.sockets.is_in_charge() { Job::read(config) } else { Vec::new() });
         faults
     }
 }
@@ -205,7 +214,14 @@ mod tests {
     fn start(config: Arc<Config>) -> (Result<Outside, AdminError>, Jobs) {
         let (engine, jobs) = channel(config);
         let (_, tls) = watch::channel(None);
-        let parts = OutsideParts { engine, sources: Vec::new(), board: Arc::default(), tls, is_ready: Arc::new(|| Ok(())) };
+        let parts = OutsideParts {
+            engine,
+            sources: Vec::new(),
+            board: Arc::default(),
+            tls,
+            is_ready: Arc::new(|| Ok(())),
+            sockets: Sockets::fresh(),
+        };
         (Outside::start(parts), jobs)
     }
 

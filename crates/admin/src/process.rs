@@ -2,6 +2,8 @@
 
 use model::Config;
 
+use crate::take_over::Successor;
+
 /// How to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -13,7 +15,7 @@ pub enum Stop {
     Now,
 }
 
-/// The program that this runs in. No call may block: what takes time goes on behind it.
+/// The program that this runs in. No call may block, but where it says so: what takes time goes on behind it.
 pub trait Process: Send + Sync {
     /// Ends the process. Called after the answer has been handed to the session.
     fn shutdown(&self, how: Stop);
@@ -28,6 +30,15 @@ pub trait Process: Send + Sync {
 
     /// Ends the process as [`Stop::Drain`] does, and starts it again. Called after the answer has been handed over.
     fn restart(&self) -> Result<(), String>;
+
+    /// Has another process take this one's place, and answers which. Blocks until that one is ready; on an error nothing has changed.
+    ///
+    /// # Errors
+    /// Why it does not.
+    fn upgrade(&self, successor: Successor) -> Result<String, String> {
+        drop(successor);
+        Err("not part of this program".to_owned())
+    }
 
     /// Starts the data plane after [`Process::stop`]. An error when it runs.
     fn start(&self) -> Result<(), String>;

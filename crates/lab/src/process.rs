@@ -25,13 +25,16 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Lines of a log shown in an error.
 const TAIL_LINES: usize = 25;
 
-/// A running child. Killed when dropped.
+/// A running child, or the process that has taken its place. Killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     log: PathBuf,
     child: Mutex<Child>,
+    /// The child, or the process that has taken its place.
     pid: Pid,
+    /// Whether it is that one.
+    is_heir: bool,
 }
 
 impl Process {
@@ -43,7 +46,7 @@ impl Process {
         guarded.stdin(Stdio::null()).stdout(sink).stderr(errors);
         let child = spawn_from_lasting_thread(guarded).context(|| format!("start {name}"))?;
         let pid = Pid::from_child(&child);
-        Ok(Process { name: name.to_owned(), log: log.to_owned(), child: Mutex::new(child), pid })
+        Ok(Process { name: name.to_owned(), log: log.to_owned(), child: Mutex::new(child), pid, is_heir: false })
     }
 
     /// The process id.
@@ -51,8 +54,29 @@ impl Process {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
+    /// The process `pid` takes this one's place: waits for the child's end. The heir is of the child's process group.
+    pub fn follow(&mut self, pid: u32, limit: Duration) -> Result<ExitStatus, LabError> {
+        let status = self.wait_exit(limit)?;
+        let heir = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let Some(heir) = heir else { return Err(self.exited(status)) };
+        (self.pid, self.is_heir) = (heir, true);
+        Ok(status)
+    }
+
+    /// Whether the heir has ended: it is gone, or nobody has asked yet how it ended.
+    fn has_heir_ended(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+    }
+
     /// Sends a signal; does nothing when the child has ended.
     pub fn signal(&self, signal: Signal) {
+        if self.is_heir {
+            if !self.has_heir_ended() {
+                let _ = kill_process(self.pid, signal);
+            }
+            return;
+        }
         let mut child = self.child();
         // While the lock is held and the child not reaped, the id cannot belong to anyone else.
         if matches!(child.try_wait(), Ok(None)) {
@@ -75,6 +99,11 @@ impl Process {
 
     /// Kills the child at once (`SIGKILL`, also when it is stopped) and reaps it.
     pub fn kill9(&self) {
+        if self.is_heir {
+            self.signal(Signal::KILL);
+            let _ = wait::until("the heir to end", STOP_LIMIT, || self.has_heir_ended().then_some(()));
+            return;
+        }
         let mut child = self.child();
         let _ = child.kill();
         let _ = child.wait();
@@ -82,6 +111,10 @@ impl Process {
 
     /// How the child ended; `None` while it runs.
     pub fn exit_status(&self) -> Option<ExitStatus> {
+        if self.is_heir {
+            // Its parent alone is told how it ended.
+            return self.has_heir_ended().then(|| ExitStatus::from_raw(0));
+        }
         self.child().try_wait().ok().flatten()
     }
 

@@ -345,6 +345,24 @@ impl Tidegate {
         if listens { self.wait_ready() } else { self.wait_admin() }
     }
 
+    /// Has a process of this program (None for its own) take its place, and waits for its end. Answers how long the admin command took.
+    pub fn upgrade(&mut self, program: Option<&Path>) -> Result<Duration, LabError> {
+        let command = program.map_or("PROXYSQL UPGRADE".to_owned(), |path| format!("PROXYSQL UPGRADE '{}'", path.display()));
+        let began = std::time::Instant::now();
+        let info = self.admin()?.run(command)?.ok()?.info.clone();
+        let took = began.elapsed();
+        self.follow(&info)?;
+        Ok(took)
+    }
+
+    /// A process takes its place, as the answer to PROXYSQL UPGRADE says: waits for the end of the one before.
+    pub fn follow(&mut self, answer: &str) -> Result<(), LabError> {
+        let pid = answer.split(' ').find_map(|word| word.parse().ok());
+        let pid = pid.ok_or_else(|| LabError::Protocol(format!("no process takes over: {answer}")))?;
+        self.process.follow(pid, STOP_LIMIT)?;
+        Ok(())
+    }
+
     /// Waits until its port answers.
     pub fn wait_ready(&self) -> Result<(), LabError> {
         let address = self.address();

@@ -1,10 +1,11 @@
 //! Identifiers shared by every crate. Newtypes, so a hostgroup cannot be passed where a port belongs.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
 /// The number of a hostgroup, 0..=2147483647 (ProxySQL keeps it in a signed 32-bit integer).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostgroupId(pub u32);
 
 impl HostgroupId {
@@ -47,7 +48,7 @@ impl fmt::Display for ServerKey {
 }
 
 /// A server, whatever hostgroups it is listed in. Two ports of one host are two servers.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServerAddr {
     /// Host name, IP address, or a Unix socket's path when `port` is 0.
     pub host: Arc<str>,

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ pub struct Monitor {
     stale: Notify,
     kept: OnceLock<Kept>,
     stood: Notify,
+    /// Whether the file is this process's.
+    keeps: AtomicBool,
     running: OnceLock<Running>,
     /// Held by what an operator has ordered: the thread does not end before it.
     pub(crate) orders: Arc<RwLock<()>>,
@@ -162,6 +165,7 @@ impl Monitor {
             stale: Notify::new(),
             kept: OnceLock::new(),
             stood: Notify::new(),
+            keeps: AtomicBool::new(true),
             running: OnceLock::new(),
             orders: Arc::default(),
             stopping: watch::channel(false).0,
@@ -202,8 +206,17 @@ impl Monitor {
         }
     }
 
+    /// The file is this process's, or (false) another one's that takes its place.
+    pub fn keep_standings_here(&self, is_own: bool) {
+        self.keeps.store(is_own, Ordering::Release);
+        self.stood.notify_one();
+    }
+
     /// Brings the file up to date, where there is one.
     pub(crate) async fn write_standings(&self) -> std::io::Result<()> {
+        if !self.keeps.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let Some(me) = self.me() else { return Ok(()) };
         let write = move || me.kept.get().map_or(Ok(()), |kept| kept.write(|| me.core().standings.clone()));
         tokio::task::spawn_blocking(write).await.map_err(std::io::Error::other).flatten()

@@ -1,5 +1,7 @@
 //! One connection to a server, and what we know it to hold.
 
+mod hand_over;
+
 use crate::buffer::{Buffer, BufferPool};
 use crate::causal::End;
 use crate::connect::Proven;
@@ -14,6 +16,7 @@ use crate::state::{CHARSETS, State, Text, Variables, is_charset_name};
 use crate::stmt_cache::StatementCache;
 use crate::stream::invalid;
 use crate::worker::Worker;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
 use wire::charset;
@@ -23,8 +26,10 @@ use wire::message::{ErrPacket, OkPacket};
 use wire::packet;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
+pub use hand_over::BackendRecord;
+
 /// Which session-tracking settings the connection has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tracking {
     /// The server has no session tracker: SET statements are parsed instead.
     None,
@@ -184,7 +189,8 @@ pub struct Collected {
 }
 
 /// An ERR packet of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ServerError {
     /// MySQL error number.
     pub code: u16,

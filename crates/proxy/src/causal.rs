@@ -9,6 +9,7 @@ use crate::gtid;
 use model::settings::CausalReads;
 use model::snapshot::{RoleGroup, RoleKind, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use wire::charset::Flavor;
@@ -94,7 +95,8 @@ pub struct End<'a> {
 }
 
 /// A server that had something at a time (process clock, ms).
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Holder {
     addr: ServerAddr,
     ip: Option<IpAddr>,
@@ -117,7 +119,7 @@ impl Holder {
 }
 
 /// Where a session has GTIDs from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// Its own last write through the hostgroup.
     Own,
@@ -128,7 +130,8 @@ pub enum Origin {
 }
 
 /// The GTIDs that a session knows of, one entry for each origin and hostgroup.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Writes {
     each: Vec<Written>,
     /// Definitions of tables and their like may be among them.
@@ -241,7 +244,8 @@ impl Writes {
 }
 
 /// What was written to a cluster, and who is known to have it.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Written {
     origin: Origin,
     hostgroup: HostgroupId,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 #[cfg(not(feature = "sim"))]
 use std::time::Instant;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 // The simulator's runtime moves this one.
 #[cfg(feature = "sim")]
 use tokio::time::Instant;
@@ -21,6 +21,18 @@ impl Clock {
         Self { origin: Instant::now() }
     }
 
+    /// Where it begins, ns of the system's monotonic clock: another process goes on from there.
+    pub fn origin_ns(&self) -> u64 {
+        monotonic_ns().saturating_sub(self.now_ns())
+    }
+
+    /// A clock that began then in another process.
+    pub fn since_ns(origin_ns: u64) -> Self {
+        let now = Instant::now();
+        let age = Duration::from_nanos(monotonic_ns().saturating_sub(origin_ns));
+        Self { origin: now.checked_sub(age).unwrap_or(now) }
+    }
+
     /// Nanoseconds since the start.
     pub fn now_ns(&self) -> u64 {
         let elapsed = self.origin.elapsed();
@@ -36,6 +48,12 @@ impl Clock {
     pub fn now_ms(&self) -> u64 {
         self.now_us() / 1000
     }
+}
+
+/// The system's monotonic clock, which all processes share, ns.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Milliseconds since the start, as of the last sweep: free to read on the hot path.

@@ -6,6 +6,7 @@
 use crate::ask;
 use crate::cache::CacheSettings;
 use crate::explain;
+use crate::heir::{Answer, Offered, ProcessRecord};
 use crate::in_force::InForce;
 use crate::listener;
 use crate::logs::audit::AuditRecord;
@@ -14,6 +15,7 @@ use crate::overload;
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::worker::Worker;
+use ::handover::Sockets;
 use model::ConfigError;
 use model::control::{AdminEvent, DataPlane, Flush, RouteQuestion, RouteStep};
 use model::fleet::{Placement, UnderWay};
@@ -21,8 +23,9 @@ use model::remark::{Remark, Scope};
 use model::snapshot::{ServerStatus, Snapshot};
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
 use model::{HostgroupId, Listen};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -39,6 +42,8 @@ pub struct Control {
     /// TLS towards clients as it is offered, for the admin port.
     tls: watch::Sender<Option<Arc<rustls::ServerConfig>>>,
     applying: Mutex<()>,
+    /// The worker that gets the next idle connection of another process.
+    next_taker: AtomicUsize,
     /// What was in force at the start: some of it cannot change before the next one.
     started: Arc<Snapshot>,
 }
@@ -47,7 +52,7 @@ impl Control {
     pub(crate) fn new(shared: Arc<Shared>, stats: Arc<ProxyStats>, datadir: PathBuf, listeners: usize, open: watch::Sender<bool>) -> Self {
         let tls = watch::Sender::new(shared.tls.load_full());
         let started = Arc::clone(&shared.in_force.load().snapshot);
-        Self { shared, stats, datadir, listeners, open, tls, applying: Mutex::default(), started }
+        Self { shared, stats, datadir, listeners, open, tls, applying: Mutex::default(), next_taker: AtomicUsize::new(0), started }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -79,6 +84,31 @@ impl Control {
             },
             _ => {}
         }
+    }
+
+    /// What goes with the process when another one takes its place.
+    pub fn process_record(&self) -> ProcessRecord {
+        ProcessRecord::of(&self.shared, !self.is_open())
+    }
+
+    /// Takes in what another process offers; `answer` is called once that is decided.
+    pub fn take_in(&self, record: &[u8], sockets: Vec<OwnedFd>, answer: Answer) {
+        let offered = match ::handover::decode::<Offered>(record) {
+            Ok(offered) => offered,
+            Err(e) => return answer(Err(e.to_string())),
+        };
+        let workers = self.shared.mailboxes.len();
+        let next = || self.next_taker.fetch_add(1, Ordering::Relaxed) % workers;
+        let place = offered.place(workers).unwrap_or_else(next);
+        match self.shared.mailboxes.get(place) {
+            Some(mailbox) => mailbox.send(Mail::Ask(Box::new(move |worker| answer(offered.take_in(worker, sockets))))),
+            None => answer(Err("there is no worker".to_owned())),
+        }
+    }
+
+    /// The process's listening sockets.
+    pub fn sockets(&self) -> Arc<Sockets> {
+        Arc::clone(&self.shared.sockets)
     }
 
     /// Whether clients are accepted.

@@ -11,6 +11,8 @@ use std::task::{Context, Waker};
 /// Why a session is disturbed. Later ones are stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
+    /// Another process takes this one's place: go there when the client is silent.
+    HandOver,
     /// Idle for a while: let go of what only a busy session needs.
     Park,
     /// `connection_delay_multiplex_ms` is over: give the backend back.
@@ -119,6 +121,8 @@ pub struct Entry {
     /// How it began: worker clock (ms), digest.
     first_pin_began: Cell<(u64, u64)>,
     rare: Cell<Option<Box<Rare>>>,
+    /// The number of the process that would not take it over; 0 for none.
+    pub refused_by: Cell<u32>,
     /// Its place among the connections of its address; none over a Unix socket.
     pub place: RefCell<Option<Place>>,
     /// What it keeps in other hostgroups than the one where it is.
@@ -195,6 +199,7 @@ impl Entry {
             first_pin: Cell::default(),
             first_pin_began: Cell::default(),
             rare: Cell::default(),
+            refused_by: Cell::new(0),
             place: RefCell::default(),
             elsewhere: RefCell::default(),
             view: Default::default(),
@@ -382,7 +387,17 @@ impl Entry {
         self.limits.set(limits);
     }
 
+    /// When (process clock, ms) the open transaction began; 0 when there is none.
+    pub fn transaction_since_ms(&self) -> u64 {
+        self.transaction_since_ms.get()
+    }
+
     /// The client's own `wait_timeout`, ms; 0 when it set none.
+    pub fn own_idle_ms(&self) -> u64 {
+        self.own_idle_ms.get()
+    }
+
+    /// Sets the client's own `wait_timeout`, ms; 0 when it set none.
     pub fn set_own_idle_limit(&self, ms: u64) {
         self.own_idle_ms.set(ms);
     }

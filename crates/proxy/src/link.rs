@@ -3,9 +3,11 @@
 //! Above this module there are only plain packets.
 
 use crate::buffer::{Buffer, BufferPool, WINDOW};
-use crate::stream::{DetachedStream, Stream, invalid};
+use crate::stream::{DetachedSocket, DetachedStream, Stream, invalid};
+use serde::{Deserialize, Serialize};
 use std::future::{Future, poll_fn};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 use wire::compress::{Compressor, Decompressor, Method};
@@ -16,6 +18,7 @@ const TURN: usize = WINDOW;
 
 /// Compression state of one link; boxed, for most links have none.
 pub struct Compression {
+    method: Method,
     compressor: Compressor,
     decompressor: Decompressor,
     raw: Buffer,
@@ -36,6 +39,7 @@ impl Compression {
     pub fn new(method: Method) -> Box<Self> {
         let (compressor, decompressor) = (Compressor::new(method), Decompressor::new(method));
         Box::new(Self {
+            method,
             compressor,
             decompressor,
             raw: Buffer::default(),
@@ -165,6 +169,42 @@ impl Sent {
 /// Bytes of packets, before compression and TLS: sent, received.
 type Traffic = (u64, u64);
 
+/// What another process needs to know of a link, besides its socket.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkRecord {
+    compression: Option<CompressionRecord>,
+    traffic: Traffic,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CompressionRecord {
+    method: Method,
+    /// Sequence ids of the next frame that is sent, and that is read.
+    sends: u8,
+    reads: u8,
+    begins: bool,
+}
+
+impl LinkRecord {
+    /// The link over this socket.
+    ///
+    /// # Errors
+    /// The system's words.
+    pub fn attach(self, socket: OwnedFd) -> io::Result<Link> {
+        let Self { compression, traffic } = self;
+        let compression = compression.map(|CompressionRecord { method, sends, reads, begins }| {
+            let mut compression = Compression::new(method);
+            compression.compressor.set_seq(sends);
+            compression.decompressor.set_seq(reads);
+            compression.begins = begins;
+            compression
+        });
+        Ok(Link { stream: Stream::new(DetachedSocket::given(socket)?.attach()?), compression, traffic })
+    }
+}
+
 /// A link on its way to another worker.
 pub struct DetachedLink {
     stream: DetachedStream,
@@ -203,6 +243,24 @@ impl Link {
     /// Takes the link from this thread's runtime.
     pub fn detach(self) -> io::Result<DetachedLink> {
         Ok(DetachedLink { stream: self.stream.detach()?, compression: self.compression, traffic: self.traffic })
+    }
+
+    /// What another process needs to go on with it; None where bytes of it are in this process that are not the socket's.
+    pub fn record(&self) -> Option<LinkRecord> {
+        let Self { stream, compression, traffic } = self;
+        if stream.tls().is_some() {
+            return None;
+        }
+        let compression = match compression.as_deref() {
+            None => None,
+            Some(Compression { method, compressor, decompressor, raw, plain, plain_at, out, out_at, begins, work: _ }) => {
+                let is_at_rest = raw.is_empty() && *plain_at >= plain.len() && *out_at >= out.len() && decompressor.is_idle();
+                let record =
+                    CompressionRecord { method: *method, sends: compressor.next_seq(), reads: decompressor.next_seq(), begins: *begins };
+                Some((is_at_rest && compressor.is_idle()).then_some(record)?)
+            }
+        };
+        Some(LinkRecord { compression, traffic: *traffic })
     }
 
     /// Whether nothing is to be read, not even a part of a frame, and the peer has not closed: so is a connection between two replies.

@@ -4,9 +4,11 @@ use crate::log_throttle::LogThrottle;
 use crate::mailbox::Mail;
 use crate::shared::Shared;
 use crate::stream::DetachedSocket;
+use ::handover::Sockets;
 use model::Listen;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +32,15 @@ pub enum Bound {
     Tcp(std::net::TcpListener),
     /// Unix.
     Unix(std::os::unix::net::UnixListener),
+}
+
+impl AsFd for Bound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
+    }
 }
 
 /// Binds one listener. A Unix socket that nobody listens on is replaced.
@@ -58,6 +69,15 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
     }
 }
 
+/// The listener of the process before, where it gave it, else a new one.
+pub fn take_or_bind(listen: &Listen, sockets: &Sockets) -> io::Result<Bound> {
+    let Some(given) = sockets.take(&listen.to_string()) else { return bind(listen) };
+    Ok(match listen {
+        Listen::Tcp(_) => Bound::Tcp(given.into()),
+        Listen::Unix(_) => Bound::Unix(given.into()),
+    })
+}
+
 /// Whether it could be bound now; nothing is left behind. `ours` are open, and will be free for who comes in our place.
 pub fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
     if listen.comes_after(ours) {
@@ -77,8 +97,9 @@ const BIND_PAUSE: Duration = Duration::from_millis(200);
 pub async fn serve(listen: Listen, bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUsize>, mut open: watch::Receiver<bool>) {
     let (mut bound, told, name) = (Some(bound), LogThrottle::default(), listen.to_string());
     loop {
-        match bound.take().map_or_else(|| bind(&listen), Ok) {
-            Ok(one) => {
+        let opened = bound.take().map_or_else(|| bind(&listen), Ok);
+        match opened.and_then(|one| Ok((shared.sockets.opened(&name, one.as_fd())?, one))) {
+            Ok((_opened, one)) => {
                 shared.unopened().remove(&name);
                 told.forget();
                 shared.listening.fetch_add(1, Ordering::AcqRel);
@@ -117,7 +138,7 @@ async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -
             let local = listener.local_addr().ok();
             loop {
                 leave_room(shared).await;
-                match listener.accept().await {
+                match shared.sockets.in_charge(|| listener.accept()).await {
                     Ok((stream, peer)) => {
                         let _ = stream.set_nodelay(true);
                         match stream.into_std() {
@@ -133,7 +154,7 @@ async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -
             let listener = UnixListener::from_std(listener)?;
             loop {
                 leave_room(shared).await;
-                match listener.accept().await {
+                match shared.sockets.in_charge(|| listener.accept()).await {
                     Ok((stream, _)) => match stream.into_std() {
                         Ok(stream) => give(shared, next_worker, DetachedSocket::Unix(stream), None, None),
                         Err(e) => tracing::warn!("a client was lost: {e}"),

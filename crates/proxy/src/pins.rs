@@ -4,11 +4,12 @@
 //! statement ends with COM_RESET_CONNECTION, COM_CHANGE_USER or the session.
 
 use crate::state::Text;
+use serde::{Deserialize, Serialize};
 use sql::Routine;
 use std::fmt;
 
 /// State that cannot be carried to another backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum PinReason {
     /// An open transaction; ends when the server reports none.
@@ -140,8 +141,21 @@ const MOST_CALLS: usize = 64;
 pub const MOST_VARIABLES: usize = 64;
 
 /// The reasons that hold now.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<PinReason>", from = "Vec<PinReason>")]
 pub struct PinSet(u32);
+
+impl From<PinSet> for Vec<PinReason> {
+    fn from(set: PinSet) -> Self {
+        set.iter().collect()
+    }
+}
+
+impl From<Vec<PinReason>> for PinSet {
+    fn from(reasons: Vec<PinReason>) -> Self {
+        Self::of(&reasons)
+    }
+}
 
 impl PinSet {
     /// True when the backend may serve others.
@@ -192,7 +206,7 @@ impl fmt::Debug for PinSet {
 }
 
 /// What dynamic SQL leaves on a connection that a session would have to know of, as far as its text is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trace {
     /// Nothing.
     Nothing,
@@ -205,7 +219,8 @@ pub enum Trace {
 }
 
 /// A call of a stored routine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StoredCall {
     /// The routine, with its schema.
     pub routine: Routine,
@@ -221,7 +236,8 @@ pub struct StoredCall {
 pub const UNSEEN: PinSet = PinSet::of(&[PinReason::UserVariable, PinReason::SessionState, PinReason::StoredCode]);
 
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
-#[derive(Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Names {
     /// Schema and name, as they were written.
     tables: Vec<(Text, String)>,
@@ -248,7 +264,8 @@ struct Names {
 }
 
 /// A pin, and how it began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Began {
     /// The pin.
     pub reason: PinReason,
@@ -259,7 +276,8 @@ pub struct Began {
 }
 
 /// A session's pins.
-#[derive(Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pins {
     set: PinSet,
     /// The pin that began while there was no first one; those that began beside it are in `names`.
@@ -270,6 +288,14 @@ pub struct Pins {
 }
 
 impl Pins {
+    /// They are of another process, where so many definitions of routines were known; here are `now`.
+    pub fn count_definitions_anew(&mut self, then: u32, now: u32) {
+        if let Some(names) = self.names.as_mut() {
+            // What was defined since the calls is not known by name here: one definition more than there are stands for all.
+            names.routines_defined = if names.routines_defined == then { now } else { now.wrapping_sub(1) };
+        }
+    }
+
     /// The reasons that hold now.
     pub fn set(&self) -> PinSet {
         self.set

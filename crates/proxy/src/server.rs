@@ -18,6 +18,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,7 +117,7 @@ pub struct ServerShared {
 pub struct Given(pub AtomicU64);
 
 /// How a server is to be connected to: `use_ssl` and `compression`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transport(u8);
 
 /// The right to hold one connection to a server; gives itself back.
@@ -581,6 +582,13 @@ impl ServerShared {
         let max = if Safety::ConnectionLimit.is_off() { u32::MAX } else { self.max_connections() };
         let taken = self.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < max).then_some(n + 1));
         taken.ok().map(|_| Slot(Some((Arc::clone(self), quota))))
+    }
+
+    /// The right to a connection that is there already, of another process: whatever the limits are.
+    pub fn take_over(self: &Arc<Self>, quota: &Arc<Quota>) -> Slot {
+        quota.take(0);
+        self.connections.fetch_add(1, Ordering::AcqRel);
+        Slot(Some((Arc::clone(self), Arc::clone(quota))))
     }
 
     /// Takes the right to connect now: at most `concurrency` at a time; one at a time after failures.

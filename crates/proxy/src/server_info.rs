@@ -1,5 +1,6 @@
 //! What a server says of itself, and what follows from its version.
 
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use wire::charset::{self, Collation, Flavor};
@@ -98,7 +99,8 @@ impl ServerInfo {
 }
 
 /// The server's own settings for session tracking, which a client sees unless it changes them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TrackDefaults {
     /// `session_track_system_variables`, None where the server has none.
     pub system_variables: Option<String>,
@@ -124,7 +126,7 @@ pub struct ServerTracking {
 }
 
 /// Servers that know the same collations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
     /// MySQL 5.
     MySql5,
@@ -134,6 +136,65 @@ pub enum Family {
     MariaDb,
     /// MariaDB that knows uca1400.
     MariaDbUca1400,
+}
+
+/// The same for another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InfoRecord {
+    version: String,
+    flavor: Flavor,
+    family: Family,
+    capabilities: Capabilities,
+    collation: u8,
+    status: StatusFlags,
+    tracking: Option<TrackingRecord>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrackingRecord {
+    defaults: TrackDefaults,
+    ours: Arc<str>,
+    collations: Box<str>,
+    known: Vec<u16>,
+}
+
+impl InfoRecord {
+    /// Of a server.
+    pub fn of(info: &ServerInfo) -> Self {
+        let ServerInfo { version, flavor, family, capabilities, collation, status, tracking } = info;
+        let tracking = tracking.get().map(|ServerTracking { defaults, ours, collations, known }| TrackingRecord {
+            defaults: defaults.clone(),
+            ours: Arc::clone(ours),
+            collations: collations.clone(),
+            known: known.iter().map(|collation| collation.id).collect(),
+        });
+        Self {
+            version: version.clone(),
+            flavor: *flavor,
+            family: *family,
+            capabilities: *capabilities,
+            collation: *collation,
+            status: *status,
+            tracking,
+        }
+    }
+
+    /// What it was written of.
+    pub fn info(self) -> ServerInfo {
+        let Self { version, flavor, family, capabilities, collation, status, tracking } = self;
+        let known =
+            |ids: Vec<u16>| ids.iter().filter_map(|id| charset::collation_in(flavor, *id).or_else(|| charset::collation(*id))).collect();
+        let tracking = tracking.map(|TrackingRecord { defaults, ours, collations, known: ids }| ServerTracking {
+            defaults,
+            ours,
+            collations,
+            known: known(ids),
+        });
+        let tracking = Arc::new(tracking.map_or_else(OnceLock::new, OnceLock::from));
+        ServerInfo { version, flavor, family, capabilities, collation, status, tracking }
+    }
 }
 
 impl Family {

@@ -6,6 +6,7 @@
 use crate::addresses::Addresses;
 use crate::cache::{CacheSettings, QueryCache};
 use crate::clock::Clock;
+use crate::heir::Heir;
 pub use crate::hostgroup::HostgroupShared;
 use crate::in_force::InForce;
 use crate::logs::Logs;
@@ -19,12 +20,14 @@ use crate::signals;
 use crate::stats::hosts::HostCache;
 use crate::terms::Terms;
 use crate::tls_loads::TlsLoads;
+use ::handover::Sockets;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::fleet::{Layout, RoleKeeper, Signal, SignalKind, UnderWay};
 use model::pace::Pace;
 use model::refusals::Refusals;
 use model::snapshot::{HostgroupAttributes, Password, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
+use serde::{Deserialize, Serialize};
 use sql::Builtins;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -75,7 +78,8 @@ pub struct UserShared {
 }
 
 /// What logins taught us about a user's password, kept in memory only.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LearntSecrets {
     /// Clear text, from a full authentication against a stored hash.
     pub clear: Option<Vec<u8>>,
@@ -133,6 +137,8 @@ pub struct Shared {
     pub memory: overload::Memory,
     /// Which workers are alive.
     pub beats: overload::Beats,
+    /// The process's listening sockets.
+    pub sockets: Arc<Sockets>,
     /// Listeners that are open.
     pub listening: AtomicUsize,
     /// Those that cannot be opened, and why. They are tried again.
@@ -173,6 +179,10 @@ pub struct Shared {
     pub hosts: HostCache,
     /// How many mirrored statements run at a time.
     pub mirrors: Arc<crate::mirror::limit::Limit>,
+    /// The process that takes this one's place, while one does.
+    heir: ArcSwapOption<Heir>,
+    /// Whether there is one.
+    has_heir: AtomicBool,
     /// Set when the process is told to stop: sessions end at their next idle moment.
     pub draining: AtomicBool,
     /// Sessions so far: their ids are made of it.
@@ -199,6 +209,7 @@ impl Shared {
             clients_max: AtomicU64::new(u64::MAX),
             memory: overload::Memory::default(),
             beats: overload::Beats::new(workers),
+            sockets: Sockets::fresh(),
             listening: AtomicUsize::new(0),
             unopened: Mutex::default(),
             info: Learnt::default(),
@@ -219,6 +230,8 @@ impl Shared {
             refusals: Refusals::default(),
             hosts: HostCache::default(),
             mirrors: crate::mirror::limit::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
+            heir: ArcSwapOption::empty(),
+            has_heir: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             sessions_begun: AtomicU64::new(0),
             #[cfg(feature = "sim")]
@@ -432,6 +445,29 @@ impl Shared {
     /// Listeners that cannot be opened, and why.
     pub fn unopened(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.unopened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sessions go to another process from now on, or (None) to none any more.
+    pub fn set_heir(&self, heir: Option<Arc<Heir>>) {
+        let is_one = heir.is_some();
+        self.heir.store(heir);
+        self.has_heir.store(is_one, Ordering::Release);
+    }
+
+    /// Whether a process takes this one's place.
+    pub fn has_heir(&self) -> bool {
+        self.has_heir.load(Ordering::Relaxed)
+    }
+
+    /// The process that takes this one's place, while one does.
+    pub fn heir(&self) -> Option<Arc<Heir>> {
+        self.has_heir.load(Ordering::Acquire).then(|| self.heir.load_full()).flatten()
+    }
+
+    /// What logins have taught of each user's password.
+    pub fn secrets(&self) -> Vec<(Box<str>, LearntSecrets)> {
+        let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
+        users.iter().map(|(name, user)| (name.clone(), user.secrets())).collect()
     }
 
     /// True once the process was told to stop.

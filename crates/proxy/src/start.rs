@@ -1,6 +1,7 @@
 //! Starting and stopping the data plane.
 
 use crate::control::Control;
+use crate::heir::{Before, Heir};
 use crate::in_force::InForce;
 use crate::listener;
 use crate::mailbox::Mail;
@@ -61,17 +62,36 @@ impl Proxy {
     /// # Errors
     /// [`StartError`] names the listener, file or limit that is in the way; nothing keeps running then.
     pub async fn start(snapshot: Arc<Snapshot>, datadir: &Path, keeper: Option<Arc<dyn RoleKeeper>>) -> Result<Self, StartError> {
+        Self::take_over(snapshot, datadir, keeper, Before::default()).await
+    }
+
+    /// The same in the place of another process: what it has listened on, and what of it is in `before`, goes on here.
+    ///
+    /// # Errors
+    /// As for [`Proxy::start`].
+    pub async fn take_over(
+        snapshot: Arc<Snapshot>,
+        datadir: &Path,
+        keeper: Option<Arc<dyn RoleKeeper>>,
+        before: Before,
+    ) -> Result<Self, StartError> {
         let in_force = Arc::new(InForce::compile(Arc::clone(&snapshot), None).map_err(StartError::Config)?);
         let vars = &snapshot.vars;
         let rsa = RsaKey::generate().map_err(|e| StartError::System(e.to_string()))?;
         let mut bound = Vec::new();
         for listen in &snapshot.listen {
-            let one = listener::bind(listen).map_err(|error| StartError::Listen { listen: listen.to_string(), error })?;
+            let one = listener::take_or_bind(listen, &before.sockets)
+                .map_err(|error| StartError::Listen { listen: listen.to_string(), error })?;
             bound.push((listen.clone(), one));
         }
         let threads = usize::try_from(vars.threads).unwrap_or(1).max(1);
         let stack = usize::try_from(vars.stacksize).unwrap_or(1 << 20);
-        let shared = Arc::new(Shared::new(in_force, keeper, threads, Some(rsa)));
+        let mut shared = Shared::new(in_force, keeper, threads, Some(rsa));
+        shared.sockets = before.sockets;
+        if let Some(process) = &before.process {
+            process.take_over(&mut shared);
+        }
+        let shared = Arc::new(shared);
         if vars.have_ssl {
             shared.tls.store(Some(shared.tls_loads.load(datadir, &shared.client_tls).map_err(StartError::Tls)?));
         }
@@ -142,7 +162,8 @@ impl Proxy {
         for task in self.accepting.drain(..) {
             task.abort();
         }
-        for path in &self.unix_sockets {
+        // Another process may be in charge of them by now.
+        for path in self.unix_sockets.iter().filter(|_| self.shared.sockets.is_in_charge()) {
             // Whoever put a file in its place keeps it.
             let _ = model::listen::remove_socket(path);
         }
@@ -169,6 +190,22 @@ impl Proxy {
         }
         self.shared.logs.stop();
         left == 0
+    }
+
+    /// Sessions and idle connections go to another process from now on: each when it is at rest.
+    pub fn hand_over(&self, heir: Arc<Heir>) {
+        self.shared.set_heir(Some(heir));
+        self.send_all(|| Mail::Ask(Box::new(Worker::hand_over)));
+    }
+
+    /// That process is gone: what is here stays.
+    pub fn keep_all(&self) {
+        self.shared.set_heir(None);
+    }
+
+    /// How many clients are connected.
+    pub fn clients(&self) -> usize {
+        self.shared.frontends.load(Ordering::Acquire)
     }
 
     /// Asks every worker to write what it does and knows to the log; begins new files of query log and audit log.

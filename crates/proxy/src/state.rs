@@ -4,6 +4,7 @@
 //! fresh one has. The values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
 
 use crate::server_info::Family;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub const NAMED_CHARSETS: [&str; 3] = ["character_set_client", "character_set_co
 pub const NAMED_COLLATIONS: [&str; 3] = ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION];
 
 /// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct Variables(Option<Arc<Vec<Entry>>>);
 
 /// A name and its value.
@@ -118,7 +119,8 @@ impl Variables {
 }
 
 /// What one session wants, or what one backend has.
-#[derive(Clone, Default, Debug, PartialEq)]
+#[derive(Clone, Default, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct State {
     /// Current schema; None when none is chosen.
     pub schema: Option<Text>,

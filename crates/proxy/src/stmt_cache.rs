@@ -1,8 +1,9 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
-use crate::prepared::{Holder, Side};
+use crate::prepared::{Holder, Listed, Side};
 use crate::state::{Text, Variables};
 use foldhash::fast::FixedState;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::num::NonZero;
@@ -38,7 +39,8 @@ impl Hash for StatementKey {
 }
 
 /// A prepared statement's text, in a schema, under settings that change what it means.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Meaning {
     /// Current schema at PREPARE.
     pub schema: Option<Text>,
@@ -54,7 +56,7 @@ pub struct Meaning {
 }
 
 /// User variables as they were at a PREPARE.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum UserVariables {
     /// Their literals; NULL for one that was not set.
     Known(Variables),
@@ -95,7 +97,7 @@ impl StatementKey {
 }
 
 /// Which one of a backend's statements is one client's alone; another backend has none under this number.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Apart(NonZero<u64>);
 
 /// A statement on the server.
@@ -110,6 +112,26 @@ pub struct Prepared {
     used: u64,
     /// Its place in the list of prepared statements.
     holder: Holder,
+}
+
+/// A statement that is one client's alone, for another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApartRecord {
+    id: u32,
+    bound_types: Vec<u8>,
+    is_spent: bool,
+    meaning: Meaning,
+    shape: (u16, u16),
+}
+
+impl Meaning {
+    /// The same in another process: what only a server knew is not what any other PREPARE has.
+    pub fn taken_over(self) -> Self {
+        let is_unknown = matches!(self.user_variables, Some(UserVariables::Unknown(_)));
+        let user_variables = if is_unknown { Some(UserVariables::unknown()) } else { self.user_variables };
+        Self { user_variables, ..self }
+    }
 }
 
 impl Prepared {
@@ -136,6 +158,33 @@ impl StatementCache {
         let found = self.by_key.get_mut(key)?;
         found.used = tick;
         Some(found)
+    }
+
+    /// Those that are one client's alone, for another process.
+    pub fn records(&self) -> Vec<(Apart, ApartRecord)> {
+        let record = |prepared: &Prepared| {
+            let Prepared { id, bound_types, is_spent, used: _, holder } = prepared;
+            let (meaning, shape) = (Meaning::clone(&holder.listed.key), holder.listed.shape);
+            ApartRecord { id: *id, bound_types: bound_types.clone(), is_spent: *is_spent, meaning, shape }
+        };
+        self.apart.iter().map(|(number, prepared)| (*number, record(prepared))).collect()
+    }
+
+    /// Takes one of another process; its number here. `list` finds its place in the list of prepared statements.
+    pub fn take_over(&mut self, record: ApartRecord, list: impl FnOnce(&Arc<StatementKey>, (u16, u16)) -> Arc<Listed>) -> Option<Apart> {
+        let ApartRecord { id, bound_types, is_spent, meaning, shape } = record;
+        let key = Arc::new(StatementKey::from(meaning.taken_over()));
+        self.insert(Arc::clone(&key), id, list(&key, shape).hold(Side::Server));
+        let apart = self.set_apart(&key)?;
+        let prepared = self.get_apart(apart)?;
+        (prepared.bound_types, prepared.is_spent) = (bound_types, is_spent);
+        Some(apart)
+    }
+
+    /// The server's ids of those that are for whoever asks; they are known no more.
+    pub fn take_shared(&mut self) -> Vec<u32> {
+        self.bytes = 0;
+        self.by_key.drain().map(|(_, prepared)| prepared.id).collect()
     }
 
     /// Adds a statement.

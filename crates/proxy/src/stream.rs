@@ -9,7 +9,7 @@ use rustls::{ClientConnection, ServerConnection};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -174,6 +174,15 @@ impl Socket {
 }
 
 impl DetachedSocket {
+    /// A connected socket of another process.
+    ///
+    /// # Errors
+    /// The system's words.
+    pub fn given(socket: OwnedFd) -> io::Result<Self> {
+        let is_unix = socket2::SockRef::from(&socket).local_addr()?.is_unix();
+        Ok(if is_unix { Self::Unix(socket.into()) } else { Self::Tcp(socket.into()) })
+    }
+
     /// Registers the socket with the runtime of the calling thread.
     pub fn attach(self) -> io::Result<Socket> {
         Ok(match self {
@@ -322,6 +331,19 @@ impl Stream {
             Socket::Memory(pipe) => return pipe.poll_read_ready(&mut Context::from_waker(Waker::noop())).is_pending(),
         };
         looked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// A copy of the socket's descriptor, for another process.
+    ///
+    /// # Errors
+    /// The process has too many open.
+    pub fn copy(&self) -> io::Result<OwnedFd> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.as_fd().try_clone_to_owned(),
+            Socket::Unix(socket) => socket.as_fd().try_clone_to_owned(),
+            #[cfg(feature = "sim")]
+            Socket::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// The TLS session, if any.

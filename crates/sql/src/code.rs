@@ -14,7 +14,7 @@ use crate::split::{has_body, split};
 use crate::token::{LexMode, Lexer, Token, TokenKind};
 
 /// A stored procedure or function, as a text names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Routine {
     /// A procedure: CALL names it.
     pub is_procedure: bool,

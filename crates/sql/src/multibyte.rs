@@ -5,7 +5,7 @@
 use crate::bytes;
 
 /// How the bytes of a text make characters, as far as that matters to the lexer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum MultiByte {
     /// No character has a byte below 0x80 but for ASCII's own.
     #[default]

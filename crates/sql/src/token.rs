@@ -15,7 +15,8 @@ use crate::facts::Facts;
 use crate::multibyte::MultiByte;
 
 /// Lexer state that depends on the session's `sql_mode` and character set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LexMode {
     /// `ANSI_QUOTES`: a double quote delimits an identifier, not a string.
     pub ansi_quotes: bool,
@@ -32,7 +33,7 @@ pub struct LexMode {
 }
 
 /// Whose built-in functions hide stored ones of their names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Builtins {
     /// Those that MySQL and MariaDB have both: which server reads the text is not known.
     #[default]

@@ -1,9 +1,9 @@
 //! The admin interface beside the data plane: the engine, the ports, the scheduler.
 
 use crate::process::Requests;
-use ::admin::Bootstrap;
 use ::admin::outside::{Outside, OutsideParts};
 use ::admin::scheduler::Board;
+use ::admin::{Bootstrap, EngineHandle};
 use anyhow::{Context, Result};
 use model::control::DataPlane;
 use model::stats::StatsSource;
@@ -12,7 +12,7 @@ use proxy::Control;
 use std::sync::Arc;
 
 /// Starts the engine, opens the ports and starts the scheduler.
-pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, process: Arc<Requests>) -> Result<Outside> {
+pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, process: Arc<Requests>) -> Result<(Outside, EngineHandle)> {
     let board = Arc::new(Board::default());
     if let Err(why) = control.log_tls_keys(&found.config.admin.ssl_keylog_file) {
         tracing::error!("admin-ssl_keylog_file: {why}");
@@ -20,8 +20,9 @@ pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, pro
     let found = found.with_operator(monitor.clone());
     let (engine, _thread) = found.start(control.clone(), vec![board.clone(), monitor.clone()], process).context("admin interface")?;
     let sources: Vec<Arc<dyn StatsSource>> = vec![control.clone(), board.clone(), monitor, Arc::new(crate::log::Numbers)];
-    let (tls, ready) = (control.server_tls(), control);
+    let (tls, sockets, ready) = (control.server_tls(), control.sockets(), control);
     let is_ready = Arc::new(move || ready.is_ready());
-    let outside = Outside::start(OutsideParts { engine, sources, board, tls, is_ready }).context("admin interface")?;
-    Ok(outside)
+    let handle = engine.clone();
+    let outside = Outside::start(OutsideParts { engine, sources, board, tls, is_ready, sockets }).context("admin interface")?;
+    Ok((outside, handle))
 }

@@ -1,6 +1,7 @@
 //! The command line: ProxySQL's words, and a few more.
 
 use crate::top::TopOptions;
+use crate::upgrade::UpgradeOptions;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,9 @@ pub struct Cli {
     /// How much is logged: error, warn, info, debug or trace.
     #[arg(long, default_value = "info")]
     pub log_level: tracing::Level,
+    /// Take the place of the process that started this one, which speaks over standard input.
+    #[arg(long, hide = true)]
+    pub take_over: bool,
     /// ProxySQL's words that mean nothing here.
     #[command(flatten)]
     pub passed_over: PassedOver,
@@ -135,14 +139,26 @@ impl PassedOver {
 impl Cli {
     /// For PROXYSQL RESTART: what held for one start only is left out, so that what was saved since holds.
     pub fn again(&self) -> Self {
-        Self { initial: false, reload: false, no_start: false, passed_over: PassedOver::default(), ..self.clone() }
+        Self { initial: false, reload: false, no_start: false, take_over: false, passed_over: PassedOver::default(), ..self.clone() }
     }
 
     /// The arguments that say this.
     pub fn arguments(&self) -> Vec<OsString> {
         // Named one by one, so that a new one is not forgotten.
-        let Self { command: _, config, datadir, foreground, initial, reload, declarative, no_start, no_scripts, log_level, passed_over: _ } =
-            self;
+        let Self {
+            command: _,
+            config,
+            datadir,
+            foreground,
+            initial,
+            reload,
+            declarative,
+            no_start,
+            no_scripts,
+            log_level,
+            take_over: _,
+            passed_over: _,
+        } = self;
         let mut arguments = Vec::new();
         for (option, path) in [("--config", config), ("--datadir", datadir)] {
             if let Some(path) = path {
@@ -177,6 +193,8 @@ pub enum Command {
         #[arg(long)]
         strict: bool,
     },
+    /// Have a new process take a running one's place, without a client's noticing.
+    Upgrade(UpgradeOptions),
     /// Show a running proxy, live: traffic, servers, pins, slowest digests.
     Top(TopOptions),
     /// Write man pages and shell completions into a directory, for packages.

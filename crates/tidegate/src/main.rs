@@ -8,8 +8,9 @@ mod manual;
 mod notify;
 mod process;
 mod top;
+mod upgrade;
 
-use ::admin::{Bootstrap, EngineOptions, Precedence, Stop, bootstrap};
+use ::admin::{Bootstrap, EngineOptions, Precedence, Stop, bootstrap, take_over};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use cli::{Cli, Command, Defaults};
@@ -17,11 +18,13 @@ use model::Config;
 use model::control::DataPlane;
 use monitor::Monitor;
 use process::{Event, Requests};
+use proxy::Before;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use upgrade::{Outcome, Predecessor};
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -32,8 +35,10 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Some(Command::Check { file, strict }) => check::check(file, *strict),
         Some(Command::Top(options)) => top::run(options),
+        Some(Command::Upgrade(options)) => upgrade::ask(options),
         Some(Command::Manual { directory }) => manual::write(directory),
-        None => run(&cli),
+        None if cli.take_over => Predecessor::meet().and_then(|before| run(&cli, Some(before))),
+        None => run(&cli, None),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,7 +49,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> Result<()> {
+/// Serves, in the place of the process `before` if there is one, which hears why this one cannot.
+fn run(cli: &Cli, mut before: Option<Predecessor>) -> Result<()> {
+    match start(cli, &mut before) {
+        Err(e) => {
+            if let Some(before) = &before {
+                before.fail(&format!("{e:#}"));
+            }
+            Err(e)
+        }
+        Ok(ended) => match ended {
+            End::Stop => Ok(()),
+            End::Restart => process::start_again(cli),
+        },
+    }
+}
+
+fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
     let (options, notices) = start_options(cli)?;
     let (datadir, file) = (options.datadir.clone(), &options.file);
     std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
@@ -58,19 +79,26 @@ fn run(cli: &Cli) -> Result<()> {
         let _entered = runtime.enter();
         survive_file_limit()?
     };
-    let _pidfile = PidFile::write(&file.globals.pidfile, &datadir)?;
-    let found = bootstrap(options).context("configuration")?;
+    let pidfile = PidFile::new(&file.globals.pidfile, &datadir);
+    let found = match before {
+        None => {
+            pidfile.write()?;
+            bootstrap(options)
+        }
+        Some(before) => {
+            let (layers, lock) = before.admin()?;
+            take_over(options, &layers, lock)
+        }
+    };
+    let found = found.context("configuration")?;
     let first_start = FirstStart(found.is_first.then(|| datadir.join(::admin::DISK_FILE)));
     for notice in &found.notices {
         tracing::warn!("{notice}");
     }
-    let end = runtime.block_on(serve(cli, found, &datadir, first_start))?;
+    let end = runtime.block_on(serve(cli, found, &datadir, first_start, before, &pidfile))?;
     drop(runtime);
     drop(ending);
-    match end {
-        End::Stop => Ok(()),
-        End::Restart => process::start_again(cli),
-    }
+    Ok(end)
 }
 
 /// Where the configuration is looked for, with what the file says, and what its author should know.
@@ -140,35 +168,95 @@ enum End {
 }
 
 /// Runs until SIGTERM, SIGINT or an administrator's word; a second signal ends the drain.
-async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstStart) -> Result<End> {
+async fn serve(
+    cli: &Cli,
+    found: Bootstrap,
+    datadir: &Path,
+    first_start: FirstStart,
+    before: &mut Option<Predecessor>,
+    pidfile: &PidFile,
+) -> Result<End> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut report = signal(SignalKind::user_defined1())?;
+    let mut replace = signal(SignalKind::user_defined2())?;
     let monitor = Monitor::new();
     monitor.keep_in(datadir, !cli.initial);
-    let proxy = proxy::Proxy::start(found.snapshot.clone(), datadir, Some(monitor.clone())).await?;
+    let (given, is_paused, seen) = match before {
+        Some(before) => before.plane()?,
+        None => (Before::default(), cli.no_start, Vec::new()),
+    };
+    let proxy = proxy::Proxy::take_over(found.snapshot.clone(), datadir, Some(monitor.clone()), given).await?;
     let control = proxy.control();
     control.use_address_book(monitor.clone());
     let watch = monitor.start(control.clone()).context("monitor")?;
-    if cli.no_start {
+    if is_paused {
         let control = control.clone();
         // It waits for the listeners, which live on this thread.
         let _ = tokio::task::spawn_blocking(move || control.pause()).await;
     }
     let (process, mut requests) = Requests::new(control.clone(), cli.clone());
-    let admin = admin::start(found, control.clone(), monitor, process)?;
+    let (admin, engine) = admin::start(found, control.clone(), monitor.clone(), process)?;
     first_start.succeeded();
-    tracing::info!("Tidegate {} is ready", cli::VERSION);
-    notify::tell(notify::READY);
+    let tell_before = match before.take() {
+        None => {
+            tracing::info!("Tidegate {} is ready", cli::VERSION);
+            notify::tell(notify::READY);
+            None
+        }
+        Some(before) => {
+            let tell = before.take_over(&control, &seen).await?;
+            pidfile.write()?;
+            tracing::info!("Tidegate {} has taken over as process {}", cli::VERSION, std::process::id());
+            notify::tell(&notify::taken_over());
+            Some(tell)
+        }
+    };
+    if let Err(e) = ::admin::sign(datadir) {
+        tracing::warn!("tidegate upgrade --datadir will not find this process: {e}");
+    }
+    let asked = tokio::spawn(upgrade::serve(engine.clone()));
     share_descriptors(&proxy, control.snapshot().vars.max_connections);
     let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut is_heir_in_charge = false;
     let event = loop {
         tokio::select! {
             _ = second.tick() => log::next_second(&control.snapshot().vars),
             _ = terminate.recv() => break Event::Shutdown(Stop::Drain),
             _ = interrupt.recv() => break Event::Shutdown(Stop::Drain),
-            Some(event) = requests.recv() => break event,
+            Some(event) = requests.recv() => {
+                let Event::Upgrade(successor) = event else { break event };
+                let limit = Duration::from_millis(control.snapshot().vars.drain_timeout);
+                monitor.keep_standings_here(false);
+                let mut outcome = Box::pin(successor.hand_over(&proxy, &control, limit));
+                let outcome = loop {
+                    tokio::select! {
+                        outcome = &mut outcome => break outcome,
+                        _ = second.tick() => log::next_second(&control.snapshot().vars),
+                        _ = terminate.recv() => break Outcome::Over,
+                        _ = interrupt.recv() => break Outcome::Over,
+                    }
+                };
+                match outcome {
+                    Outcome::Over => {
+                        is_heir_in_charge = true;
+                        break Event::Shutdown(Stop::Now);
+                    }
+                    Outcome::Failed => {
+                        monitor.keep_standings_here(true);
+                        let _ = ::admin::sign(datadir);
+                    }
+                }
+            }
+            _ = replace.recv() => {
+                let engine = engine.clone();
+                tokio::spawn(async move {
+                    if let Err(why) = upgrade::upgrade(&engine, "SIGUSR2", "").await {
+                        tracing::error!("SIGUSR2: {why}");
+                    }
+                });
+            }
             _ = report.recv() => {
                 log::reopen();
                 proxy.report();
@@ -183,11 +271,15 @@ async fn serve(cli: &Cli, found: Bootstrap, datadir: &Path, first_start: FirstSt
     let limit = match event {
         Event::Shutdown(Stop::Now) => Duration::ZERO,
         Event::Shutdown(Stop::Slow) => NO_LIMIT,
-        Event::Shutdown(Stop::Drain) | Event::Restart => Duration::from_millis(control.snapshot().vars.drain_timeout),
+        Event::Shutdown(Stop::Drain) | Event::Restart | Event::Upgrade(_) => Duration::from_millis(control.snapshot().vars.drain_timeout),
     };
     tracing::info!("stopping");
     let mut restarts = matches!(event, Event::Restart);
-    if !restarts {
+    asked.abort();
+    if let Some(tell) = &tell_before {
+        tell();
+    }
+    if !restarts && !is_heir_in_charge {
         notify::tell(notify::STOPPING);
     }
     {
@@ -239,20 +331,26 @@ impl Drop for FirstStart {
 struct PidFile(Option<PathBuf>);
 
 impl PidFile {
-    /// Writes the file; a name without a slash is in the data directory, an empty one writes none.
-    fn write(name: &str, datadir: &Path) -> Result<Self> {
-        if name.is_empty() {
-            return Ok(Self(None));
-        }
-        let path = datadir.join(name);
-        std::fs::write(&path, format!("{}\n", std::process::id())).with_context(|| format!("pid file {}", path.display()))?;
-        Ok(Self(Some(path)))
+    /// A name without a slash is in the data directory, an empty one is none.
+    fn new(name: &str, datadir: &Path) -> Self {
+        Self((!name.is_empty()).then(|| datadir.join(name)))
+    }
+
+    fn text() -> String {
+        format!("{}\n", std::process::id())
+    }
+
+    /// Writes the file.
+    fn write(&self) -> Result<()> {
+        let Some(path) = &self.0 else { return Ok(()) };
+        std::fs::write(path, Self::text()).with_context(|| format!("pid file {}", path.display()))
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
+        // It may be another process's by now.
+        if let Some(path) = self.0.as_ref().filter(|path| std::fs::read_to_string(path).is_ok_and(|text| text == Self::text())) {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -7,6 +7,11 @@ use std::path::Path;
 
 /// Clients are served from now on.
 pub const READY: &str = "READY=1";
+/// This process is the service from now on, and serves.
+pub fn taken_over() -> String {
+    format!("MAINPID={}\n{READY}", std::process::id())
+}
+
 /// The process is about to end.
 pub const STOPPING: &str = "STOPPING=1";
 

@@ -1,6 +1,7 @@
 //! What administrators may do to the process, as the admin engine asks for it.
 
 use crate::cli::{Cli, program_name};
+use crate::upgrade::{self, Successor};
 use ::admin::{Process, Stop};
 use anyhow::{Context, Result};
 use model::control::DataPlane;
@@ -14,12 +15,13 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// What the main task is told.
-#[derive(Debug, Clone, Copy)]
 pub enum Event {
     /// End.
     Shutdown(Stop),
     /// End, and start again.
     Restart,
+    /// Hand over to this process.
+    Upgrade(Box<Successor>),
 }
 
 /// The engine's end: requests go to the main task, which alone ends things.
@@ -53,6 +55,14 @@ impl Process for Requests {
         let (config, snapshot) = ::admin::foresee(&options).map_err(|e| e.to_string())?;
         let listen = |config: &Config| Listen::parse_list(&config.admin.mysql_ifaces).map_err(|e| format!("admin-mysql_ifaces: {e}"));
         self.control.could_start(&snapshot, &options.datadir, &listen(&config)?, &listen(runtime)?)
+    }
+
+    fn upgrade(&self, given: ::admin::Successor) -> Result<String, String> {
+        let program = given.program.clone().map_or_else(program, Ok).map_err(|e| format!("{e:#}"))?;
+        let successor = upgrade::begin(&program, &self.cli, &self.control, given).map_err(|e| format!("{e:#}"))?;
+        let text = format!("process {} takes over", successor.id());
+        self.send(Event::Upgrade(Box::new(successor)));
+        Ok(text)
     }
 
     fn reopen_log(&self) {

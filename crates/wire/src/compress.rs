@@ -26,7 +26,7 @@ const ROOM: usize = 16 << 10;
 const ZSTD_WINDOW_LOG_MAX: u32 = 24;
 
 /// How frames are compressed; agreed in the handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Method {
     /// CLIENT_COMPRESS, level 0..=9.
     Zlib {
@@ -121,6 +121,12 @@ impl Compressor {
     #[must_use]
     pub fn next_seq(&self) -> u8 {
         self.next_seq
+    }
+
+    /// Whether no packet is unfinished.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.packets.is_whole() && self.plain_len == 0
     }
 
     /// Sets the next frame's sequence id. To answer, set it to [`Decompressor::next_seq`].
@@ -295,6 +301,11 @@ impl Decompressor {
     #[must_use]
     pub fn next_seq(&self) -> u8 {
         self.next_seq
+    }
+
+    /// Goes on where another one was that said so of its [`Self::next_seq`].
+    pub fn set_seq(&mut self, next_seq: u8) {
+        self.next_seq = next_seq;
     }
 
     /// Begins a command: [`Self::next_seq`] is 0 until a frame comes.

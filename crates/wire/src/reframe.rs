@@ -15,7 +15,8 @@ use crate::reply::{Frame, ReplyKind, Step, Tracker};
 use crate::session_state::{self, Change};
 
 /// Which session-tracker entries the client asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TrackFilter {
     /// `session_track_system_variables`, lower case: `*`, or names.
     pub system_variables: Vec<String>,

@@ -1,8 +1,12 @@
 //! PROXYSQL and its like: what is done to the process, the data plane and its files.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use model::control::Flush;
 
 use super::{Answer, Command, done, exact, for_all, open, refuse, rows as reply, single};
+use crate::engine::statement::unquoted;
 use crate::engine::{After, Ask, Engine, now};
 use crate::error::AdminError;
 use crate::history::{digests, queries};
@@ -14,6 +18,7 @@ pub(super) const COMMANDS: &[Command] = &[
     exact("PROXYSQL START", |engine, _| outcome(engine.process.start())),
     exact("PROXYSQL STOP", |engine, _| outcome(engine.process.stop())),
     exact("PROXYSQL RESTART", |engine, _| restart(engine)),
+    open("PROXYSQL UPGRADE", upgrade),
     exact("PROXYSQL SHUTDOWN", |engine, _| after(engine, After::Shutdown(Stop::Drain))),
     exact("PROXYSQL SHUTDOWN SLOW", |engine, _| after(engine, After::Shutdown(Stop::Slow))),
     exact("PROXYSQL KILL", |engine, _| after(engine, After::Shutdown(Stop::Now))),
@@ -61,6 +66,31 @@ fn restart(engine: &mut Engine) -> Answer {
     let found = engine.process.could_restart(&engine.runtime());
     found.map_err(|why| AdminError::Refused(format!("it would not start again: {why}")))?;
     after(engine, After::Restart)
+}
+
+/// Another process takes over, with this program or the one that is named.
+fn upgrade(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let program = unquoted(ask.statement.rest(2));
+    let program = (!program.is_empty()).then(|| PathBuf::from(program));
+    if let Some(program) = program.as_ref().filter(|program| !program.is_absolute()) {
+        return refuse(format!("{}: an absolute path is needed", program.display()));
+    }
+    tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
+    let successor = engine.successor(program)?;
+    let (process, frozen) = (Arc::clone(&engine.process), successor.frozen.clone());
+    frozen.set(true);
+    let given = engine.later(Box::new(move || match process.upgrade(successor) {
+        Ok(text) => done(0, text),
+        Err(why) => {
+            frozen.set(false);
+            tracing::error!("upgrade: {why}; this process serves on");
+            Reply::refused(why)
+        }
+    }));
+    if given.is_err() {
+        engine.frozen.set(false);
+    }
+    given
 }
 
 fn flush_logs(engine: &Engine) -> Answer {

@@ -26,6 +26,7 @@ use crate::process::{Process, Stop};
 use crate::remarks;
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::store::Store;
+use crate::take_over::{Frozen, Successor, TakenOver};
 use orders::{Orders, Work};
 use statement::Statement;
 
@@ -51,6 +52,9 @@ pub struct Ask<'a> {
     pub statement: &'a Statement,
 }
 
+/// What is answered while another process takes over.
+const READS: &[&str] = &["SELECT", "SHOW", "EXPLAIN", "DESC", "DESCRIBE", "USE"];
+
 /// Everything that the thread owns.
 pub struct Engine {
     /// The databases.
@@ -69,6 +73,8 @@ pub struct Engine {
     pub after: After,
     /// Who carries out orders about roles, if anybody does.
     pub operator: Option<Arc<dyn Operator>>,
+    /// Whether another process is about to take over.
+    pub frozen: Frozen,
     orders: Orders,
     jobs: Jobs,
     history: History,
@@ -91,7 +97,8 @@ impl Engine {
         store.guard.make_way_for(jobs.administrators.clone());
         store.facts.name_version(commands::clients::version(&*process));
         let (after, orders) = (After::Nothing, Orders::default());
-        Self { store, live, plane, process, config_file, read_only: None, after, operator: None, orders, jobs, history, clock }
+        let frozen = Frozen::default();
+        Self { store, live, plane, process, config_file, read_only: None, after, operator: None, frozen, orders, jobs, history, clock }
     }
 
     /// Works until every handle is gone.
@@ -110,6 +117,9 @@ impl Engine {
 
     /// Takes the samples that are due, between statements.
     fn sample(&mut self) {
+        if self.frozen.is_set() {
+            return;
+        }
         let settings = self.runtime();
         let step = AssertUnwindSafe(|| self.history.step(&self.store.stats, &self.live, &*self.plane, &settings.admin, now_ms()));
         if catch_unwind(step).is_err() {
@@ -149,6 +159,17 @@ impl Engine {
         Ok(Reply::done())
     }
 
+    /// What a process is given that takes over.
+    pub fn successor(&self, program: Option<PathBuf>) -> Result<Successor, AdminError> {
+        let runtime = self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let layers = TakenOver::of(&runtime.config, &runtime.checksums, &self.store.admin, self.read_only)?;
+        let failed = |e: &dyn std::fmt::Display| AdminError::Refused(e.to_string());
+        let layers = handover::encode(&layers).map_err(|e| failed(&e))?;
+        let lock = self.store.lock().map_err(|e| failed(&e))?;
+        let upgrade_timeout_ms = runtime.config.admin.upgrade_timeout;
+        Ok(Successor { program, layers, lock, upgrade_timeout_ms, frozen: self.frozen.clone() })
+    }
+
     fn after_panic(&self) -> Reply {
         tracing::error!("the admin engine failed at a statement");
         self.store.guard.leave();
@@ -169,6 +190,9 @@ impl Engine {
                 true => Reply::done(),
                 false => Reply::Err { code: 1065, sqlstate: "42000", text: "Query was empty".to_owned() },
             };
+        }
+        if self.frozen.is_set() && !READS.iter().any(|word| statement.is(0, word)) {
+            return Reply::refused("another process takes over, and nothing is changed here any more: connect again");
         }
         let ask = Ask { who, session, statement: &statement };
         let outcome = match commands::find(&statement) {
@@ -300,10 +324,15 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What is in force when the engine starts.
-pub(crate) fn first_runtime(config: Arc<Config>) -> Runtime {
+/// What is in force when the engine starts; in the place of another process with its counts of loads.
+pub(crate) fn first_runtime(config: Arc<Config>, given: Option<&TakenOver>) -> Runtime {
     let mut runtime = Runtime { config, checksums: Vec::new() };
     let all: Vec<&'static layers::Module> = layers::MODULES.iter().collect();
     layers::count(&mut runtime, &all, now());
+    for (name, version, epoch) in given.iter().flat_map(|given| &given.loads) {
+        if let Some(line) = runtime.checksums.iter_mut().find(|line| line.name == name) {
+            (line.version, line.epoch) = (*version, *epoch);
+        }
+    }
     runtime
 }

@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use handover::{Opened, Sockets};
 use model::Listen;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinHandle;
@@ -55,8 +58,9 @@ pub fn change<'a>(open: impl Iterator<Item = &'a Listen> + Clone, wanted: &[List
 }
 
 /// Listeners that are open, each with the task that accepts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Listeners {
+    sockets: Arc<Sockets>,
     open: HashMap<Listen, Open>,
 }
 
@@ -64,9 +68,15 @@ pub struct Listeners {
 struct Open {
     address: Listen,
     accepting: JoinHandle<()>,
+    _opened: Option<Opened>,
 }
 
 impl Listeners {
+    /// None yet, among the process's sockets.
+    pub fn new(sockets: Arc<Sockets>) -> Self {
+        Self { sockets, open: HashMap::new() }
+    }
+
     /// Opens and closes until the wanted ones are open. On an error everything is as it was. `arrive` is called with each
     /// client. Runs inside the runtime that is to accept.
     pub async fn apply<F>(&mut self, wanted: &[Listen], arrive: F) -> Result<(), (Listen, io::Error)>
@@ -74,7 +84,7 @@ impl Listeners {
         F: Fn(Arrival) + Clone + Send + 'static,
     {
         let Change { open, close } = change(self.open.keys(), wanted);
-        let bound = match bind_all(&open) {
+        let bound = match self.take_or_bind_all(&open) {
             Ok(bound) => {
                 self.close(&close).await;
                 bound
@@ -108,8 +118,10 @@ impl Listeners {
         for (listen, one) in listens.iter().zip(bound) {
             let address = one.address().unwrap_or_else(|| listen.clone());
             tracing::info!("admin interface listens on {address}");
-            let accepting = tokio::spawn(accept(one, arrive.clone()));
-            self.open.insert(listen.clone(), Open { address, accepting });
+            let opened = self.sockets.opened(&listen.to_string(), one.as_fd());
+            let _opened = opened.inspect_err(|e| tracing::warn!("no other process could take over {listen}: {e}")).ok();
+            let accepting = tokio::spawn(accept(one, Arc::clone(&self.sockets), arrive.clone()));
+            self.open.insert(listen.clone(), Open { address, accepting, _opened });
         }
     }
 
@@ -119,17 +131,31 @@ impl Listeners {
             let Some(open) = self.open.remove(listen) else { continue };
             open.accepting.abort();
             let _ = open.accepting.await;
-            if let Listen::Unix(path) = listen {
+            // Another process may be in charge of it by now.
+            if let (Listen::Unix(path), true) = (listen, self.sockets.is_in_charge()) {
                 let _ = model::listen::remove_socket(path);
             }
             tracing::info!("admin interface no longer listens on {listen}");
         }
     }
 
+    fn take_or_bind_all(&self, listens: &[Listen]) -> Result<Vec<Bound>, (Listen, io::Error)> {
+        listens.iter().map(|listen| take_or_bind(listen, &self.sockets).map_err(|e| (listen.clone(), e))).collect()
+    }
+
     /// Closes all of them.
     pub async fn close_all(&mut self) {
         let all: Vec<Listen> = self.open.keys().cloned().collect();
         self.close(&all).await;
+    }
+}
+
+impl AsFd for Bound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
     }
 }
 
@@ -144,6 +170,22 @@ impl Bound {
 
 fn bind_all(listens: &[Listen]) -> Result<Vec<Bound>, (Listen, io::Error)> {
     listens.iter().map(|listen| bind(listen).map_err(|e| (listen.clone(), e))).collect()
+}
+
+fn take_or_bind(listen: &Listen, sockets: &Sockets) -> io::Result<Bound> {
+    let Some(given) = sockets.take(&listen.to_string()) else { return bind(listen) };
+    match listen {
+        Listen::Tcp(_) => TcpListener::from_std(given.into()).map(Bound::Tcp),
+        Listen::Unix(_) => UnixListener::from_std(given.into()).map(Bound::Unix),
+    }
+}
+
+/// Binds one, or takes that of the process before.
+pub fn take_or_bind_tcp(address: SocketAddr, sockets: &Sockets) -> io::Result<TcpListener> {
+    match sockets.take(&address.to_string()) {
+        Some(given) => TcpListener::from_std(given.into()),
+        None => bind_tcp(address),
+    }
 }
 
 /// Binds one. A Unix socket that nobody listens on is replaced.
@@ -192,11 +234,11 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-async fn accept<F: Fn(Arrival)>(bound: Bound, arrive: F) {
+async fn accept<F: Fn(Arrival)>(bound: Bound, sockets: Arc<Sockets>, arrive: F) {
     loop {
         let arrival = match &bound {
-            Bound::Tcp(listener) => listener.accept().await.map(|(stream, peer)| Arrival::Tcp(stream, peer)),
-            Bound::Unix(listener) => listener.accept().await.map(|(stream, _)| Arrival::Unix(stream)),
+            Bound::Tcp(listener) => sockets.in_charge(|| listener.accept()).await.map(|(stream, peer)| Arrival::Tcp(stream, peer)),
+            Bound::Unix(listener) => sockets.in_charge(|| listener.accept()).await.map(|(stream, _)| Arrival::Unix(stream)),
         };
         match arrival {
             Ok(arrival) => arrive(arrival),

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use handover::Sockets;
 use model::refusals::{Refusals, Told, WINDOW};
 use model::{Config, Listen};
 use rustls::ServerConfig;
@@ -139,7 +140,7 @@ pub struct Front {
 
 impl Front {
     /// A port that does not listen yet; [`Front::apply`] opens it.
-    pub fn new(engine: EngineHandle, settings: FrontSettings) -> Self {
+    pub fn new(engine: EngineHandle, settings: FrontSettings, sockets: Arc<Sockets>) -> Self {
         let shared = Shared {
             engine,
             settings: RwLock::new(Arc::new(settings)),
@@ -148,7 +149,7 @@ impl Front {
             started: Instant::now(),
             last_id: AtomicU32::new(0),
         };
-        Self { shared: Arc::new(shared), listeners: Listeners::default() }
+        Self { shared: Arc::new(shared), listeners: Listeners::new(sockets) }
     }
 
     /// Puts settings in force: listeners open and close, logins are judged anew, sessions stay.

@@ -16,9 +16,11 @@ mod tests;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use handover::{Opened, Sockets};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
@@ -33,7 +35,7 @@ use tokio::task::JoinHandle;
 
 pub use routes::Route;
 
-use crate::front::listen::bind_tcp;
+use crate::front::listen::{bind_tcp, take_or_bind_tcp};
 use crate::metrics;
 use routes::Runner;
 use seats::{Seat, Seats};
@@ -112,6 +114,7 @@ struct Shared {
 /// The HTTP port. Lives on the runtime that calls [`Server::apply`].
 pub struct Server {
     shared: Arc<Shared>,
+    sockets: Arc<Sockets>,
     open: Option<Open>,
 }
 
@@ -120,14 +123,15 @@ struct Open {
     wanted: SocketAddr,
     bound: SocketAddr,
     accepting: JoinHandle<()>,
+    _opened: Option<Opened>,
 }
 
 impl Server {
     /// A port that is closed; [`Server::apply`] opens it when it is enabled.
-    pub fn new(sources: Vec<Arc<dyn StatsSource>>, is_ready: Readiness) -> Self {
+    pub fn new(sources: Vec<Arc<dyn StatsSource>>, is_ready: Readiness, sockets: Arc<Sockets>) -> Self {
         let seats = Arc::new(Seats::new(MAX_CONNECTIONS));
         let shared = Shared { sources, is_ready, routes: RwLock::default(), runner: Runner::default(), seats };
-        Self { shared: Arc::new(shared), open: None }
+        Self { shared: Arc::new(shared), sockets, open: None }
     }
 
     /// Puts settings in force.
@@ -164,7 +168,7 @@ impl Server {
         if old.is_some() {
             self.shut().await;
         }
-        match bind_tcp(wanted) {
+        match take_or_bind_tcp(wanted, &self.sockets) {
             Ok(listener) => {
                 self.shut().await;
                 self.serve(wanted, listener);
@@ -182,8 +186,10 @@ impl Server {
     fn serve(&mut self, wanted: SocketAddr, listener: TcpListener) {
         let bound = listener.local_addr().unwrap_or(wanted);
         tracing::info!("HTTP interface listens on {bound}");
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&self.shared)));
-        self.open = Some(Open { wanted, bound, accepting });
+        let opened = self.sockets.opened(&wanted.to_string(), listener.as_fd());
+        let _opened = opened.inspect_err(|e| tracing::warn!("no other process could take over {wanted}: {e}")).ok();
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&self.sockets), Arc::clone(&self.shared)));
+        self.open = Some(Open { wanted, bound, accepting, _opened });
     }
 
     async fn shut(&mut self) {
@@ -195,9 +201,9 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, sockets: Arc<Sockets>, shared: Arc<Shared>) {
     loop {
-        match listener.accept().await {
+        match sockets.in_charge(|| listener.accept()).await {
             Ok((stream, _)) => {
                 let shared = Arc::clone(&shared);
                 let seat = Seats::take(&shared.seats).await;

@@ -48,7 +48,7 @@ fn post(address: SocketAddr, path: &str, body: &str) -> (u16, String, String) {
 fn with_server(routes: Vec<Route>, check: impl FnOnce(SocketAddr) + Send + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut server = Server::new(vec![Arc::new(Source)], Arc::new(|| Err("no server answers".to_owned())));
+        let mut server = Server::new(vec![Arc::new(Source)], Arc::new(|| Err("no server answers".to_owned())), handover::Sockets::fresh());
         let listen = Some("127.0.0.1:0".parse().unwrap());
         server.apply(HttpSettings { listen, routes }).await.unwrap();
         let address = server.address().unwrap();
@@ -180,7 +180,7 @@ fn the_port_changes_live() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let settings = |listen: Option<SocketAddr>| HttpSettings { listen, routes: Vec::new() };
-        let mut server = Server::new(Vec::new(), Arc::new(|| Ok(())));
+        let mut server = Server::new(Vec::new(), Arc::new(|| Ok(())), handover::Sockets::fresh());
         server.apply(settings(None)).await.unwrap();
         assert_eq!(server.address(), None);
         server.apply(settings("127.0.0.1:0".parse().ok())).await.unwrap();

@@ -15,6 +15,7 @@ mod passwords;
 pub mod rows;
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub struct Store {
     /// What its operator should know of how it was opened, one line each.
     pub notices: Vec<String>,
     datadir: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Store {
@@ -87,7 +88,7 @@ impl Store {
             let pragmas = "PRAGMA stats_history.journal_mode=WAL; PRAGMA stats_history.synchronous=NORMAL;";
             db.execute_batch(pragmas).map_err(|error| named(error.into()))?;
         }
-        Ok(Self { admin, stats, guard, facts, notices, datadir: datadir.to_owned(), _lock: lock })
+        Ok(Self { admin, stats, guard, facts, notices, datadir: datadir.to_owned(), lock })
     }
 
     /// Bytes of the databases that are in memory, both connections' together.
@@ -100,6 +101,11 @@ impl Store {
             }
         }
         Ok(u64::try_from(sum).unwrap_or_default())
+    }
+
+    /// A copy of the data directory's lock, for a process that takes over.
+    pub fn lock(&self) -> std::io::Result<OwnedFd> {
+        self.lock.try_clone().map(OwnedFd::from)
     }
 
     /// Closes `disk` and opens it anew: its file may have been replaced.
@@ -123,6 +129,24 @@ pub fn lock(datadir: &Path) -> Result<File, AdminError> {
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
     }
+}
+
+/// Writes into the lock's file that this process uses the directory, for those who look for it.
+///
+/// # Errors
+/// The system's words.
+pub fn sign(datadir: &Path) -> std::io::Result<()> {
+    std::fs::write(datadir.join(LOCK_FILE), format!("{}\n", std::process::id()))
+}
+
+/// The process that uses a data directory.
+///
+/// # Errors
+/// None does, or the system's words.
+pub fn user_of(datadir: &Path) -> Result<u32, AdminError> {
+    let path = datadir.join(LOCK_FILE);
+    let text = std::fs::read_to_string(&path).map_err(|error| AdminError::file(&path, error))?;
+    text.trim().parse().map_err(|_| AdminError::file(&path, "no process has written its id into it"))
 }
 
 /// Whether no configuration is in this file: it is missing, or a first start was cut off before it had filled it.

@@ -16,7 +16,14 @@ fn sessions_of_the_admin_port_are_noted() {
     let file = "admin_variables = { mysql_ifaces=\"127.0.0.1:0\" }";
     let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), file, Precedence::Database);
     let (_tell, tls) = tokio::sync::watch::channel(None);
-    let parts = OutsideParts { engine: bed.handle.clone(), sources: Vec::new(), board: Arc::default(), tls, is_ready: Arc::new(|| Ok(())) };
+    let parts = OutsideParts {
+        engine: bed.handle.clone(),
+        sources: Vec::new(),
+        board: Arc::default(),
+        tls,
+        is_ready: Arc::new(|| Ok(())),
+        sockets: handover::Sockets::fresh(),
+    };
     let outside = Outside::start(parts).unwrap();
     let Listen::Tcp(address) = outside.addresses().mysql[0].clone() else { panic!() };
     let options = |password: &str| ConnectOptions::tcp(address.to_string(), "admin", password);

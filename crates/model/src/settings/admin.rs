@@ -22,6 +22,7 @@ settings! {
     refresh_interval: u64 = 2_000, ms(101, 99_999), NoEffect("statistics are read when they are asked for"), "Time between refreshes of statistics.";
     read_only: bool = false, BOOL, Live, "Refuse changes.";
     config_history_size: u64 = 50, count(0, 10_000), Live, "Configurations that are kept for CONFIG ROLLBACK; 0 keeps none.";
+    upgrade_timeout: u64 = 30_000, ms(100, 3_600_000), Live, "How long the new process of PROXYSQL UPGRADE may take to be ready; else the old one serves on.";
     version: String = env!("CARGO_PKG_VERSION"), TEXT, NoEffect("read-only; it names the build"), "Version of this build.";
     ssl_keylog_file: String = "", TEXT, Live, "File that the keys of TLS sessions are written to, those of clients and of servers (NSS key log format), relative to datadir; empty is off. Who has it can read recorded traffic.";
 

@@ -21,6 +21,7 @@ use crate::worker::Worker;
 use error::refusal;
 use model::MysqlVariables;
 use model::snapshot::{Address, Password};
+use serde::{Deserialize, Serialize};
 use socket2::TcpKeepalive;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -359,6 +360,31 @@ pub struct Proven {
     plugin: Plugin,
     scramble: Box<[u8]>,
     collation: u8,
+}
+
+/// The same for another process.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProvenRecord {
+    plugin: Box<str>,
+    scramble: Box<[u8]>,
+    collation: u8,
+}
+
+impl Proven {
+    /// What another process needs of it.
+    pub fn record(&self) -> ProvenRecord {
+        let Self { plugin, scramble, collation } = self;
+        ProvenRecord { plugin: plugin.name().into(), scramble: scramble.clone(), collation: *collation }
+    }
+}
+
+impl ProvenRecord {
+    /// What it was written of.
+    pub fn proven(self) -> Proven {
+        let Self { plugin, scramble, collation } = self;
+        Proven { plugin: Plugin::from_name(plugin.as_bytes()).unwrap_or(Plugin::Native), scramble, collation }
+    }
 }
 
 /// Proves the password; `first` makes the first packet.

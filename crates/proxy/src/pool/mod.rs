@@ -481,6 +481,13 @@ impl HostgroupPool {
         self.grow(worker);
     }
 
+    /// Takes out an idle backend; None when there is none left.
+    pub fn take_any_idle(&self) -> Option<Backend> {
+        let lanes = self.lanes.borrow().clone();
+        let servers = self.servers().len();
+        lanes.iter().find_map(|lane| (0..servers).find_map(|server| lane.take_oldest(server)))
+    }
+
     /// Another worker waits for `lane` and cannot connect: give it an idle backend that will do, or make room for a new one.
     pub fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, needs: Needs, from: usize) {
         let (servers, now_ms) = (self.servers(), worker.shared.clock.now_ms());

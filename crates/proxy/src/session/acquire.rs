@@ -261,7 +261,7 @@ pub(super) fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
         Signal::KillConnection => Some(End::Killed.into()),
         Signal::TransactionTimeout => Some(End::TransactionTimeout.into()),
         Signal::Stop => Some(End::Shutdown.into()),
-        Signal::Cut | Signal::Demoted | Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::GiveBack => {
+        Signal::Cut | Signal::Demoted | Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::HandOver | Signal::GiveBack => {
             entry.clear_signal();
             None
         }

@@ -5,17 +5,23 @@
 use super::Session;
 use super::assigned_gtid::{is_plain, plain_words};
 use super::guard::guarded;
+use super::hand_over::Numbers;
 use super::settle::{self, Unread};
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendRecord};
 use crate::entry::{Elsewhere, Leaving};
 use crate::in_force::InForce;
 use crate::pins::{PinReason, PinSet, Pins, UNSEEN};
 use crate::pool::HostgroupPool;
 use crate::stmt_cache::Apart;
 use crate::view::Held;
+use crate::worker::Worker;
 use model::HostgroupId;
+use model::snapshot::User;
+use serde::{Deserialize, Serialize};
 use sql::{Analysis, Facts, Kind, LexMode};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::StatusFlags;
 
@@ -50,11 +56,71 @@ const ENDS: PinSet = PinSet::of(&[PinReason::AutoIncrementDelay, PinReason::Auto
 #[derive(Default)]
 pub struct Places(Vec<Place>);
 
-struct Place {
+pub(super) struct Place {
     pool: Rc<HostgroupPool>,
     /// None when it was lost.
     backend: Option<Backend>,
     pins: Pins,
+}
+
+/// A place for another process.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlaceRecord {
+    hostgroup: HostgroupId,
+    backend: Option<BackendRecord>,
+    pins: Pins,
+}
+
+impl Places {
+    /// What another process needs of them; the sockets follow the others. None where one cannot go.
+    pub(super) fn records(&self, sockets: &mut Vec<OwnedFd>) -> Option<Vec<PlaceRecord>> {
+        let mut records = Vec::new();
+        for Place { pool, backend, pins } in &self.0 {
+            let backend = match backend {
+                None => None,
+                Some(backend) => {
+                    let (record, socket) = backend.record()?;
+                    sockets.push(socket);
+                    Some(record)
+                }
+            };
+            records.push(PlaceRecord { hostgroup: pool.shared.id, backend, pins: pins.clone() });
+        }
+        Some(records)
+    }
+
+    /// Those of another process; None for none.
+    pub(super) fn of(mut places: Vec<Place>, adapt: impl Fn(&mut Pins)) -> Option<Box<Self>> {
+        places.iter_mut().for_each(|place| adapt(&mut place.pins));
+        (!places.is_empty()).then(|| Box::new(Self(places)))
+    }
+
+    pub(super) fn backends_mut(&mut self) -> impl Iterator<Item = &mut Backend> {
+        self.0.iter_mut().filter_map(|place| place.backend.as_mut())
+    }
+}
+
+impl PlaceRecord {
+    /// The place on this worker, with the next of the sockets.
+    pub(super) fn attach(
+        self,
+        worker: &Rc<Worker>,
+        user: &Arc<User>,
+        next: &mut impl FnMut() -> Result<OwnedFd, String>,
+        numbers: &mut Numbers,
+    ) -> Result<Place, String> {
+        let Self { hostgroup, backend, pins } = self;
+        let backend = match backend {
+            None => None,
+            Some(record) => {
+                let (backend, moved) = record.attach(worker, user, next()?)?;
+                numbers.extend(moved);
+                Some(backend)
+            }
+        };
+        Ok(Place { pool: worker.pool(hostgroup), backend, pins })
+    }
 }
 
 impl Session {

@@ -45,6 +45,9 @@ impl Session {
                 if !self.is_pinned() && self.worker.shared.is_draining() {
                     return Err(End::Shutdown);
                 }
+                if self.worker.shared.has_heir() {
+                    Box::pin(self.hand_over()).await?;
+                }
                 self.client.input.release(&self.worker.buffers);
                 self.entry.set_activity(Activity::Idle, self.now_ms());
             } else {
@@ -130,7 +133,7 @@ impl Session {
     fn disturbed(&mut self, signal: Signal) -> Result<(), End> {
         match signal {
             // Nothing runs: as a server, KILL QUERY then does nothing.
-            Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp | Signal::Park => {
+            Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp | Signal::Park | Signal::HandOver => {
                 self.entry.clear_signal();
                 Ok(())
             }

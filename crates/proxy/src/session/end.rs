@@ -46,6 +46,8 @@ pub enum End {
     TransactionTimeout,
     /// The process stops.
     Shutdown,
+    /// It goes on in another process.
+    HandedOver,
     /// The backend was lost together with state that only it had.
     BackendLost(String),
     /// The server was taken out of service while the client did not read: it has a part of a packet, and can be told nothing.
@@ -135,6 +137,7 @@ impl End {
             Self::Idle => tracing::info!("session {id} from {peer} closed: wait_timeout"),
             Self::Killed => tracing::info!("session {id} from {peer} closed: killed"),
             Self::TransactionTimeout => tracing::warn!("session {id} from {peer} closed: transaction too long or idle for too long"),
+            Self::HandedOver => tracing::debug!("session {id} from {peer} goes on in another process"),
             Self::Shutdown => tracing::debug!("session {id} from {peer} closed: shutdown"),
             Self::BackendLost(why) => tracing::warn!("session {id} from {peer} closed: {why}"),
             Self::ServerCut => {

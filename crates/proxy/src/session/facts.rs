@@ -1,11 +1,14 @@
 //! What the session knows itself about its last statements, so that it need not keep the backend that ran them.
 
 use super::insert_id::LastInsertId;
+use serde::{Deserialize, Serialize};
 use wire::codec::Reader;
 use wire::flags::Capabilities;
 use wire::packet;
 
 /// Warnings (or the error) of the last statement, as SHOW WARNINGS gave them before the backend was lent on.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Diagnostics {
     /// The reply's packets with headers.
     pub packets: Vec<u8>,
@@ -40,6 +43,8 @@ pub(super) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// An error that the session answered without a server, for SHOW WARNINGS.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OwnError {
     /// MySQL error number.
     pub code: u16,
@@ -50,7 +55,7 @@ pub struct OwnError {
 }
 
 /// What is known of the routines that a statement calls which failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailedCalls {
     /// They may have run.
     #[default]
@@ -62,7 +67,8 @@ pub enum FailedCalls {
 }
 
 /// See the module.
-#[derive(Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SessionFacts {
     /// LAST_INSERT_ID().
     pub insert_id: LastInsertId,
@@ -116,6 +122,11 @@ impl OwnError {
 }
 
 impl SessionFacts {
+    /// Whether nothing in them is of a statement that is not settled.
+    pub fn is_at_rest(&self) -> bool {
+        !self.warnings_read && !self.counts_noted && !self.returned
+    }
+
     /// The last statement failed before a server saw it.
     pub fn note_own_error(&mut self, code: u16, sqlstate: [u8; 5], text: &[u8]) {
         (self.row_count, self.warnings, self.errors) = (-1, 1, 1);

@@ -3,10 +3,11 @@
 //! A reply tells an id only when its statement made one, and not every statement that changes LAST_INSERT_ID() says so. Where a reply
 //! is no proof, the backend is asked before the session leaves it.
 
+use serde::{Deserialize, Serialize};
 use std::mem;
 
 /// Who knows LAST_INSERT_ID().
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum Owner {
     /// The session, which has kept it.
     #[default]
@@ -18,7 +19,8 @@ enum Owner {
 }
 
 /// See the module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LastInsertId {
     /// The last one that the session knew.
     value: u64,

@@ -31,6 +31,7 @@ pub mod flavors;
 mod frontend;
 mod group_barrier;
 mod guard;
+mod hand_over;
 mod infile;
 mod insert_id;
 pub mod kill;
@@ -85,6 +86,7 @@ use crate::worker::{FIRST_SESSION_ID, Worker};
 use end::End;
 use facts::SessionFacts;
 use frontend::Frontend;
+pub use hand_over::SessionRecord;
 pub use leave::WISHES;
 use model::HostgroupId;
 use model::snapshot::User;
@@ -248,6 +250,10 @@ impl Session {
 
     /// Ends the session: the client learns why, the backend is cleaned or closed.
     async fn finish(mut self, end: End) {
+        if matches!(end, End::HandedOver) {
+            // Its sockets are closed here, and stay open where it goes on.
+            return self.note_traffic();
+        }
         if let Some((code, state, text)) = end.message().filter(|_| !self.client.is_half_told) {
             let _ = self.send_error(code, state, text).await;
         }

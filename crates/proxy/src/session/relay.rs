@@ -413,7 +413,7 @@ impl Session {
             Signal::TransactionTimeout => Err(End::TransactionTimeout.into()),
             Signal::Stop => Err(End::Shutdown.into()),
             // Looked at again when the session is idle.
-            Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::GiveBack => Ok(()),
+            Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::HandOver | Signal::GiveBack => Ok(()),
         }
     }
 }

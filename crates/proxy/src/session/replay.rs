@@ -59,6 +59,9 @@ impl Session {
             Some(Progress::Lost(Gap::TooLarge)) => {
                 format!("{why}; the transaction is larger than transaction_replay_max_bytes, so it cannot be replayed")
             }
+            Some(Progress::Lost(Gap::HandedOver)) => {
+                format!("{why}; the transaction began before the proxy was upgraded, so it cannot be replayed")
+            }
             _ => why.to_owned(),
         }
     }

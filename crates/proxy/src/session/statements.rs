@@ -1,12 +1,16 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
+use super::hand_over::Numbers;
 use crate::backend::ServerError;
-use crate::prepared::Holder;
+use crate::prepared::{Holder, Side};
 use crate::state::Text;
-use crate::stmt_cache::{Apart, Prepared, StatementCache, StatementKey};
+use crate::stmt_cache::{Apart, Meaning, Prepared, StatementCache, StatementKey};
+use crate::worker::Worker;
 use model::HostgroupId;
+use model::snapshot::User;
+use serde::{Deserialize, Serialize};
 use slab::Slab;
-use sql::{Analysis, Fact};
+use sql::{Analysis, Fact, LexMode};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +47,8 @@ pub struct ClientStatement {
 }
 
 /// What a client's statement has with the one of a backend; changed by [`Statements::mark`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Marks {
     /// COM_STMT_SEND_LONG_DATA was sent since the last execution.
     pub long_data: bool,
@@ -64,6 +69,102 @@ pub struct Original {
     pub text: Text,
     /// What it says.
     pub analysis: Analysis,
+}
+
+/// A session's statements, for another process.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StatementsRecord {
+    each: Vec<StatementRecord>,
+    last: u32,
+    is_latest: bool,
+    behind: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StatementRecord {
+    id: u32,
+    meaning: Meaning,
+    /// The same as the held backend knows it, where that differs.
+    on_backend: Option<Meaning>,
+    original: Option<Text>,
+    params: u16,
+    types: Vec<u8>,
+    settled_types: Option<Text>,
+    marks: Marks,
+    apart: Option<Apart>,
+    failed: Option<ServerError>,
+    columns: u16,
+}
+
+impl ClientStatement {
+    fn record(&self, id: u32) -> StatementRecord {
+        let Self { key, on_backend, analysis: _, original, params, types, settled_types, fact: _, marks, apart, failed, holder } = self;
+        StatementRecord {
+            id,
+            meaning: Meaning::clone(key),
+            on_backend: (on_backend != key).then(|| Meaning::clone(on_backend)),
+            original: original.as_ref().map(|original| Arc::clone(&original.text)),
+            params: *params,
+            types: types.clone(),
+            settled_types: settled_types.clone(),
+            marks: *marks,
+            apart: *apart,
+            failed: failed.clone(),
+            columns: holder.as_ref().map_or(0, |holder| holder.listed.shape.0),
+        }
+    }
+}
+
+impl StatementRecord {
+    fn statement(self, worker: &Worker, user: &User, lex: LexMode, numbers: &Numbers) -> Result<(u32, ClientStatement), String> {
+        let Self { id, meaning, on_backend, original, params, types, settled_types, marks, apart, failed, columns } = self;
+        let lex = lex_at(&meaning.mode, lex);
+        let intern = |meaning: Meaning| worker.memory.borrow_mut().intern_statement(meaning.taken_over().into());
+        let key = intern(meaning);
+        let on_backend = on_backend.map_or_else(|| Arc::clone(&key), intern);
+        let said = original.as_ref().unwrap_or(&key.text);
+        let fact = sql::single_fact_select(said, lex);
+        let analysis = worker.analyze(&key.text, lex);
+        let original = original.map(|text| Arc::new(Original { analysis: worker.analyze(&text, lex), text }));
+        let apart = match apart {
+            None => None,
+            Some(before) => Some(*numbers.get(&before).ok_or("a statement with a cursor or long data is not on its server")?),
+        };
+        let listed = worker.meter.list_prepared(&user.name, &key, lex, (columns, params));
+        let holder = Some(listed.hold(Side::Client));
+        let statement =
+            ClientStatement { key, on_backend, analysis, original, params, types, settled_types, fact, marks, apart, failed, holder };
+        Ok((id, statement))
+    }
+}
+
+/// How a text was read at its PREPARE, by the settings of then; `now` is how the session reads texts now.
+fn lex_at(mode: &[u8], now: LexMode) -> LexMode {
+    let has = |word: &[u8]| mode.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
+    LexMode {
+        ansi_quotes: has(b"ANSI_QUOTES"),
+        no_backslash_escapes: has(b"NO_BACKSLASH_ESCAPES"),
+        oracle: has(b"ORACLE"),
+        ignore_space: now.ignore_space || has(b"IGNORE_SPACE"),
+        ..now
+    }
+}
+
+impl StatementsRecord {
+    /// The statements of a session that reads texts by `lex`.
+    pub(super) fn statements(self, worker: &Worker, user: &User, lex: LexMode, numbers: &Numbers) -> Result<Statements, String> {
+        let Self { each, last, is_latest, behind } = self;
+        let mut statements = Statements::default();
+        for record in each {
+            let (id, statement) = record.statement(worker, user, lex, numbers)?;
+            statements.put(id, statement);
+        }
+        (statements.last, statements.is_latest) = (last, is_latest);
+        statements.count_behind(behind);
+        Ok(statements)
+    }
 }
 
 impl ClientStatement {
@@ -144,12 +245,29 @@ impl Statements {
     pub fn insert(&mut self, statement: ClientStatement) -> u32 {
         self.last = self.last.wrapping_add(1).max(1);
         self.remove(self.last);
+        self.put(self.last, statement);
+        self.is_latest = true;
+        self.last
+    }
+
+    fn put(&mut self, id: u32, statement: ClientStatement) {
         let held = self.held.get_or_insert_default();
         held.bytes += statement.bytes();
         held.marked += usize::from(statement.is_bound());
-        held.by_id.insert(self.last, held.all.insert(statement));
-        self.is_latest = true;
-        self.last
+        held.by_id.insert(id, held.all.insert(statement));
+    }
+
+    /// What another process needs of them.
+    pub(super) fn record(&self) -> StatementsRecord {
+        let Self { held, last, is_latest } = self;
+        let (each, behind) = match held.as_deref() {
+            None => (Vec::new(), 0),
+            Some(Held { all, by_id, latest: _, marked: _, bytes: _, behind }) => {
+                let record = |(id, place): (&u32, &usize)| Some(all.get(*place)?.record(*id));
+                (by_id.iter().filter_map(record).collect(), *behind)
+            }
+        };
+        StatementsRecord { each, last: *last, is_latest: *is_latest, behind }
     }
 
     /// A PREPARE began: nothing is the one prepared last until it has succeeded.

@@ -31,6 +31,8 @@ pub enum Gap {
     Unrepeatable,
     /// `transaction_replay_max_bytes`.
     TooLarge,
+    /// It was said to another process.
+    HandedOver,
 }
 
 /// How a statement came.

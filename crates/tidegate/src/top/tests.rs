@@ -44,7 +44,14 @@ fn one_frame_as_text() {
         }
     });
     let (_tls, tls) = tokio::sync::watch::channel(None);
-    let parts = OutsideParts { engine, sources: Vec::new(), board: Arc::default(), tls, is_ready: Arc::new(|| Ok(())) };
+    let parts = OutsideParts {
+        engine,
+        sources: Vec::new(),
+        board: Arc::default(),
+        tls,
+        is_ready: Arc::new(|| Ok(())),
+        sockets: handover::Sockets::fresh(),
+    };
     let outside = Outside::start(parts).unwrap();
     let target = outside.addresses().mysql[0].to_string();
     let mut out = Vec::new();

@@ -10,7 +10,7 @@ pub use names::{is_utf8, to_utf8};
 use table::TABLE;
 
 /// Whose list of collations is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Flavor {
     /// MySQL and Percona Server, Aurora.
     MySql,

@@ -48,7 +48,7 @@ impl Bed {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
-                let mut front = Front::new(handle, first);
+                let mut front = Front::new(handle, first, handover::Sockets::fresh());
                 loop {
                     tokio::select! {
                         call = called.recv() => {

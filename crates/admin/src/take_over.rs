@@ -1,0 +1,150 @@
+//! What the engine gives to the process that takes its place: the configuration in force and the one in memory, as they are.
+//!
+//! What is on disk stays there. The new process begins from what it is given, never from the disk: what an operator loaded and did not
+//! save goes on, and so does what is being edited.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use model::config::text::to_text;
+use rusqlite::Connection;
+use rusqlite::types::{Value, ValueRef};
+use serde::{Deserialize, Serialize};
+
+use crate::commands::layers::everything;
+use crate::error::AdminError;
+use crate::live::Checksum;
+
+/// What the process that takes over is given by the admin interface.
+#[derive(Debug)]
+pub struct Successor {
+    /// The program that it runs; None for this one's.
+    pub program: Option<PathBuf>,
+    /// What [`TakenOver`] is read from.
+    pub layers: Vec<u8>,
+    /// The lock of the data directory, which stays locked as long as any process has it.
+    pub lock: OwnedFd,
+    /// How long it may take to be ready, ms: `admin-upgrade_timeout`.
+    pub upgrade_timeout_ms: u64,
+    /// Nothing is changed here while this is set.
+    pub frozen: Frozen,
+}
+
+/// Whether another process is about to take over, or has: what is changed here from then on would be lost.
+#[derive(Clone, Debug, Default)]
+pub struct Frozen(Arc<AtomicBool>);
+
+impl Frozen {
+    /// Freezes, or thaws again.
+    pub fn set(&self, is: bool) {
+        self.0.store(is, Ordering::Release);
+    }
+
+    /// Whether it is so.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// The configuration of a process, as it hands it over.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TakenOver {
+    /// What is in force, as [`to_text`] writes it.
+    pub(crate) runtime: String,
+    /// The tables of `main`.
+    memory: BTreeMap<String, Table>,
+    /// How often each module was loaded, and when last.
+    pub(crate) loads: Vec<(String, i64, i64)>,
+    /// `PROXYSQL READONLY` and `READWRITE`.
+    pub(crate) read_only: Option<bool>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    columns: Vec<String>,
+    rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Cell {
+    Null,
+    Integer(i64),
+    Real(f64),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+impl TakenOver {
+    /// What is in force, and what `main` of this database holds.
+    pub(crate) fn of(
+        runtime: &model::Config,
+        checksums: &[Checksum],
+        db: &Connection,
+        read_only: Option<bool>,
+    ) -> Result<Self, AdminError> {
+        let memory = tables().map(|name| Ok((name.to_owned(), dump(db, name)?))).collect::<Result<_, AdminError>>()?;
+        let loads = checksums.iter().map(|line| (line.name.to_owned(), line.version, line.epoch)).collect();
+        Ok(Self { runtime: to_text(runtime), memory, loads, read_only })
+    }
+
+    /// Fills `main` of this database. The caller holds a transaction.
+    pub(crate) fn fill(&self, db: &Connection) -> Result<(), AdminError> {
+        for (name, table) in &self.memory {
+            if !tables().any(|known| known == name) {
+                return Err(AdminError::Refused(format!("the process before has a table {name}, which this version does not know")));
+            }
+            db.execute(&format!("DELETE FROM main.{name}"), [])?;
+            let places = vec!["?"; table.columns.len()].join(", ");
+            let sql = format!("INSERT INTO main.{name} ({}) VALUES ({places})", table.columns.join(", "));
+            let mut put = db.prepare(&sql)?;
+            for row in &table.rows {
+                put.execute(rusqlite::params_from_iter(row.iter().map(Cell::value)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every table of the configuration.
+fn tables() -> impl Iterator<Item = &'static str> {
+    everything().into_iter().flat_map(|part| part.tables.iter().copied()).chain(["global_variables"])
+}
+
+fn dump(db: &Connection, name: &str) -> Result<Table, AdminError> {
+    let mut found = db.prepare(&format!("SELECT * FROM main.{name} ORDER BY rowid"))?;
+    let columns: Vec<String> = found.column_names().into_iter().map(str::to_owned).collect();
+    let rows = found.query_map([], |row| (0..columns.len()).map(|at| row.get_ref(at).map(Cell::of)).collect())?;
+    let rows = rows.collect::<Result<_, _>>()?;
+    Ok(Table { columns, rows })
+}
+
+impl Cell {
+    fn of(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(number) => Self::Integer(number),
+            ValueRef::Real(number) => Self::Real(number),
+            // What is no UTF-8 stays as it is.
+            ValueRef::Text(text) => match std::str::from_utf8(text) {
+                Ok(text) => Self::Text(text.to_owned()),
+                Err(_) => Self::Blob(text.to_vec()),
+            },
+            ValueRef::Blob(bytes) => Self::Blob(bytes.to_vec()),
+        }
+    }
+
+    fn value(&self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Integer(number) => Value::Integer(*number),
+            Self::Real(number) => Value::Real(*number),
+            Self::Text(text) => Value::Text(text.clone()),
+            Self::Blob(bytes) => Value::Blob(bytes.clone()),
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! A session on its way to another process: what is written down of it, and how it goes on from there.
+//!
+//! A session goes when its client is silent, with what it keeps on servers. What belongs to the statement at hand has no place in the
+//! record. INVARIANT: every field of a session is named here, so that a new one does not compile until somebody has decided whether it
+//! goes, is made anew, or keeps the session where it is.
+
+use super::attachments::PlaceRecord;
+use super::end::End;
+use super::facts::SessionFacts;
+use super::frontend::Frontend;
+use super::recovery::Recovery;
+use super::statements::StatementsRecord;
+use super::transcript::{Gap, Progress, Transcript};
+use super::{Registration, Session, login::SCRAMBLE};
+use crate::backend::BackendRecord;
+use crate::buffer::Buffer;
+use crate::causal::Writes;
+use crate::entry::{Activity, Entry, Limits};
+use crate::heir::{Heir, Offered};
+use crate::lane::LaneKey;
+use crate::link::LinkRecord;
+use crate::pins::Pins;
+use crate::server_info::Family;
+use crate::state::State;
+use crate::stmt_cache::Apart;
+use crate::worker::Worker;
+use model::HostgroupId;
+use serde::{Deserialize, Serialize};
+use sql::LexMode;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::flags::{Capabilities, StatusFlags};
+use wire::reframe::TrackFilter;
+
+/// What another process needs to know of a session, besides its sockets.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionRecord {
+    id: u64,
+    user: Box<str>,
+    client: ClientRecord,
+    hostgroup: HostgroupId,
+    backend: Option<BackendRecord>,
+    pins: Pins,
+    places: Vec<PlaceRecord>,
+    flag_in: u32,
+    writes: Option<Box<Writes>>,
+    state: State,
+    family: Family,
+    lex: LexMode,
+    facts: SessionFacts,
+    statements: StatementsRecord,
+    /// What was said in the open transaction is not known there.
+    has_transcript: bool,
+    /// When the open transaction began (process clock, ms), in one.
+    transaction_since_ms: u64,
+    own_idle_ms: u64,
+    connected_at_ms: u64,
+    /// Definitions of routines that were known where the pins began.
+    routines_defined: u32,
+}
+
+/// The client's side of it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientRecord {
+    link: LinkRecord,
+    caps: Capabilities,
+    collation: u16,
+    zstd_level: u8,
+    scramble: [u8; SCRAMBLE],
+    peer: Option<SocketAddr>,
+    addr: Option<Box<str>>,
+    /// The address it came to.
+    local: Option<SocketAddr>,
+    is_counted: bool,
+    is_tls: bool,
+    status: StatusFlags,
+    filter: Option<Box<TrackFilter>>,
+    tracking_wish: Option<Box<TrackFilter>>,
+    command_seq: u8,
+    login_seq: u8,
+}
+
+impl Session {
+    /// Hands the session over to the process that takes this one's place, if there is one, and it can go now. Answers where it stays.
+    ///
+    /// # Errors
+    /// It is over here, for it goes on there.
+    pub(super) async fn hand_over(&mut self) -> Result<(), End> {
+        let Some(heir) = self.worker.shared.heir().filter(|heir| self.entry.refused_by.get() != heir.number) else { return Ok(()) };
+        let _turn = heir.turn().await;
+        // The client may have said something meanwhile, which stays in its socket until it is read.
+        if !self.forget_shared_statements().await {
+            return Ok(());
+        }
+        let Some((record, sockets)) = self.record() else { return Ok(()) };
+        match self.offer(&heir, record, sockets).await {
+            Ok(()) => Err(End::HandedOver),
+            Err(why) => {
+                self.entry.refused_by.set(heir.number);
+                tracing::info!("session {} stays in this process: {why}", self.entry.id);
+                Ok(())
+            }
+        }
+    }
+
+    async fn offer(&self, heir: &Heir, record: SessionRecord, sockets: Vec<OwnedFd>) -> Result<(), String> {
+        let record = ::handover::encode(&Offered::Session(Box::new(record))).map_err(|e| e.to_string())?;
+        heir.offer(record, sockets).await
+    }
+
+    /// Closes what its servers have prepared for whoever asks: the other process does not know of it. False where one was lost.
+    async fn forget_shared_statements(&mut self) -> bool {
+        let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
+        for backend in self.backend.iter_mut().chain(elsewhere) {
+            let ids = backend.core.statements.take_shared();
+            if backend.close_statements(&self.worker, &ids).await.is_err() {
+                // The next statement finds it lost.
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What is written down of it, and copies of its sockets: the client's, and those of its servers as they are written down. None where
+    /// it cannot go now.
+    fn record(&self) -> Option<(SessionRecord, Vec<OwnedFd>)> {
+        let Self {
+            worker,
+            entry,
+            client,
+            user,
+            backend,
+            watch,
+            pool,
+            lane: _,
+            pins,
+            places,
+            before: _,
+            flag_in,
+            directions: _,
+            began_us: _,
+            min_gtid: _,
+            writes,
+            strand: _,
+            fill,
+            state,
+            family,
+            stand_ins,
+            lex,
+            facts,
+            statements,
+            recovery,
+        } = self;
+        let Recovery { again_until_us: _, lost_at_us: _, transcript, reply_hasher: _, replay_until_us: _, replaying, assigned_gtid } =
+            recovery;
+        let is_at_work = watch.is_some() || fill.is_some() || replaying.is_some() || assigned_gtid.is_some();
+        if is_at_work || stand_ins.is_some() || !facts.is_at_rest() {
+            return None;
+        }
+        let (client, socket) = client_record(client, entry)?;
+        let mut sockets = vec![socket];
+        let backend = match backend {
+            None => None,
+            Some(backend) => {
+                let (record, socket) = backend.record()?;
+                sockets.push(socket);
+                Some(record)
+            }
+        };
+        let places = match places {
+            None => Vec::new(),
+            Some(places) => places.records(&mut sockets)?,
+        };
+        let record = SessionRecord {
+            id: entry.id,
+            user: user.name.as_ref().into(),
+            client,
+            hostgroup: pool.shared.id,
+            backend,
+            pins: pins.clone(),
+            places,
+            flag_in: *flag_in,
+            writes: writes.clone(),
+            state: state.clone(),
+            family: *family,
+            lex: *lex,
+            facts: facts.clone(),
+            statements: statements.record(),
+            has_transcript: transcript.is_some(),
+            transaction_since_ms: entry.transaction_since_ms(),
+            own_idle_ms: entry.own_idle_ms(),
+            connected_at_ms: entry.view.connected_at_ms.get(),
+            routines_defined: worker.shared.routines_defined.count(),
+        };
+        Some((record, sockets))
+    }
+}
+
+fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, OwnedFd)> {
+    let Frontend {
+        link,
+        input,
+        caps,
+        collation,
+        zstd_level,
+        scramble,
+        peer,
+        addr,
+        proxy_addr: _,
+        status,
+        filter,
+        tracking_wish,
+        joined: _,
+        streamed_input,
+        streamed: _,
+        is_half_told,
+        command_seq,
+        login_seq,
+    } = client;
+    if !input.is_empty() || *streamed_input || *is_half_told {
+        return None;
+    }
+    let record = ClientRecord {
+        link: link.record()?,
+        caps: *caps,
+        collation: *collation,
+        zstd_level: *zstd_level,
+        scramble: *scramble,
+        peer: *peer,
+        addr: addr.clone(),
+        local: entry.view.proxy.get(),
+        is_counted: entry.place.borrow().is_some(),
+        is_tls: entry.view.is_tls.get(),
+        status: *status,
+        filter: filter.clone(),
+        tracking_wish: tracking_wish.clone(),
+        command_seq: *command_seq,
+        login_seq: *login_seq,
+    };
+    Some((record, link.stream().copy().ok()?))
+}
+
+/// Numbers of statements that are set apart on servers: those of before, and those of here.
+pub(super) type Numbers = HashMap<Apart, Apart>;
+
+impl SessionRecord {
+    /// Its id.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Goes on with the session on this worker.
+    ///
+    /// # Errors
+    /// Why not: nothing was sent to its client or its servers.
+    pub fn resume(self, worker: &Rc<Worker>, sockets: Vec<OwnedFd>) -> Result<(), String> {
+        let mut sockets = sockets.into_iter();
+        let mut next = || sockets.next().ok_or_else(|| "a socket is missing".to_owned());
+        let shared = &worker.shared;
+        let user = worker.snapshot().users.get(&self.user).cloned().ok_or_else(|| format!("there is no user '{}' any more", self.user))?;
+        let pool = worker.pool(self.hostgroup);
+        let ClientRecord {
+            link,
+            caps,
+            collation,
+            zstd_level,
+            scramble,
+            peer,
+            addr,
+            local,
+            is_counted,
+            is_tls,
+            status,
+            filter,
+            tracking_wish,
+            command_seq,
+            login_seq,
+        } = self.client;
+        let link = link.attach(next()?).map_err(|e| e.to_string())?;
+        let mut numbers = Numbers::new();
+        let backend = match self.backend {
+            None => None,
+            Some(record) => {
+                let (backend, moved) = record.attach(worker, &user, next()?)?;
+                numbers.extend(moved);
+                Some(backend)
+            }
+        };
+        let mut places = Vec::new();
+        for place in self.places {
+            places.push(place.attach(worker, &user, &mut next, &mut numbers)?);
+        }
+        let proxy_addr = worker.memory.borrow_mut().proxy_addr(local, &worker.snapshot().listen);
+        let client = Frontend {
+            link,
+            input: Buffer::default(),
+            caps,
+            collation,
+            zstd_level,
+            scramble,
+            peer,
+            addr,
+            proxy_addr,
+            status,
+            filter,
+            tracking_wish,
+            joined: Vec::new(),
+            streamed_input: false,
+            streamed: Default::default(),
+            is_half_told: false,
+            command_seq,
+            login_seq,
+        };
+        let entry = Rc::new(Entry::new(self.id, worker.clock.now_ms()));
+        entry.view.is_between(peer, local);
+        entry.view.connected_at_ms.set(self.connected_at_ms);
+        entry.view.is_tls.set(is_tls);
+        let class = crate::class::Class::of(caps);
+        let lane = pool.lane(worker, &LaneKey { hostgroup: self.hostgroup, user: Arc::clone(&user), class });
+        let mut session = Session {
+            worker: Rc::clone(worker),
+            entry: Rc::clone(&entry),
+            client,
+            user: Arc::clone(&user),
+            backend,
+            watch: None,
+            pool,
+            lane,
+            pins: self.pins,
+            places: None,
+            before: None,
+            flag_in: self.flag_in,
+            directions: Default::default(),
+            began_us: 0,
+            min_gtid: None,
+            writes: self.writes,
+            strand: None,
+            fill: None,
+            state: self.state,
+            family: self.family,
+            stand_ins: None,
+            lex: self.lex,
+            facts: self.facts,
+            statements: Default::default(),
+            recovery: Recovery::default(),
+        };
+        session.statements = self.statements.statements(worker, &user, session.lex, &numbers)?;
+        session.take_places(places, self.routines_defined);
+        session.share_state();
+        if self.has_transcript {
+            let mut transcript = Transcript::new(session.state.clone(), session.facts.insert_id.known());
+            transcript.progress = Progress::Lost(Gap::HandedOver);
+            session.recovery.transcript = Some(Box::new(transcript));
+        }
+        entry.set_limits(Limits::from_settings(&session.lane.settings()));
+        entry.set_own_idle_limit(self.own_idle_ms);
+        entry.set_transaction(self.transaction_since_ms > 0, self.transaction_since_ms);
+        entry.set_activity(Activity::Idle, worker.clock.now_ms());
+        // From here on it counts.
+        if is_counted && let Some(peer) = peer {
+            entry.place.replace(shared.addresses.place(peer.ip(), 0));
+        }
+        shared.frontends.fetch_add(1, Ordering::AcqRel);
+        shared.user(&user.name).connections.fetch_add(1, Ordering::AcqRel);
+        *entry.user.borrow_mut() = Some(Arc::clone(&user));
+        shared.note_session(entry.id, Some(&user.name));
+        let slot = Registration::new(worker, &entry);
+        // Its pins are none that begin now.
+        entry.publish_pins(&session.pins);
+        session.publish();
+        tokio::task::spawn_local(async move {
+            let _slot = slot;
+            let end = session.serve().await;
+            Box::pin(session.finish(end)).await;
+        });
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Sessions with equal settings hold one copy of them.
+    fn share_state(&mut self) {
+        let memory = &mut self.worker.memory.borrow_mut();
+        self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
+        if let Some(schema) = self.state.schema.take() {
+            self.state.schema = Some(memory.intern_text(schema));
+        }
+    }
+
+    /// Takes up what it left in other hostgroups, of another process where so many definitions of routines were known.
+    fn take_places(&mut self, places: Vec<super::attachments::Place>, routines_defined: u32) {
+        let now = self.worker.shared.routines_defined.count();
+        self.pins.count_definitions_anew(routines_defined, now);
+        self.places = super::attachments::Places::of(places, |pins| pins.count_definitions_anew(routines_defined, now));
+    }
+}

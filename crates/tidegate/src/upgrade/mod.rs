@@ -1,0 +1,79 @@
+//! A new process takes this one's place without a client's noticing: `PROXYSQL UPGRADE`, `tidegate upgrade`, SIGUSR2.
+//!
+//! The old process starts the new one and gives it what it has: listening sockets, the lock of the data directory, the configuration in
+//! force. The new one makes all ready, looks at the servers, and says so. Until then nothing has changed, and the old one serves. Then the
+//! new one accepts clients, and the old one hands over its sessions and idle connections, each when it is at rest; what does not come to
+//! rest within `mysql-drain_timeout` ends with it.
+//!
+//! | step | the old process | the new process |
+//! |---|---|---|
+//! | 1 | starts it, sends [`ToHeir::Start`] | reads it, compiles, starts workers, monitor, admin interface |
+//! | 2 | waits, serves | sees the servers in their roles, says [`FromHeir::Ready`] or [`FromHeir::Failed`] |
+//! | 3 | accepts nobody any more, sends [`ToHeir::TakeOver`] | accepts clients and administrators, runs scripts |
+//! | 4 | offers sessions, one after the other | says of each whether it has it |
+//! | 5 | ends | goes on alone |
+//!
+//! When the new one is gone before step 5, the old one accepts clients again and goes on with what it has.
+
+mod ask;
+mod new;
+mod old;
+
+pub use ask::{UpgradeOptions, ask, serve, upgrade};
+pub use new::Predecessor;
+pub use old::{Outcome, Successor, begin};
+
+use proxy::ProcessRecord;
+use serde::{Deserialize, Serialize};
+
+/// Version of the messages between the two: a process refuses another one.
+const PROTOCOL: u32 = 1;
+
+/// What the old process says.
+#[derive(Serialize, Deserialize)]
+enum ToHeir {
+    /// What it is given. With it go the lock of the data directory and the listening sockets, in order.
+    Start(Box<Start>),
+    /// It is in charge.
+    TakeOver,
+    /// Something is to go on there; its sockets go with it.
+    Offer { number: u64, record: Vec<u8> },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    protocol: u32,
+    version: String,
+    /// Addresses of the listening sockets.
+    sockets: Vec<String>,
+    /// What the admin interface gives.
+    layers: Vec<u8>,
+    process: ProcessRecord,
+    /// Which servers are used where, and how.
+    placements: Vec<String>,
+}
+
+/// What the new process says.
+#[derive(Serialize, Deserialize)]
+enum FromHeir {
+    /// It is ready to take over.
+    Ready { version: String },
+    /// It cannot, and ends.
+    Failed(String),
+    /// It has what was offered under this number.
+    Taken(u64),
+    /// It does not take it, and why.
+    Refused(u64, String),
+    /// It was told to stop: nobody needs to go on in its place.
+    Stops,
+}
+
+/// How servers are used, in words that two processes can compare.
+fn placements(plane: &dyn model::control::DataPlane) -> Vec<String> {
+    let word = |placement: &model::fleet::Placement| format!("{} {}", placement.server.key, placement.status.as_str());
+    let mut words: Vec<String> = plane.placements().iter().map(word).collect();
+    words.sort();
+    words.dedup();
+    words
+}

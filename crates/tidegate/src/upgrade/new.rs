@@ -1,0 +1,143 @@
+//! The new process's side.
+
+use super::{FromHeir, PROTOCOL, Start, ToHeir, placements};
+use crate::cli::VERSION;
+use anyhow::{Context, Result, bail};
+use handover::{Inlet, Outlet, Sockets};
+use proxy::{Before, Control};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// How long the new process looks at the servers before it takes over though it sees them otherwise than the old one.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The process whose place this one takes.
+pub struct Predecessor {
+    inlet: Inlet,
+    outlet: Arc<Mutex<Outlet>>,
+    start: Option<Box<Start>>,
+    lock: Option<OwnedFd>,
+    sockets: Option<Arc<Sockets>>,
+}
+
+/// Says something; the other process may be gone, which whoever waits for it notices.
+fn say(outlet: &Mutex<Outlet>, what: &FromHeir) {
+    if let Err(e) = outlet.lock().unwrap_or_else(PoisonError::into_inner).send(what, &[]) {
+        tracing::debug!("the process before does not listen: {e}");
+    }
+}
+
+impl Predecessor {
+    /// Meets the process that started this one, over standard input, and hears what it gives.
+    ///
+    /// # Errors
+    /// There is none, or it is of a version that this one cannot follow.
+    pub fn meet() -> Result<Self> {
+        let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
+        // Nothing that this process starts has the socket.
+        let nothing = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        let (mut inlet, outlet) = handover::pair(UnixStream::from(stdin))?;
+        let outlet = Arc::new(Mutex::new(outlet));
+        match Self::hear_start(&mut inlet) {
+            Ok((start, lock, sockets)) => Ok(Self { inlet, outlet, start: Some(start), lock: Some(lock), sockets: Some(sockets) }),
+            Err(e) => {
+                say(&outlet, &FromHeir::Failed(format!("{e:#}")));
+                Err(e)
+            }
+        }
+    }
+
+    fn hear_start(inlet: &mut Inlet) -> Result<(Box<Start>, OwnedFd, Arc<Sockets>)> {
+        let heard = inlet.receive::<ToHeir>().context("the process before")?;
+        let Some((ToHeir::Start(start), descriptors)) = heard else { bail!("--take-over is for a process that PROXYSQL UPGRADE starts") };
+        if start.protocol != PROTOCOL {
+            bail!("the process before ({}) hands over in another way than {VERSION} knows: drain it, and start anew", start.version);
+        }
+        let mut descriptors = descriptors.into_iter();
+        let lock = descriptors.next().context("the lock of the data directory is missing")?;
+        let sockets = Sockets::given(start.sockets.iter().cloned().zip(descriptors));
+        Ok((start, lock, sockets))
+    }
+
+    /// What the admin interface takes over.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn admin(&mut self) -> Result<(Vec<u8>, OwnedFd)> {
+        let start = self.start.as_mut().context("nothing is given")?;
+        Ok((std::mem::take(&mut start.layers), self.lock.take().context("the lock is gone")?))
+    }
+
+    /// What the data plane takes over; whether clients are not accepted; and how servers are used.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn plane(&mut self) -> Result<(Before, bool, Vec<String>)> {
+        let Start { process, placements, .. } = *self.start.take().context("nothing is given")?;
+        let is_paused = process.is_paused;
+        let sockets = self.sockets.take().context("the sockets are gone")?;
+        Ok((Before { sockets, process: Some(process) }, is_paused, placements))
+    }
+
+    /// This process cannot take over.
+    pub fn fail(&self, why: &str) {
+        say(&self.outlet, &FromHeir::Failed(why.to_owned()));
+    }
+
+    /// Waits until the servers are seen as the process before sees them, says that this one is ready, and waits until it is in charge.
+    /// What it takes in later arrives by itself. The answer says, when it is called, that this process stops.
+    ///
+    /// # Errors
+    /// The process before is gone, or has given up.
+    pub async fn take_over(self, control: &Arc<Control>, before: &[String]) -> Result<impl Fn() + use<>> {
+        let until = Instant::now() + LOOK;
+        while placements(&**control) != before && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let now = placements(&**control);
+        if now != before {
+            let other =
+                |of: &[String], than: &[String]| of.iter().filter(|one| !than.contains(one)).cloned().collect::<Vec<_>>().join(", ");
+            tracing::warn!("servers are seen otherwise than before: {}; before: {}", other(&now, before), other(before, &now));
+        }
+        let Self { inlet, outlet, .. } = self;
+        say(&outlet, &FromHeir::Ready { version: VERSION.to_owned() });
+        let (charge, in_charge) = oneshot::channel();
+        let (answers, plane) = (Arc::clone(&outlet), Arc::clone(control));
+        std::thread::Builder::new().name("upgrade-in".to_owned()).spawn(move || listen(inlet, &answers, &plane, charge))?;
+        in_charge.await.context("the process before has given up, or is gone")?;
+        let sockets = control.sockets();
+        sockets.forget_given();
+        sockets.set_in_charge(true);
+        Ok(move || say(&outlet, &FromHeir::Stops))
+    }
+}
+
+/// Takes in what the process before offers, until it is gone.
+fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, charge: oneshot::Sender<()>) {
+    let mut charge = Some(charge);
+    loop {
+        match inlet.receive::<ToHeir>() {
+            Ok(Some((ToHeir::TakeOver, _))) => {
+                if let Some(charge) = charge.take() {
+                    let _ = charge.send(());
+                }
+            }
+            Ok(Some((ToHeir::Offer { number, record }, sockets))) => {
+                let outlet = Arc::clone(outlet);
+                let answer = move |taken: Result<(), String>| match taken {
+                    Ok(()) => say(&outlet, &FromHeir::Taken(number)),
+                    Err(why) => say(&outlet, &FromHeir::Refused(number, why)),
+                };
+                control.take_in(&record, sockets, Box::new(answer));
+            }
+            Ok(Some((ToHeir::Start(_), _))) => {}
+            Ok(None) => break tracing::info!("the process before has ended"),
+            Err(e) => break tracing::error!("the process before is not understood, and keeps what it has: {e}"),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The old process's side.
+
+use super::{FromHeir, PROTOCOL, Start, ToHeir, placements};
+use crate::cli::{Cli, VERSION, program_name};
+use ::admin::Frozen;
+use anyhow::{Context, Result, bail};
+use handover::{Inlet, Outlet};
+use proxy::{Control, Heir, Offer, Proxy};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// A process that is ready to take over, and has changed nothing yet.
+pub struct Successor {
+    child: Running,
+    inlet: Inlet,
+    outlet: Outlet,
+    frozen: Frozen,
+}
+
+/// A process that ends with this value, unless it is let go.
+struct Running(Option<Child>);
+
+impl Running {
+    fn id(&self) -> u32 {
+        self.0.as_ref().map_or(0, Child::id)
+    }
+
+    /// It lives on, whatever becomes of this process.
+    fn let_go(mut self) -> Option<Child> {
+        self.0.take()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts a process that is to take over, and waits until it is ready.
+///
+/// # Errors
+/// Why it is not, in its own words where it has said any; it is gone then.
+pub fn begin(program: &Path, cli: &Cli, control: &Control, given: ::admin::Successor) -> Result<Successor> {
+    let ::admin::Successor { program: _, layers, lock, upgrade_timeout_ms, frozen } = given;
+    let limit = Duration::from_millis(upgrade_timeout_ms);
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(program);
+    command.arg0(program_name()).args(cli.again().arguments()).arg("--take-over").stdin(Stdio::from(OwnedFd::from(theirs)));
+    let child = Running(Some(command.spawn().with_context(|| program.display().to_string())?));
+    // The child alone has the other end from here on, so that its end is noticed.
+    drop(command);
+    let (mut inlet, mut outlet) = handover::pair(ours)?;
+    let (sockets, mut descriptors): (Vec<String>, Vec<OwnedFd>) = control.sockets().copies()?.into_iter().unzip();
+    descriptors.insert(0, lock);
+    let start = Start {
+        protocol: PROTOCOL,
+        version: VERSION.to_owned(),
+        sockets,
+        layers,
+        process: control.process_record(),
+        placements: placements(control),
+    };
+    outlet.limit(limit)?;
+    inlet.limit(Some(limit))?;
+    let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    let started = outlet.send(&ToHeir::Start(Box::new(start)), &descriptors);
+    // What it says of itself tells more than that it does not listen.
+    match inlet.receive::<FromHeir>() {
+        Ok(Some((FromHeir::Ready { version }, _))) => tracing::info!("process {} ({version}) is ready to take over", child.id()),
+        Ok(Some((FromHeir::Failed(why), _))) => bail!("the new process cannot take over: {why}"),
+        Ok(Some(_)) => bail!("the new process speaks out of turn"),
+        Ok(None) => bail!("the new process ended before it was ready"),
+        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+            bail!("the new process was not ready within {} ms (admin-upgrade_timeout)", limit.as_millis())
+        }
+        Err(e) => return Err(e).context("the new process"),
+    }
+    started.context("the new process")?;
+    Ok(Successor { child, inlet, outlet, frozen })
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The other process has all that it takes: this one may end.
+    Over,
+    /// The other process is gone: this one serves on.
+    Failed,
+}
+
+/// Answers that are waited for, by the number of the offer.
+type Pending = Arc<Mutex<HashMap<u64, (Instant, oneshot::Sender<Result<(), String>>)>>>;
+
+/// What the other process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Serves,
+    Stops,
+    Gone,
+}
+
+impl Successor {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Puts it in charge and hands everything over. What is left after `limit` stays here. Once this is dropped, no more goes.
+    pub async fn hand_over(self, proxy: &Proxy, control: &Control, limit: Duration) -> Outcome {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let Self { child, inlet, mut outlet, frozen } = self;
+        let id = child.id();
+        let sockets = control.sockets();
+        sockets.set_in_charge(false);
+        let told = outlet.send(&ToHeir::TakeOver, &[]);
+        let mut child = child.let_go();
+        let mut failed = |why: &str| {
+            if let Some(child) = &mut child {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            proxy.keep_all();
+            sockets.set_in_charge(true);
+            frozen.set(false);
+            tracing::error!("upgrade: {why}: this process serves on");
+            Outcome::Failed
+        };
+        if let Err(e) = told {
+            return failed(&format!("the new process is gone ({e})"));
+        }
+        let (heir, offers) = Heir::new(NUMBER.fetch_add(1, Ordering::Relaxed) + 1);
+        let pending = Pending::default();
+        let (state, mut states) = watch::channel(State::Serves);
+        let threads = std::thread::Builder::new().name("upgrade-in".to_owned()).spawn({
+            let pending = Arc::clone(&pending);
+            move || answers(inlet, &pending, &state)
+        });
+        let threads = threads.and_then(|_| {
+            let pending = Arc::clone(&pending);
+            std::thread::Builder::new().name("upgrade-out".to_owned()).spawn(move || offer(offers, outlet, &pending))
+        });
+        if let Err(e) = threads {
+            return failed(&format!("no thread: {e}"));
+        }
+        let began = Instant::now();
+        proxy.hand_over(heir);
+        let mut look = tokio::time::interval(Duration::from_millis(5));
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = states.changed() => {}
+            }
+            match *states.borrow() {
+                State::Gone => return failed("the new process is gone"),
+                State::Stops => break,
+                State::Serves => {}
+            }
+            if proxy.clients() == 0 || began.elapsed() >= limit {
+                break;
+            }
+            if longest(&pending) > ANSWER_WITHIN {
+                return failed("the new process does not answer");
+            }
+        }
+        // Who is on the way arrives, or stays.
+        proxy.keep_all();
+        while longest(&pending) > Duration::ZERO && *states.borrow() == State::Serves && longest(&pending) < ANSWER_WITHIN {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tracing::info!("process {id} has taken over in {} ms; {} sessions are left here", began.elapsed().as_millis(), proxy.clients());
+        Outcome::Over
+    }
+}
+
+/// Longest that the other process takes to say whether it has a session, before it is taken for hung.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+fn longest(pending: &Pending) -> Duration {
+    let pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+    pending.values().map(|(since, _)| since.elapsed().max(Duration::from_nanos(1))).max().unwrap_or_default()
+}
+
+/// Sends offers until there are no more.
+fn offer(mut offers: mpsc::UnboundedReceiver<Offer>, mut outlet: Outlet, pending: &Pending) {
+    let mut number = 0;
+    while let Some(Offer { record, sockets, answer }) = offers.blocking_recv() {
+        number += 1;
+        pending.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (Instant::now(), answer));
+        let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        if let Err(e) = outlet.send(&ToHeir::Offer { number, record }, &sockets)
+            && let Some((_, answer)) = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
+        {
+            let _ = answer.send(Err(e.to_string()));
+        }
+    }
+}
+
+/// Passes answers on until the other process is gone.
+fn answers(mut inlet: Inlet, pending: &Pending, state: &watch::Sender<State>) {
+    let _ = inlet.limit(None);
+    let take = |number| pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    loop {
+        let (number, answer) = match inlet.receive::<FromHeir>() {
+            Ok(Some((FromHeir::Taken(number), _))) => (number, Ok(())),
+            Ok(Some((FromHeir::Refused(number, why), _))) => (number, Err(why)),
+            Ok(Some((FromHeir::Stops, _))) => {
+                state.send_replace(State::Stops);
+                continue;
+            }
+            Ok(Some((FromHeir::Ready { .. } | FromHeir::Failed(_), _))) => continue,
+            Ok(None) | Err(_) => break,
+        };
+        if let Some((_, to)) = take(number) {
+            let _ = to.send(answer);
+        }
+    }
+    state.send_if_modified(|state| std::mem::replace(state, State::Gone) != State::Gone);
+    for (_, (_, answer)) in pending.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+        let _ = answer.send(Err("the new process is gone".to_owned()));
+    }
+}
