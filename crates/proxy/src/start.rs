@@ -175,7 +175,12 @@ impl Proxy {
         }
         let left = self.shared.frontends.load(Ordering::Acquire);
         if left > 0 {
-            tracing::warn!("{left} sessions did not end within the drain timeout of {} ms and are closed", drain.as_millis());
+            let why = if drain.is_zero() {
+                String::new()
+            } else {
+                format!(" did not end within the drain timeout of {} ms and", drain.as_millis())
+            };
+            tracing::warn!("{left} sessions{why} are closed");
         }
         self.send_all(|| Mail::Stop);
         for worker in self.workers.drain(..) {

@@ -217,13 +217,13 @@ fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, Owne
         filter,
         tracking_wish,
         joined: _,
-        streamed_input,
+        streamed_input: _,
         streamed: _,
         is_half_told,
         command_seq,
         login_seq,
     } = client;
-    if !input.is_empty() || *streamed_input || *is_half_told {
+    if !input.is_empty() || *is_half_told {
         return None;
     }
     let record = ClientRecord {
