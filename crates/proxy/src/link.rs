@@ -3,7 +3,7 @@
 //! Above this module there are only plain packets.
 
 use crate::buffer::{Buffer, BufferPool, WINDOW};
-use crate::stream::{DetachedSocket, DetachedStream, Stream, invalid};
+use crate::stream::{DetachedStream, Stream, StreamRecord, invalid};
 use serde::{Deserialize, Serialize};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -173,6 +173,7 @@ type Traffic = (u64, u64);
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkRecord {
+    stream: StreamRecord,
     compression: Option<CompressionRecord>,
     traffic: Traffic,
 }
@@ -193,7 +194,7 @@ impl LinkRecord {
     /// # Errors
     /// The system's words.
     pub fn attach(self, socket: OwnedFd) -> io::Result<Link> {
-        let Self { compression, traffic } = self;
+        let Self { stream, compression, traffic } = self;
         let compression = compression.map(|CompressionRecord { method, sends, reads, begins }| {
             let mut compression = Compression::new(method);
             compression.compressor.set_seq(sends);
@@ -201,7 +202,7 @@ impl LinkRecord {
             compression.begins = begins;
             compression
         });
-        Ok(Link { stream: Stream::new(DetachedSocket::given(socket)?.attach()?), compression, traffic })
+        Ok(Link { stream: stream.attach(socket)?, compression, traffic })
     }
 }
 
@@ -248,9 +249,6 @@ impl Link {
     /// What another process needs to go on with it; None where bytes of it are in this process that are not the socket's.
     pub fn record(&self) -> Option<LinkRecord> {
         let Self { stream, compression, traffic } = self;
-        if stream.tls().is_some() {
-            return None;
-        }
         let compression = match compression.as_deref() {
             None => None,
             Some(Compression { method, compressor, decompressor, raw, plain, plain_at, out, out_at, begins, work: _ }) => {
@@ -260,7 +258,7 @@ impl Link {
                 Some((is_at_rest && compressor.is_idle()).then_some(record)?)
             }
         };
-        Some(LinkRecord { compression, traffic: *traffic })
+        Some(LinkRecord { stream: stream.record()?, compression, traffic: *traffic })
     }
 
     /// Whether nothing is to be read, not even a part of a frame, and the peer has not closed: so is a connection between two replies.

@@ -6,6 +6,7 @@
 use crate::buffer::{Buffer, BufferPool};
 use rustix::net::{self, RecvFlags, SendFlags};
 use rustls::{ClientConnection, ServerConnection};
+use serde::{Deserialize, Serialize};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -44,13 +45,31 @@ pub enum DetachedSocket {
 /// A stream that belongs to no runtime.
 pub struct DetachedStream {
     socket: DetachedSocket,
-    tls: Option<Box<rustls::Connection>>,
+    tls: Option<tls::Session>,
+}
+
+/// What another process needs to know of a stream, besides its socket.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamRecord {
+    tls: Option<tls::TlsRecord>,
+}
+
+impl StreamRecord {
+    /// The stream over this socket.
+    ///
+    /// # Errors
+    /// The system's words, or that the keys do not fit.
+    pub fn attach(self, socket: OwnedFd) -> io::Result<Stream> {
+        let tls = self.tls.map(tls::Session::resume).transpose()?;
+        Ok(Stream { socket: DetachedSocket::given(socket)?.attach()?, tls })
+    }
 }
 
 /// A socket with optional TLS on it.
 pub struct Stream {
     socket: Socket,
-    tls: Option<Box<rustls::Connection>>,
+    tls: Option<tls::Session>,
 }
 
 impl Socket {
@@ -346,9 +365,27 @@ impl Stream {
         }
     }
 
-    /// The TLS session, if any.
+    /// Whether it is under TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The TLS session that began here, if any.
     pub fn tls(&self) -> Option<&rustls::Connection> {
-        self.tls.as_deref()
+        self.tls.as_ref().and_then(tls::Session::connection)
+    }
+
+    /// Makes it one that another process can go on with; false while it is not at rest.
+    pub fn carry(&mut self) -> bool {
+        self.tls.as_mut().is_none_or(tls::Session::carry)
+    }
+
+    /// What another process needs to know of it, besides the socket; None where it cannot go now.
+    pub fn record(&self) -> Option<StreamRecord> {
+        match &self.tls {
+            None => Some(StreamRecord { tls: None }),
+            Some(tls) => tls.record().map(|tls| StreamRecord { tls: Some(tls) }),
+        }
     }
 
     /// Takes the stream from this thread's runtime.
@@ -367,10 +404,10 @@ impl Stream {
     }
 
     async fn handshake(&mut self, connection: rustls::Connection, mut early: &[u8]) -> io::Result<()> {
-        let mut tls = Box::new(connection);
+        let mut tls = tls::Session::new(connection);
         while !early.is_empty() {
             tls.read_tls(&mut early)?;
-            tls.process_new_packets().map_err(invalid)?;
+            tls.process_new_packets()?;
         }
         self.tls = Some(tls);
         loop {
@@ -405,7 +442,7 @@ impl Stream {
             return Poll::Ready(Ok(n));
         };
         loop {
-            match tls.reader().read(buffer.space(pool)) {
+            match tls.read(buffer.space(pool)) {
                 Ok(n) => {
                     buffer.advance(n);
                     return Poll::Ready(Ok(n));
@@ -430,7 +467,7 @@ impl Stream {
             return self.socket.poll_write(cx, bytes);
         };
         loop {
-            let n = tls.writer().write(bytes)?;
+            let n = tls.write(bytes)?;
             if n > 0 {
                 return Poll::Ready(Ok(n));
             }
@@ -461,13 +498,13 @@ impl Stream {
 }
 
 /// Reads TLS records from the socket into rustls; 0 is the end of the stream.
-fn fill_tls(socket: &mut Socket, tls: &mut rustls::Connection, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+fn fill_tls(socket: &mut Socket, tls: &mut tls::Session, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     match tls.read_tls(&mut Polled(socket, cx)) {
         Ok(n) => {
             if let Err(e) = tls.process_new_packets() {
                 // The peer should learn which alert ended the connection.
                 let _ = tls.write_tls(&mut NonBlocking(socket));
-                return Poll::Ready(Err(invalid(e)));
+                return Poll::Ready(Err(e));
             }
             Poll::Ready(Ok(n))
         }
@@ -476,7 +513,7 @@ fn fill_tls(socket: &mut Socket, tls: &mut rustls::Connection, cx: &mut Context<
     }
 }
 
-fn drain_tls(socket: &Socket, tls: &mut rustls::Connection, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+fn drain_tls(socket: &Socket, tls: &mut tls::Session, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     while tls.wants_write() {
         match tls.write_tls(&mut NonBlocking(socket)) {
             Ok(_) => {}

@@ -425,6 +425,9 @@ impl Worker {
                         continue;
                     }
                     let offered = async {
+                        if !backend.link.stream_mut().carry() {
+                            return Err("its TLS session is not at rest".to_owned());
+                        }
                         let (record, socket) = backend.record().ok_or("it is not at rest")?;
                         let user = backend.core.lane.user.name.as_ref().into();
                         let record = ::handover::encode(&Offered::Idle(user, Box::new(record))).map_err(|e| e.to_string())?;

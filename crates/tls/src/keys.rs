@@ -2,8 +2,9 @@
 //! log format.
 //!
 //! One a process, in the configurations of both sides; the monitor's connections are not in it. While no file is open nothing
-//! is written or kept. INVARIANT: only the file's owner may read what is made here: it opens every session that was recorded.
+//! is written. INVARIANT: only the file's owner may read what is made here: it opens every session that was recorded.
 
+use super::session;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -54,12 +55,18 @@ fn append_to(path: &Path) -> Result<File, String> {
 }
 
 impl rustls::KeyLog for KeyFile {
-    fn will_log(&self, _label: &str) -> bool {
-        self.is_open.load(Ordering::Relaxed)
+    fn will_log(&self, label: &str) -> bool {
+        session::is_kept(label) || self.is_open.load(Ordering::Relaxed)
     }
 
     /// A line that cannot be written is lost: no handshake fails for it.
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        if session::is_kept(label) {
+            session::keep(label, secret);
+        }
+        if !self.is_open.load(Ordering::Relaxed) {
+            return;
+        }
         let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
         if let Some((_, file)) = self.file.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             let _ = file.write_all(line.as_bytes());

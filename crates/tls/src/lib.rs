@@ -6,6 +6,7 @@
 //!
 //! INVARIANT: whatever is trusted, the peer has always proven that it holds the key of the certificate it showed.
 
+mod carried;
 mod ciphers;
 mod facts;
 mod files;
@@ -14,11 +15,13 @@ mod keys;
 mod listen;
 mod outgoing;
 mod proof;
+mod session;
 mod trust;
 
 #[cfg(test)]
 mod tests;
 
+pub use carried::{Carried, TlsRecord};
 pub use facts::{Certificate, certificates, server_files};
 
 use std::collections::HashMap;
@@ -31,6 +34,7 @@ use rustls_pki_types::{IpAddr, ServerName};
 
 use files::Stamp;
 pub use keys::KeyFile;
+pub use session::{Begun, Session};
 
 /// Most configurations kept; beyond it all are dropped and built again as they are needed.
 const CONFIGS_MAX: usize = 1_024;
@@ -60,6 +64,7 @@ impl ClientConfigs {
         }
         let mut config = outgoing::config(params)?;
         config.key_log = self.keys.clone();
+        config.enable_secret_extraction = true;
         let config = Arc::new(config);
         if kept.len() >= CONFIGS_MAX {
             kept.clear();
@@ -119,5 +124,6 @@ pub fn server(datadir: &Path, keys: &Arc<KeyFile>) -> Result<Arc<ServerConfig>, 
     generate::ensure_files(datadir)?;
     let mut config = listen::config(datadir)?;
     config.key_log = keys.clone();
+    config.enable_secret_extraction = true;
     Ok(Arc::new(config))
 }

@@ -1,5 +1,6 @@
 //! Handshakes in memory between our two sides, for each way to check a certificate.
 
+mod carried;
 mod generated;
 mod pki;
 

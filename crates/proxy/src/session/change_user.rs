@@ -37,7 +37,7 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
         return Err(session.refuse_change(codes::ACCESS_DENIED, "28000", text).await);
     };
     session.client.login_seq = seq;
-    if user.use_ssl && session.client.link.stream().tls().is_none() {
+    if user.use_ssl && !session.client.link.stream().is_tls() {
         let text = tls_is_required(&user, &session.client.host());
         return Err(session.refuse_change(codes::ACCESS_DENIED, "28000", text).await);
     }

@@ -95,7 +95,7 @@ impl Session {
         let Some(heir) = self.worker.shared.heir().filter(|heir| self.entry.refused_by.get() != heir.number) else { return Ok(()) };
         let _turn = heir.turn().await;
         // The client may have said something meanwhile, which stays in its socket until it is read.
-        if !self.forget_shared_statements().await {
+        if !self.forget_shared_statements().await || !self.carry() {
             return Ok(());
         }
         let Some((record, sockets)) = self.record() else { return Ok(()) };
@@ -107,6 +107,13 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    /// Makes its connections such that another process can go on with them; false while one is not at rest.
+    fn carry(&mut self) -> bool {
+        let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
+        let mut backends = self.backend.iter_mut().chain(elsewhere);
+        self.client.link.stream_mut().carry() && backends.all(|backend| backend.link.stream_mut().carry())
     }
 
     async fn offer(&self, heir: &Heir, record: SessionRecord, sockets: Vec<OwnedFd>) -> Result<(), String> {

@@ -365,7 +365,7 @@ impl Session {
 
     /// The client is logged in.
     pub(super) fn logged_in(&mut self) {
-        self.entry.view.is_tls.set(self.client.link.stream().tls().is_some());
+        self.entry.view.is_tls.set(self.client.link.stream().is_tls());
         self.entry.view.passes_through.set(self.user.fast_forward);
         self.publish();
         self.worker.shared.logs.audit(AuditEvent::ConnectOk, &self.entry, None);
