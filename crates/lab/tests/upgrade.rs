@@ -4,10 +4,14 @@
 
 mod common;
 
-use common::{LIMIT, proxy_with, server};
+use common::{LIMIT, server};
 use lab::client::{Compression, Execution, Param, Prepared};
 use lab::tidegate::SOCKET;
-use lab::{Client, ConnectOptions, Flavor, Tidegate};
+use lab::{Client, ConnectOptions, Flavor, Server, Tidegate};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Upgrades of one proxy, one after the other.
 const TIMES: usize = 5;
@@ -20,7 +24,14 @@ fn scalar(client: &mut Client, sql: &str) -> String {
 fn kinds(proxy: &Tidegate, flavor: Flavor) -> Vec<(&'static str, ConnectOptions)> {
     let tcp = || proxy.options("app", "app-pass").database("test").timeout(LIMIT);
     let unix = ConnectOptions::unix(proxy.dir().join(SOCKET), "app", "app-pass").database("test").timeout(LIMIT);
-    let mut kinds = vec![("tcp", tcp()), ("unix", unix), ("zlib", tcp().compression(Compression::Zlib))];
+    let mut kinds = vec![
+        ("tcp", tcp()),
+        ("unix", unix),
+        ("zlib", tcp().compression(Compression::Zlib)),
+        ("tls 1.3", tcp().tls()),
+        ("tls 1.2", tcp().tls12()),
+        ("tls and zlib", tcp().tls().compression(Compression::Zlib)),
+    ];
     if flavor == Flavor::Mysql {
         kinds.push(("zstd", tcp().compression(Compression::Zstd(3))));
     }
@@ -127,7 +138,7 @@ const STATES: &[(&str, Begin)] = &[
     }),
 ];
 
-fn sessions_go_on(flavor: Flavor) {
+fn sessions_go_on(flavor: Flavor, use_ssl: i64) {
     let server = server(flavor);
     server.sql("DROP TABLE IF EXISTS test.kept, test.numbered, test.cursor_rows").unwrap();
     server.sql("CREATE TABLE test.kept (own VARCHAR(60) PRIMARY KEY, turn INT)").unwrap();
@@ -135,7 +146,9 @@ fn sessions_go_on(flavor: Flavor) {
     server.sql("CREATE TABLE test.cursor_rows (own CHAR(3) PRIMARY KEY)").unwrap();
     let rows: Vec<String> = (0..50).map(|n| format!("('{n:03}')")).collect();
     server.sql(&format!("INSERT INTO test.cursor_rows VALUES {}", rows.join(","))).unwrap();
-    let mut proxy = proxy_with(server, 200, |builder| builder.socket());
+    let own = [("max_connections", 300.into()), ("use_ssl", use_ssl.into())];
+    let builder = Tidegate::builder().server_with(0, server.host(), server.port(), &own).app_user().variable("threads", 2).socket();
+    let mut proxy = builder.start().unwrap();
     let mut kept = Vec::new();
     for (kind, options) in kinds(&proxy, flavor) {
         for (state, begin) in STATES {
@@ -162,12 +175,113 @@ fn sessions_go_on(flavor: Flavor) {
     }
 }
 
+/// Over servers' connections in clear, and under TLS.
 #[test]
 fn sessions_go_on_mariadb() {
-    sessions_go_on(Flavor::Mariadb);
+    sessions_go_on(Flavor::Mariadb, 0);
+    sessions_go_on(Flavor::Mariadb, 1);
 }
 
 #[test]
 fn sessions_go_on_mysql() {
-    sessions_go_on(Flavor::Mysql);
+    sessions_go_on(Flavor::Mysql, 0);
+    sessions_go_on(Flavor::Mysql, 1);
+}
+
+/// What clients do until they are told to stop: each adds one to a row of its own in transactions, and reads it back.
+struct Load {
+    stop: Arc<AtomicBool>,
+    workers: Vec<JoinHandle<(u64, Duration)>>,
+    comers: Vec<JoinHandle<u64>>,
+}
+
+impl Load {
+    fn begin(proxy: &Tidegate, flavor: Flavor, server: &Server) -> Self {
+        server.sql("DROP TABLE IF EXISTS test.counted").unwrap();
+        server.sql("CREATE TABLE test.counted (own INT PRIMARY KEY, n INT)").unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let kinds = kinds(proxy, flavor);
+        let workers = (0..kinds.len() * 3).map(|own| {
+            let (stop, options) = (Arc::clone(&stop), kinds[own % kinds.len()].1.clone());
+            std::thread::spawn(move || work(&options, own, &stop))
+        });
+        let workers = workers.collect();
+        let comers = (0..2).map(|n| {
+            let (stop, options) = (Arc::clone(&stop), kinds[n * 3].1.clone());
+            std::thread::spawn(move || {
+                let mut count = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut client = Client::connect(&options).unwrap();
+                    assert_eq!(scalar(&mut client, "SELECT 1"), "1");
+                    count += 1;
+                }
+                count
+            })
+        });
+        let comers = comers.collect();
+        Self { stop, workers, comers }
+    }
+
+    /// Stops the clients, none of which may have seen an error, and compares what they did with what the server has.
+    fn end(self, server: &Server) {
+        self.stop.store(true, Ordering::Relaxed);
+        let came: u64 = self.comers.into_iter().map(|comer| comer.join().unwrap()).sum();
+        let mut longest = Duration::ZERO;
+        let mut all = 0;
+        for (own, worker) in self.workers.into_iter().enumerate() {
+            let (done, waited) = worker.join().unwrap();
+            let mut direct = Client::connect(&ConnectOptions::app(server).database("test")).unwrap();
+            assert_eq!(scalar(&mut direct, &format!("SELECT n FROM counted WHERE own = {own}")), done.to_string(), "client {own}");
+            longest = longest.max(waited);
+            all += done;
+        }
+        eprintln!("{all} transactions, {came} connects, longest wait of a client {longest:?}");
+        assert!(all > 0 && came > 0);
+    }
+}
+
+/// Transactions, and the longest time that one of its statements took.
+fn work(options: &ConnectOptions, own: usize, stop: &AtomicBool) -> (u64, Duration) {
+    let mut client = Client::connect(options).unwrap();
+    let id = scalar(&mut client, "SELECT CONNECTION_ID()");
+    client.run(format!("INSERT INTO counted VALUES ({own}, 0)")).unwrap();
+    let read = client.prepare("SELECT n FROM counted WHERE own = ?").unwrap();
+    let (mut done, mut longest) = (0, Duration::ZERO);
+    while !stop.load(Ordering::Relaxed) {
+        let steps = ["BEGIN".to_owned(), format!("UPDATE counted SET n = n + 1 WHERE own = {own}"), "COMMIT".to_owned()];
+        for step in steps {
+            let began = Instant::now();
+            client.run(step).unwrap();
+            longest = longest.max(began.elapsed());
+        }
+        done += 1;
+        let began = Instant::now();
+        let seen = client.execute(&read, &[Param::Int(own as i64)]).unwrap().scalar().unwrap();
+        longest = longest.max(began.elapsed());
+        assert_eq!(seen, Some(done.to_string()), "client {own}");
+    }
+    assert_eq!(scalar(&mut client, "SELECT CONNECTION_ID()"), id);
+    (done, longest)
+}
+
+fn nobody_notices(flavor: Flavor) {
+    let server = server(flavor);
+    let own = [("max_connections", 300.into())];
+    let builder = Tidegate::builder().server_with(0, server.host(), server.port(), &own).app_user().variable("threads", 2).socket();
+    let mut proxy = builder.start().unwrap();
+    let load = Load::begin(&proxy, flavor, server);
+    for _ in 0..10 {
+        proxy.upgrade(None).unwrap();
+    }
+    load.end(server);
+}
+
+#[test]
+fn nobody_notices_under_load_mariadb() {
+    nobody_notices(Flavor::Mariadb);
+}
+
+#[test]
+fn nobody_notices_under_load_mysql() {
+    nobody_notices(Flavor::Mysql);
 }

@@ -86,10 +86,10 @@ impl Channel {
     }
 
     /// Puts TLS on the stream; the server must have read the SSL request.
-    pub(super) fn start_tls(&mut self) -> Result<(), LabError> {
+    pub(super) fn start_tls(&mut self, is_tls12: bool) -> Result<(), LabError> {
         match std::mem::replace(&mut self.stream, Stream::Gone) {
             Stream::Tcp(mut tcp) => {
-                let mut session = tls::unverified_session()?;
+                let mut session = tls::unverified_session(is_tls12)?;
                 session.complete_io(&mut tcp).context(|| "TLS handshake".to_owned())?;
                 self.stream = Stream::Tls(Box::new(StreamOwned::new(session, tcp)));
                 Ok(())

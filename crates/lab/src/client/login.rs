@@ -29,7 +29,7 @@ pub(super) fn connect(options: &ConnectOptions) -> Result<Client, LabError> {
         let mut request = Vec::new();
         SslRequest { capabilities, max_packet: MAX_PACKET, collation: options.charset }.write(&mut request);
         channel.send(&request)?;
-        channel.start_tls()?;
+        channel.start_tls(options.tls12)?;
     }
     let login = authenticate(&mut channel, &greeting, capabilities, options)?;
     if let Some(algorithm) = options.compression {

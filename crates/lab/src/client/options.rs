@@ -43,6 +43,8 @@ pub struct ConnectOptions {
     pub charset: u8,
     /// Whether to switch to TLS. The certificate is not checked.
     pub tls: bool,
+    /// Whether that is to be TLS 1.2.
+    pub tls12: bool,
     /// Compressed protocol.
     pub compression: Option<Compression>,
     /// Connection attributes; sent when not empty.
@@ -76,6 +78,7 @@ impl ConnectOptions {
             capabilities: Self::MODERN,
             charset: 45,
             tls: false,
+            tls12: false,
             compression: None,
             attributes: Vec::new(),
             plugin: None,
@@ -125,6 +128,12 @@ impl ConnectOptions {
     /// Sets the collation id.
     pub fn charset(mut self, id: u8) -> ConnectOptions {
         self.charset = id;
+        self
+    }
+
+    /// Switches to TLS 1.2.
+    pub fn tls12(mut self) -> ConnectOptions {
+        (self.tls, self.tls12) = (true, true);
         self
     }
 

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::version::TLS12;
+use rustls::{ALL_VERSIONS, ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
 
-/// A new client session that accepts any certificate.
-pub(super) fn unverified_session() -> Result<ClientConnection, Error> {
+/// A new client session that accepts any certificate; of TLS 1.2 alone where that is asked for.
+pub(super) fn unverified_session(is_tls12: bool) -> Result<ClientConnection, Error> {
+    let versions: &[_] = if is_tls12 { &[&TLS12] } else { ALL_VERSIONS };
     let provider = Arc::new(aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(versions)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         .with_no_client_auth();
