@@ -5,9 +5,7 @@
 
 use crate::record::{decode, encode};
 use rustix::cmsg_space;
-use rustix::net::{
-    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -30,6 +28,27 @@ pub struct Outlet(UnixStream);
 /// The end that reads.
 #[derive(Debug)]
 pub struct Inlet(UnixStream);
+
+/// What came with a value.
+#[derive(Debug)]
+pub struct Descriptors {
+    arrived: Vec<OwnedFd>,
+    sent: usize,
+}
+
+impl Descriptors {
+    /// All that were sent.
+    ///
+    /// # Errors
+    /// Not all have arrived, and those that have are closed.
+    pub fn all(self) -> Result<Vec<OwnedFd>, String> {
+        match self.arrived.len() == self.sent {
+            true => Ok(self.arrived),
+            // The kernel lets go of those for which there is no room, and marks the message (MSG_CTRUNC of recv(2)).
+            false => Err(format!("{} of {} descriptors arrived: this process may open no more", self.arrived.len(), self.sent)),
+        }
+    }
+}
 
 /// Both ends of one side of a connection.
 ///
@@ -83,12 +102,11 @@ impl Outlet {
 }
 
 impl Inlet {
-    /// Waits for the next value; None at the end of the connection.
+    /// Waits for the next value; None at the end of the connection. Descriptors may be missing where this process has too many open.
     ///
     /// # Errors
-    /// The other side broke off within a message, the value is none that this program knows, or not every descriptor arrived: this
-    /// process may have too many open.
-    pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    /// The other side broke off within a message, or the value is none that this program knows.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Descriptors)>> {
         let mut head = [0; HEADER];
         let Some((read, descriptors)) = self.begin(&mut head)? else { return Ok(None) };
         self.0.read_exact(head.get_mut(read..).unwrap_or_default())?;
@@ -103,11 +121,8 @@ impl Inlet {
         if bytes.len() as u64 != len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if descriptors.len() != count as usize {
-            let text = format!("{} of {count} descriptors arrived: too many are open", descriptors.len());
-            return Err(io::Error::other(text));
-        }
-        Ok(Some((decode(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?, descriptors)))
+        let value = decode(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        Ok(Some((value, Descriptors { arrived: descriptors, sent: count as usize })))
     }
 
     /// The first bytes of a message, with its descriptors. Those that did not fit this process's table are missing.
@@ -117,6 +132,8 @@ impl Inlet {
         let received = loop {
             match net::recvmsg(self.0.as_fd(), &mut [IoSliceMut::new(head)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Err(rustix::io::Errno::INTR) => {}
+                // It ended without reading all.
+                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
                 received => break received?,
             }
         };
@@ -125,10 +142,6 @@ impl Inlet {
             if let RecvAncillaryMessage::ScmRights(received) = message {
                 descriptors.extend(received);
             }
-        }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            // What arrived is closed.
-            return Err(io::Error::other(format!("only {} descriptors of a message arrived: too many are open", descriptors.len())));
         }
         Ok((received.bytes > 0).then_some((received.bytes, descriptors)))
     }
@@ -162,7 +175,7 @@ mod tests {
             outlet.send(&(long, 2), &[]).unwrap();
             outlet.send(&("one".to_owned(), 3), &all[7..8]).unwrap();
         });
-        let mut next = || inlet.receive::<(String, u32)>().unwrap();
+        let mut next = || inlet.receive::<(String, u32)>().unwrap().map(|(value, descriptors)| (value, descriptors.all().unwrap()));
         let read = |descriptor: &OwnedFd| {
             let mut file = std::fs::File::from(descriptor.try_clone().unwrap());
             let mut text = String::new();

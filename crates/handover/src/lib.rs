@@ -8,6 +8,6 @@ mod channel;
 mod record;
 mod sockets;
 
-pub use channel::{Inlet, MAX_DESCRIPTORS, Outlet, pair};
+pub use channel::{Descriptors, Inlet, MAX_DESCRIPTORS, Outlet, pair};
 pub use record::{RecordError, decode, encode};
 pub use sockets::{Opened, Sockets};

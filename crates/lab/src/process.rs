@@ -63,10 +63,8 @@ impl Process {
         Ok(status)
     }
 
-    /// Whether the heir has ended: it is gone, or nobody has asked yet how it ended.
     fn has_heir_ended(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+        !is_there(self.pid())
     }
 
     /// Sends a signal; does nothing when the child has ended.
@@ -198,6 +196,14 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill9();
     }
+}
+
+/// Whether a process has not ended. One that nobody has asked yet how it ended has, once all its threads have: the last one closes
+/// what it has open.
+pub fn is_there(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |tasks| tasks.count());
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') || threads() > 1)
 }
 
 /// The last lines of a log.

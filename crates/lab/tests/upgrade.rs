@@ -6,8 +6,12 @@ mod common;
 
 use common::{LIMIT, server};
 use lab::client::{Compression, Execution, Param, Prepared};
+use lab::process::is_there;
 use lab::tidegate::SOCKET;
-use lab::{Client, ConnectOptions, Flavor, Server, Tidegate};
+use lab::{Client, ConnectOptions, Flavor, LabError, Server, Tidegate, wait};
+use rustix::process::{Pid, Signal};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -284,4 +288,150 @@ fn nobody_notices_under_load_mariadb() {
 #[test]
 fn nobody_notices_under_load_mysql() {
     nobody_notices(Flavor::Mysql);
+}
+
+/// A program of this text in the proxy's directory.
+fn script(proxy: &Tidegate, name: &str, text: &str) -> PathBuf {
+    let path = proxy.dir().join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Processes that this one has started.
+fn children(pid: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let parent = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    all.filter(|child| parent(*child) == Some(pid)).collect()
+}
+
+#[test]
+fn a_process_that_cannot_take_over_changes_nothing() {
+    let server = server(Flavor::Mariadb);
+    let builder = Tidegate::builder().backend(0, server).app_user().admin_variable("upgrade_timeout", 3000).variable("threads", 2);
+    let mut proxy = builder.start().unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    client.run("CREATE TEMPORARY TABLE own (id INT)").unwrap();
+    let program = lab::tidegate::find_program().unwrap();
+    let few = script(&proxy, "few", &format!("ulimit -n 12; exec {} \"$@\"", program.display()));
+    let slow = script(&proxy, "slow", "exec sleep 60");
+    let mute = script(&proxy, "mute", "exec sleep 0.1");
+    let config = std::fs::read(proxy.config_file()).unwrap();
+    let cases = [
+        (PathBuf::from("relative"), "an absolute path is needed"),
+        (proxy.dir().join("absent"), "No such file"),
+        (proxy.config_file(), "Permission denied"),
+        (PathBuf::from("/bin/false"), "ended before it was ready"),
+        (mute, "ended before it was ready"),
+        (slow, "was not ready within 3000 ms"),
+        (few, "it may open 12 files"),
+        (PathBuf::from("broken configuration"), "is not usable"),
+    ];
+    for (path, wanted) in cases {
+        let is_broken = path.ends_with("broken configuration");
+        let path = if is_broken { program.clone() } else { path };
+        if is_broken {
+            std::fs::write(proxy.config_file(), "mysql_variables = {").unwrap();
+        }
+        let error = proxy.admin().unwrap().run(format!("PROXYSQL UPGRADE '{}'", path.display())).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{}: {error}", path.display());
+        assert!(children(proxy.pid()).is_empty(), "{wanted}: nothing is left of it");
+        // Nothing is frozen, and everybody is served.
+        let mut admin = proxy.admin().unwrap();
+        admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap().ok().unwrap();
+        client.run("INSERT INTO own VALUES (1)").unwrap().ok().unwrap();
+        proxy.connect_app().unwrap();
+    }
+    std::fs::write(proxy.config_file(), config).unwrap();
+    proxy.upgrade(None).unwrap();
+    assert_eq!(scalar(&mut client, "SELECT COUNT(*) FROM own"), "8");
+}
+
+/// One who goes on after errors: what it has counted is what the server has, or one less where a COMMIT had no answer.
+fn endure(options: &ConnectOptions, own: usize, stop: &AtomicBool) -> u64 {
+    let mut done: u64 = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let attempt = |done: &mut u64| -> Result<(), LabError> {
+            let mut client = Client::connect(options)?;
+            let seen: u64 = client.scalar(format!("SELECT n FROM counted WHERE own = {own}"))?.map_or(0, |n| n.parse().unwrap());
+            assert!(seen == *done || seen == *done + 1, "client {own}: {seen} after {done}");
+            *done = seen;
+            while !stop.load(Ordering::Relaxed) {
+                client.run("BEGIN")?.check()?;
+                client.run(format!("UPDATE counted SET n = n + 1 WHERE own = {own}"))?.check()?;
+                client.run("COMMIT")?.check()?;
+                *done += 1;
+            }
+            Ok(())
+        };
+        let _ = attempt(&mut done);
+    }
+    done
+}
+
+/// One of the two is killed at any moment: the other one serves, and no transaction is lost or done twice.
+#[test]
+fn whoever_dies_the_other_one_serves_on() {
+    let server = server(Flavor::Mariadb);
+    server.sql("DROP TABLE IF EXISTS test.counted").unwrap();
+    server.sql("CREATE TABLE test.counted (own INT PRIMARY KEY, n INT)").unwrap();
+    let own = [("max_connections", 100.into())];
+    let builder = Tidegate::builder().server_with(0, server.host(), server.port(), &own).app_user().variable("threads", 2).socket();
+    let mut proxy = builder.start().unwrap();
+    let kinds = kinds(&proxy, Flavor::Mariadb);
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..12)
+        .map(|own| {
+            server.sql(&format!("INSERT INTO test.counted VALUES ({own}, 0)")).unwrap();
+            let (stop, options) = (Arc::clone(&stop), kinds[own % kinds.len()].1.clone().timeout(Duration::from_secs(3)));
+            std::thread::spawn(move || endure(&options, own, &stop))
+        })
+        .collect();
+    let mut outcomes = [0; 3];
+    for round in 0..24_u64 {
+        let (before, kills_heir) = (proxy.pid(), round % 2 == 0);
+        let mut admin = proxy.admin().unwrap();
+        // Who serves on may not know yet that its heir is gone.
+        wait::until("nothing to be frozen", LIMIT, || admin.run("LOAD MYSQL VARIABLES TO RUNTIME").ok()).unwrap();
+        admin.send_query("PROXYSQL UPGRADE").unwrap();
+        let heir = wait::until("the new process", LIMIT, || children(before).first().copied()).unwrap();
+        // At any time of what takes about this long.
+        std::thread::sleep(Duration::from_millis(round * 20));
+        let killed = if kills_heir { heir } else { before };
+        let _ = rustix::process::kill_process(Pid::from_raw(killed as i32).unwrap(), Signal::KILL);
+        wait::until("the killed one to end", LIMIT, || (!is_there(killed)).then_some(())).unwrap();
+        // A heir that had not taken over goes too, and a process that had handed all over.
+        let serves = wait::until("who is left to serve, or nobody", LIMIT, || {
+            let left: Vec<u32> = [before, heir].into_iter().filter(|pid| is_there(*pid)).collect();
+            let serves = || proxy.connect_app().is_ok_and(|mut client| client.scalar("SELECT 1").is_ok());
+            match left[..] {
+                [] => Some(None),
+                [one] if serves() => Some(Some(one)),
+                _ => None,
+            }
+        });
+        match serves.unwrap() {
+            Some(pid) if pid == before => outcomes[0] += 1,
+            Some(pid) => {
+                outcomes[1] += 1;
+                proxy.follow(&pid.to_string()).unwrap();
+            }
+            None => {
+                outcomes[2] += 1;
+                assert!(!kills_heir || !is_there(before));
+                proxy.start_again(&[]).unwrap();
+            }
+        }
+    }
+    eprintln!("the old one served on {} times, the new one {}, nobody was left {}", outcomes[0], outcomes[1], outcomes[2]);
+    stop.store(true, Ordering::Relaxed);
+    for (own, client) in clients.into_iter().enumerate() {
+        let done = client.join().unwrap();
+        let mut direct = Client::connect(&ConnectOptions::app(server).database("test")).unwrap();
+        let n: u64 = scalar(&mut direct, &format!("SELECT n FROM counted WHERE own = {own}")).parse().unwrap();
+        assert!(n == done || n == done + 1, "client {own}: {n} after {done}");
+    }
 }

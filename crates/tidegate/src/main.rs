@@ -370,11 +370,15 @@ fn survive_file_limit() -> std::io::Result<tokio::signal::unix::Signal> {
     signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
 }
 
+/// How many descriptors this process has open.
+fn open_files() -> u64 {
+    std::fs::read_dir("/proc/self/fd").map_or(64, |open| open.count() as u64)
+}
+
 /// Says how many clients may come with the descriptors that there are, where that is less than is configured.
 fn share_descriptors(proxy: &proxy::Proxy, max_connections: u64) {
     let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current else { return };
-    let open = std::fs::read_dir("/proc/self/fd").map_or(64, |open| open.count() as u64);
-    let most = proxy.share_descriptors(limit, open);
+    let most = proxy.share_descriptors(limit, open_files());
     if most < max_connections {
         tracing::warn!(
             "the limit of open files ({limit}) leaves room for {most} clients, though mysql-max_connections is {max_connections}: more are refused \

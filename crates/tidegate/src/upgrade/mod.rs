@@ -50,6 +50,8 @@ struct Start {
     /// What the admin interface gives.
     layers: Vec<u8>,
     process: ProcessRecord,
+    /// How many descriptors it has open.
+    open_files: u64,
     /// Which servers are used where, and how.
     placements: Vec<String>,
 }

@@ -57,7 +57,11 @@ impl Predecessor {
         if start.protocol != PROTOCOL {
             bail!("the process before ({}) hands over in another way than {VERSION} knows: drain it, and start anew", start.version);
         }
-        let mut descriptors = descriptors.into_iter();
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        if limit < start.open_files {
+            bail!("it may open {limit} files, and the process before has {} open", start.open_files);
+        }
+        let mut descriptors = descriptors.all().map_err(anyhow::Error::msg)?.into_iter();
         let lock = descriptors.next().context("the lock of the data directory is missing")?;
         let sockets = Sockets::given(start.sockets.iter().cloned().zip(descriptors));
         Ok((start, lock, sockets))
@@ -133,7 +137,10 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, char
                     Ok(()) => say(&outlet, &FromHeir::Taken(number)),
                     Err(why) => say(&outlet, &FromHeir::Refused(number, why)),
                 };
-                control.take_in(&record, sockets, Box::new(answer));
+                match sockets.all() {
+                    Ok(sockets) => control.take_in(&record, sockets, Box::new(answer)),
+                    Err(why) => answer(Err(why)),
+                }
             }
             Ok(Some((ToHeir::Start(_), _))) => {}
             Ok(None) => break tracing::info!("the process before has ended"),

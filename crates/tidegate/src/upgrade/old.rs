@@ -70,6 +70,7 @@ pub fn begin(program: &Path, cli: &Cli, control: &Control, given: ::admin::Succe
         sockets,
         layers,
         process: control.process_record(),
+        open_files: crate::open_files(),
         placements: placements(control),
     };
     outlet.limit(limit)?;
