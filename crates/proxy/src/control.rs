@@ -4,16 +4,19 @@
 //! whole: the call returns when every worker has taken it over.
 
 use crate::ask;
+use crate::before::ProcessRecord;
 use crate::cache::CacheSettings;
 use crate::explain;
-use crate::heir::{Answer, Offered, ProcessRecord};
+use crate::heir::Answer;
 use crate::in_force::InForce;
 use crate::listener;
 use crate::logs::audit::AuditRecord;
 use crate::mailbox::{KillKind, Mail};
 use crate::overload;
+use crate::session::Offered;
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
+use crate::worker::FIRST_SESSION_ID;
 use crate::worker::Worker;
 use ::handover::Sockets;
 use model::ConfigError;
@@ -88,7 +91,15 @@ impl Control {
 
     /// What goes with the process when another one takes its place.
     pub fn process_record(&self) -> ProcessRecord {
-        ProcessRecord::of(&self.shared, !self.is_open())
+        let shared = &self.shared;
+        let workers = shared.mailboxes.len().max(1) as u64;
+        let begun = shared.sessions_begun.load(Ordering::Acquire);
+        ProcessRecord {
+            clock_origin_ns: shared.clock.origin_ns(),
+            next_session_id: FIRST_SESSION_ID + (begun + 1) * workers,
+            secrets: shared.secrets(),
+            is_paused: !self.is_open(),
+        }
     }
 
     /// Takes in what another process offers; `answer` is called once that is decided.

@@ -9,6 +9,7 @@ mod ask;
 mod backend;
 #[cfg(test)]
 mod bed;
+mod before;
 mod buffer;
 mod cache;
 mod causal;
@@ -69,12 +70,14 @@ mod stmt_cache;
 mod stream;
 mod terms;
 mod tls_loads;
+mod users;
 mod view;
 mod worker;
 
 mod sizing;
 mod start;
+pub use before::{Before, ProcessRecord};
 pub use control::Control;
-pub use heir::{Before, Heir, Offer, ProcessRecord};
+pub use heir::{Heir, Offer};
 pub use start::{Proxy, StartError};
 pub use worker::REPORT;

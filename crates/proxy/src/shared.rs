@@ -20,6 +20,7 @@ use crate::signals;
 use crate::stats::hosts::HostCache;
 use crate::terms::Terms;
 use crate::tls_loads::TlsLoads;
+use crate::users::{LearntSecrets, UserShared};
 use ::handover::Sockets;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::fleet::{Layout, RoleKeeper, Signal, SignalKind, UnderWay};
@@ -27,10 +28,9 @@ use model::pace::Pace;
 use model::refusals::Refusals;
 use model::snapshot::{HostgroupAttributes, Password, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
-use serde::{Deserialize, Serialize};
 use sql::Builtins;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
 use wire::charset::Flavor;
@@ -64,42 +64,6 @@ impl<T> Learnt<T> {
     /// This has taken its place.
     fn replace(&self, value: Arc<T>) {
         self.0.store(Some(value));
-    }
-}
-
-/// One user, for all workers.
-#[derive(Default)]
-pub struct UserShared {
-    /// Frontend connections of this user.
-    pub connections: AtomicU32,
-    /// Its statements' places in time (`max_queries_per_second`).
-    pub pace: Pace,
-    secrets: Mutex<LearntSecrets>,
-}
-
-/// What logins taught us about a user's password, kept in memory only.
-#[derive(Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LearntSecrets {
-    /// Clear text, from a full authentication against a stored hash.
-    pub clear: Option<Vec<u8>>,
-    /// SHA1(password), from a mysql_native_password login: enough to log in to servers with that plugin.
-    pub sha1: Option<[u8; 20]>,
-    /// SHA256(SHA256(password)): the fast path of caching_sha2_password.
-    pub fast: Option<[u8; 32]>,
-    /// The same of the additional password, of which nothing else is needed.
-    pub additional_fast: Option<[u8; 32]>,
-}
-
-impl UserShared {
-    /// What is known.
-    pub fn secrets(&self) -> LearntSecrets {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Keeps what a login proved.
-    pub fn learn<T>(&self, update: impl FnOnce(&mut LearntSecrets) -> T) -> T {
-        update(&mut self.secrets.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

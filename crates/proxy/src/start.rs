@@ -1,14 +1,17 @@
 //! Starting and stopping the data plane.
 
+use crate::before::{Before, ProcessRecord};
+use crate::clock::Clock;
 use crate::control::Control;
-use crate::heir::{Before, Heir};
+use crate::heir::Heir;
 use crate::in_force::InForce;
 use crate::listener;
 use crate::mailbox::Mail;
 use crate::overload;
+use crate::session;
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
-use crate::worker::Worker;
+use crate::worker::{FIRST_SESSION_ID, Worker};
 use model::fleet::RoleKeeper;
 use model::snapshot::Snapshot;
 use model::{ConfigError, Listen};
@@ -89,7 +92,7 @@ impl Proxy {
         let mut shared = Shared::new(in_force, keeper, threads, Some(rsa));
         shared.sockets = before.sockets;
         if let Some(process) = &before.process {
-            process.take_over(&mut shared);
+            take_over(process, &mut shared);
         }
         let shared = Arc::new(shared);
         if vars.have_ssl {
@@ -200,7 +203,7 @@ impl Proxy {
     /// Sessions and idle connections go to another process from now on: each when it is at rest.
     pub fn hand_over(&self, heir: Arc<Heir>) {
         self.shared.set_heir(Some(heir));
-        self.send_all(|| Mail::Ask(Box::new(Worker::hand_over)));
+        self.send_all(|| Mail::Ask(Box::new(session::hand_over)));
     }
 
     /// That process is gone: what is here stays.
@@ -223,6 +226,17 @@ impl Proxy {
         for mailbox in &self.shared.mailboxes {
             mailbox.send(mail());
         }
+    }
+}
+
+/// Before the first worker runs.
+fn take_over(process: &ProcessRecord, shared: &mut Shared) {
+    shared.clock = Clock::since_ns(process.clock_origin_ns);
+    let workers = shared.mailboxes.len().max(1) as u64;
+    let begun = process.next_session_id.saturating_sub(FIRST_SESSION_ID) / workers + 1;
+    shared.sessions_begun.store(begun, Ordering::Release);
+    for (name, secrets) in &process.secrets {
+        shared.user(name).learn(|learnt| learnt.clone_from(secrets));
     }
 }
 

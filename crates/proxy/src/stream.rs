@@ -45,7 +45,7 @@ pub enum DetachedSocket {
 /// A stream that belongs to no runtime.
 pub struct DetachedStream {
     socket: DetachedSocket,
-    tls: Option<tls::Session>,
+    tls: Option<Box<tls::Session>>,
 }
 
 /// What another process needs to know of a stream, besides its socket.
@@ -61,7 +61,7 @@ impl StreamRecord {
     /// # Errors
     /// The system's words, or that the keys do not fit.
     pub fn attach(self, socket: OwnedFd) -> io::Result<Stream> {
-        let tls = self.tls.map(tls::Session::resume).transpose()?;
+        let tls = self.tls.map(tls::Session::resume).transpose()?.map(Box::new);
         Ok(Stream { socket: DetachedSocket::given(socket)?.attach()?, tls })
     }
 }
@@ -69,7 +69,7 @@ impl StreamRecord {
 /// A socket with optional TLS on it.
 pub struct Stream {
     socket: Socket,
-    tls: Option<tls::Session>,
+    tls: Option<Box<tls::Session>>,
 }
 
 impl Socket {
@@ -372,12 +372,12 @@ impl Stream {
 
     /// The TLS session that began here, if any.
     pub fn tls(&self) -> Option<&rustls::Connection> {
-        self.tls.as_ref().and_then(tls::Session::connection)
+        self.tls.as_deref().and_then(tls::Session::connection)
     }
 
     /// Makes it one that another process can go on with; false while it is not at rest.
     pub fn carry(&mut self) -> bool {
-        self.tls.as_mut().is_none_or(tls::Session::carry)
+        self.tls.as_deref_mut().is_none_or(tls::Session::carry)
     }
 
     /// What another process needs to know of it, besides the socket; None where it cannot go now.
@@ -404,7 +404,7 @@ impl Stream {
     }
 
     async fn handshake(&mut self, connection: rustls::Connection, mut early: &[u8]) -> io::Result<()> {
-        let mut tls = tls::Session::new(connection);
+        let mut tls = Box::new(tls::Session::new(connection));
         while !early.is_empty() {
             tls.read_tls(&mut early)?;
             tls.process_new_packets()?;

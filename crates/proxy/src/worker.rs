@@ -11,7 +11,6 @@ use crate::defaults::Defaults;
 use crate::digest::{self, Digest};
 use crate::entry::{Entry, Leaving, Limits, Signal};
 use crate::fleet::WorkerLoad;
-use crate::heir::Offered;
 use crate::in_force::{InForce, SnapshotInForce};
 use crate::lateness::{Lateness, within};
 use crate::mailbox::{KillKind, Mail};
@@ -408,41 +407,8 @@ impl Worker {
         self.signal_all(Signal::Stop);
     }
 
-    /// Sessions at rest and idle connections go to the process that takes this one's place.
-    pub fn hand_over(self: &Rc<Self>) {
-        self.signal_all(Signal::HandOver);
-        tokio::task::spawn_local(Rc::clone(self).hand_over_idle());
-    }
-
-    /// Hands idle connections over, also those that sessions give back later, until there is nobody any more who takes them.
-    async fn hand_over_idle(self: Rc<Self>) {
-        while let Some(heir) = self.shared.heir() {
-            for pool in self.pools() {
-                while let Some(mut backend) = pool.take_any_idle() {
-                    let _turn = heir.turn().await;
-                    let ids = backend.core.statements.take_shared();
-                    if backend.close_statements(&self, &ids).await.is_err() {
-                        continue;
-                    }
-                    let offered = async {
-                        if !backend.link.stream_mut().carry() {
-                            return Err("its TLS session is not at rest".to_owned());
-                        }
-                        let (record, socket) = backend.record().ok_or("it is not at rest")?;
-                        let user = backend.core.lane.user.name.as_ref().into();
-                        let record = ::handover::encode(&Offered::Idle(user, Box::new(record))).map_err(|e| e.to_string())?;
-                        heir.offer(record, vec![socket]).await
-                    };
-                    if let Err(why) = offered.await {
-                        tracing::debug!("an idle connection is closed: the other process does not take it: {why}");
-                    }
-                }
-            }
-            tokio::time::sleep(SWEEP).await;
-        }
-    }
-
-    fn signal_all(&self, signal: Signal) {
+    /// Tells every session.
+    pub fn signal_all(&self, signal: Signal) {
         for (_, entry) in self.entries.borrow().iter() {
             entry.signal(signal);
         }

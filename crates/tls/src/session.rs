@@ -93,11 +93,12 @@ pub struct Begun {
 }
 
 /// See the module.
+#[allow(clippy::large_enum_variant)] // whoever has one has it boxed
 pub enum Session {
     /// It began here.
-    Begun(Box<Begun>),
+    Begun(Begun),
     /// It began in another process, or is to go on in one.
-    Carried(Box<Carried>),
+    Carried(Carried),
     /// It could not be made ready for another process, and is over.
     Lost,
 }
@@ -109,7 +110,7 @@ fn lost() -> io::Error {
 impl Session {
     /// One that begins.
     pub fn new(connection: rustls::Connection) -> Self {
-        Self::Begun(Box::new(Begun { connection, boundary: Boundary::default(), secrets: None }))
+        Self::Begun(Begun { connection, boundary: Boundary::default(), secrets: None })
     }
 
     /// One of another process.
@@ -117,7 +118,7 @@ impl Session {
     /// # Errors
     /// Its keys do not fit.
     pub fn resume(record: TlsRecord) -> io::Result<Self> {
-        Carried::new(record).map(|carried| Self::Carried(Box::new(carried)))
+        Carried::new(record).map(Self::Carried)
     }
 
     /// The connection, where it began here.
@@ -140,7 +141,7 @@ impl Session {
         let Self::Begun(begun) = std::mem::replace(self, Self::Lost) else { return false };
         match begun.carried(is_tls13) {
             Ok(carried) => {
-                *self = Self::Carried(Box::new(carried));
+                *self = Self::Carried(carried);
                 true
             }
             Err(e) => {

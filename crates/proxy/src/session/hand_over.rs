@@ -12,11 +12,11 @@ use super::recovery::Recovery;
 use super::statements::StatementsRecord;
 use super::transcript::{Gap, Progress, Transcript};
 use super::{Registration, Session, login::SCRAMBLE};
-use crate::backend::BackendRecord;
+use crate::backend::{Backend, BackendRecord};
 use crate::buffer::Buffer;
 use crate::causal::Writes;
-use crate::entry::{Activity, Entry, Limits};
-use crate::heir::{Heir, Offered};
+use crate::entry::{Activity, Entry, Limits, Signal};
+use crate::heir::Heir;
 use crate::lane::LaneKey;
 use crate::link::LinkRecord;
 use crate::pins::Pins;
@@ -33,6 +33,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::reframe::TrackFilter;
 
@@ -406,4 +407,77 @@ impl Session {
         self.pins.count_definitions_anew(routines_defined, now);
         self.places = super::attachments::Places::of(places, |pins| pins.count_definitions_anew(routines_defined, now));
     }
+}
+
+/// What is offered: the kinds of records.
+#[derive(Serialize, Deserialize)]
+pub enum Offered {
+    /// A client's session.
+    Session(Box<SessionRecord>),
+    /// A connection to a server that nobody uses: the user, and what it is.
+    Idle(Box<str>, Box<BackendRecord>),
+}
+
+impl Offered {
+    /// Takes it in on a worker.
+    ///
+    /// # Errors
+    /// Why not: its sockets are closed here, and nothing was sent over them.
+    pub(crate) fn take_in(self, worker: &Rc<Worker>, sockets: Vec<OwnedFd>) -> Result<(), String> {
+        match self {
+            Self::Session(record) => record.resume(worker, sockets),
+            Self::Idle(user, record) => {
+                let user = worker.snapshot().users.get(&user).cloned().ok_or_else(|| format!("there is no user '{user}'"))?;
+                let socket = sockets.into_iter().next().ok_or("it has no socket")?;
+                let pool = worker.pool(record.hostgroup());
+                let (backend, _) = record.attach(worker, &user, socket)?;
+                pool.rest(worker, backend);
+                Ok(())
+            }
+        }
+    }
+
+    /// The worker that is to have it, of so many.
+    pub(crate) fn place(&self, workers: usize) -> Option<usize> {
+        match self {
+            Self::Session(record) => Some(Worker::owner_of(record.id(), workers)),
+            Self::Idle(..) => None,
+        }
+    }
+}
+
+/// How long the search for idle connections pauses.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Sessions at rest and idle connections of this worker go to the process that takes this one's place.
+pub fn hand_over(worker: &Rc<Worker>) {
+    worker.signal_all(Signal::HandOver);
+    tokio::task::spawn_local(hand_over_idle(Rc::clone(worker)));
+}
+
+/// Hands idle connections over, also those that sessions give back later, until there is nobody any more who takes them.
+async fn hand_over_idle(worker: Rc<Worker>) {
+    while let Some(heir) = worker.shared.heir() {
+        for pool in worker.pools() {
+            while let Some(backend) = pool.take_any_idle() {
+                if let Err(why) = offer_idle(&worker, &heir, backend).await {
+                    tracing::debug!("an idle connection is closed: the other process does not take it: {why}");
+                }
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn offer_idle(worker: &Worker, heir: &Heir, mut backend: Backend) -> Result<(), String> {
+    let _turn = heir.turn().await;
+    let ids = backend.core.statements.take_shared();
+    backend.close_statements(worker, &ids).await.map_err(|e| e.to_string())?;
+    if !backend.link.stream_mut().carry() {
+        return Err("its TLS session is not at rest".to_owned());
+    }
+    let (record, socket) = backend.record().ok_or("it is not at rest")?;
+    let user = backend.core.lane.user.name.as_ref().into();
+    let record = ::handover::encode(&Offered::Idle(user, Box::new(record))).map_err(|e| e.to_string())?;
+    heir.offer(record, vec![socket]).await
 }

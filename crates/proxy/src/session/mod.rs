@@ -86,7 +86,7 @@ use crate::worker::{FIRST_SESSION_ID, Worker};
 use end::End;
 use facts::SessionFacts;
 use frontend::Frontend;
-pub use hand_over::SessionRecord;
+pub use hand_over::{Offered, hand_over};
 pub use leave::WISHES;
 use model::HostgroupId;
 use model::snapshot::User;
