@@ -6,6 +6,7 @@
 use crate::ask;
 use crate::before::ProcessRecord;
 use crate::cache::CacheSettings;
+use crate::elsewhere::{Holdings, SendKill};
 use crate::explain;
 use crate::heir::Answer;
 use crate::in_force::InForce;
@@ -115,6 +116,21 @@ impl Control {
             Some(mailbox) => mailbox.send(Mail::Ask(Box::new(move |worker| answer(offered.take_in(worker, sockets))))),
             None => answer(Err("there is no worker".to_owned())),
         }
+    }
+
+    /// What this process has, for the one that takes its place.
+    pub fn holdings(&self) -> Holdings {
+        self.shared.holdings()
+    }
+
+    /// What the process before still has: it counts towards the limits here. KILLs of its sessions go to `kill`.
+    pub fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
+        self.shared.count_elsewhere(holdings, kill);
+    }
+
+    /// KILL of a session of this process, that the one which takes its place passes on.
+    pub fn kill_here(&self, id: u64, is_query: bool) {
+        self.shared.kill(id, if is_query { KillKind::Query } else { KillKind::Connection });
     }
 
     /// The process's listening sockets.
@@ -297,14 +313,11 @@ impl DataPlane for Control {
     }
 
     fn kill_session(&self, id: u64) -> bool {
-        if self.shared.user_of(id).is_none() {
-            return false;
+        let is_known = self.shared.user_of(id).is_some();
+        if is_known {
+            self.shared.kill(id, KillKind::Connection);
         }
-        let owner = Worker::owner_of(id, self.shared.mailboxes.len());
-        if let Some(mailbox) = self.shared.mailboxes.get(owner) {
-            mailbox.send(Mail::Kill { id, kind: KillKind::Connection });
-        }
-        true
+        is_known
     }
 
     fn logged_queries(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {

@@ -52,6 +52,8 @@ pub struct ServerShared {
     max_connections: AtomicU32,
     transport: AtomicU8,
     connections: AtomicU32,
+    /// How many of them another process has, whose place this one takes.
+    elsewhere: AtomicU32,
     connecting: AtomicU32,
     /// Process clock (ms) before which no new connection is tried; 0 when healthy.
     retry_at_ms: AtomicU64,
@@ -184,6 +186,7 @@ impl ServerShared {
             max_connections: AtomicU32::new(0),
             transport: AtomicU8::new(0),
             connections: AtomicU32::new(0),
+            elsewhere: AtomicU32::new(0),
             connecting: AtomicU32::new(0),
             retry_at_ms: AtomicU64::new(0),
             failures: AtomicU32::new(0),
@@ -587,8 +590,19 @@ impl ServerShared {
     /// The right to a connection that is there already, of another process: whatever the limits are.
     pub fn take_over(self: &Arc<Self>, quota: &Arc<Quota>) -> Slot {
         quota.take(0);
-        self.connections.fetch_add(1, Ordering::AcqRel);
+        let was_counted = self.elsewhere.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1)).is_ok();
+        if !was_counted {
+            self.connections.fetch_add(1, Ordering::AcqRel);
+        }
         Slot(Some((Arc::clone(self), Arc::clone(quota))))
+    }
+
+    /// Another process has so many connections now: they count towards `max_connections`.
+    pub fn count_elsewhere(&self, count: u32) {
+        let before = self.elsewhere.swap(count, Ordering::AcqRel);
+        if count != before {
+            self.connections.fetch_add(count.wrapping_sub(before), Ordering::AcqRel);
+        }
     }
 
     /// Takes the right to connect now: at most `concurrency` at a time; one at a time after failures.

@@ -6,11 +6,12 @@
 use crate::addresses::Addresses;
 use crate::cache::{CacheSettings, QueryCache};
 use crate::clock::Clock;
+use crate::elsewhere::{Elsewhere, Holdings, SendKill};
 use crate::heir::Heir;
 pub use crate::hostgroup::HostgroupShared;
 use crate::in_force::InForce;
 use crate::logs::Logs;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{KillKind, Mail, Mailbox};
 use crate::overload;
 use crate::routines::Definitions;
 use crate::server::{PlacedBy, Turned};
@@ -115,6 +116,8 @@ pub struct Shared {
     pub probe_failed: AtomicBool,
     /// Sessions that are logged in, with their users: for KILL.
     pub sessions: Mutex<HashMap<u64, Box<str>>>,
+    /// What the process before still has.
+    pub elsewhere: Elsewhere,
     /// Results that may be given again.
     pub cache: Arc<QueryCache>,
     /// TLS towards clients, when it is offered.
@@ -180,6 +183,7 @@ impl Shared {
             is_mixed: AtomicBool::new(false),
             probe_failed: AtomicBool::new(false),
             sessions: Mutex::default(),
+            elsewhere: Elsewhere::default(),
             cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
             tls: ArcSwapOption::empty(),
             tls_loads: TlsLoads::default(),
@@ -384,7 +388,53 @@ impl Shared {
 
     /// The user of a session that is logged in.
     pub fn user_of(&self, session: u64) -> Option<Box<str>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()
+        let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned();
+        here.or_else(|| self.elsewhere.user_of(session))
+    }
+
+    /// What this process has, for the one that takes its place.
+    pub fn holdings(&self) -> Holdings {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = sessions.iter().map(|(id, user)| (*id, user.clone())).collect();
+        let servers = self.hostgroups().into_iter().flat_map(|hostgroup| hostgroup.servers().to_vec());
+        let counted = servers.filter(|server| server.connections() > 0);
+        let connections = counted.map(|server| (server.key.hostgroup, Arc::clone(&server.key.host), server.key.port, server.connections()));
+        Holdings { sessions, connections: connections.collect() }
+    }
+
+    /// What the process before still has counts here, in the place of what was counted before.
+    pub fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
+        let Holdings { sessions, connections } = holdings;
+        let there = {
+            let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.into_iter().filter(|(id, _)| !here.contains_key(id)).collect()
+        };
+        let (new, gone) = self.elsewhere.replace(there, kill);
+        for user in new {
+            self.frontends.fetch_add(1, Ordering::AcqRel);
+            self.user(&user).connections.fetch_add(1, Ordering::AcqRel);
+        }
+        for user in gone {
+            self.frontends.fetch_sub(1, Ordering::AcqRel);
+            self.user(&user).connections.fetch_sub(1, Ordering::AcqRel);
+        }
+        for server in self.hostgroups().into_iter().flat_map(|hostgroup| hostgroup.servers().to_vec()) {
+            let is_it = |(id, host, port, _): &&(HostgroupId, Arc<str>, u16, u32)| {
+                (*id, host, *port) == (server.key.hostgroup, &server.key.host, server.key.port)
+            };
+            server.count_elsewhere(connections.iter().find(is_it).map_or(0, |(.., count)| *count));
+        }
+    }
+
+    /// KILLs a session, wherever it is.
+    pub fn kill(&self, id: u64, kind: KillKind) {
+        let is_here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id);
+        let workers = self.mailboxes.len().max(1) as u64;
+        // The id names its worker.
+        match self.mailboxes.get((id % workers) as usize).filter(|_| is_here) {
+            Some(mailbox) => mailbox.send(Mail::Kill { id, kind }),
+            None => self.elsewhere.kill(id, kind == KillKind::Query),
+        }
     }
 
     /// A session logged in (or changed its user), or (None) ended.

@@ -374,8 +374,10 @@ impl SessionRecord {
         if is_counted && let Some(peer) = peer {
             entry.place.replace(shared.addresses.place(peer.ip(), 0));
         }
-        shared.frontends.fetch_add(1, Ordering::AcqRel);
-        shared.user(&user.name).connections.fetch_add(1, Ordering::AcqRel);
+        if !shared.elsewhere.has_come(entry.id) {
+            shared.frontends.fetch_add(1, Ordering::AcqRel);
+            shared.user(&user.name).connections.fetch_add(1, Ordering::AcqRel);
+        }
         *entry.user.borrow_mut() = Some(Arc::clone(&user));
         shared.note_session(entry.id, Some(&user.name));
         let slot = Registration::new(worker, &entry);

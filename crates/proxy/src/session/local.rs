@@ -8,10 +8,9 @@ use super::facts::Diagnostics;
 use super::respond::Made;
 use super::sync::AUTOCOMMIT;
 use super::tableless::words;
-use crate::mailbox::{KillKind, Mail};
+use crate::mailbox::KillKind;
 use crate::memory::Place;
 use crate::server_info::ServerInfo;
-use crate::worker::Worker;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use wire::codec::{Reader, put_lenenc_bytes};
 use wire::codes;
@@ -225,10 +224,7 @@ impl Session {
             self.send_error(code, "70100", text).await?;
             return if kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) };
         }
-        let mailboxes = &self.worker.shared.mailboxes;
-        if let Some(mailbox) = mailboxes.get(Worker::owner_of(id, mailboxes.len())) {
-            mailbox.send(Mail::Kill { id, kind });
-        }
+        self.worker.shared.kill(id, kind);
         self.send_ok().await
     }
 }

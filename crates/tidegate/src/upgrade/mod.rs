@@ -23,7 +23,7 @@ pub use ask::{UpgradeOptions, ask, serve, upgrade};
 pub use new::Predecessor;
 pub use old::{Outcome, Successor, begin};
 
-use proxy::ProcessRecord;
+use proxy::{Holdings, ProcessRecord};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages between the two: a process refuses another one.
@@ -34,8 +34,10 @@ const PROTOCOL: u32 = 1;
 enum ToHeir {
     /// What it is given. With it go the lock of the data directory and the listening sockets, in order.
     Start(Box<Start>),
-    /// It is in charge.
-    TakeOver,
+    /// It is in charge. The old process still has this.
+    TakeOver(Holdings),
+    /// The old process still has this.
+    Left(Holdings),
     /// Something is to go on there; its sockets go with it.
     Offer { number: u64, record: Vec<u8> },
 }
@@ -67,6 +69,8 @@ enum FromHeir {
     Taken(u64),
     /// It does not take it, and why.
     Refused(u64, String),
+    /// KILL of a session that the old process still has.
+    Kill { session: u64, is_query: bool },
     /// It was told to stop: nobody needs to go on in its place.
     Stops,
 }

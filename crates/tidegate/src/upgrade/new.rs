@@ -4,7 +4,7 @@ use super::{FromHeir, PROTOCOL, Start, ToHeir, placements};
 use crate::cli::VERSION;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet, Sockets};
-use proxy::{Before, Control};
+use proxy::{Before, Control, Holdings};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -126,7 +126,10 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, char
     let mut charge = Some(charge);
     loop {
         match inlet.receive::<ToHeir>() {
-            Ok(Some((ToHeir::TakeOver, _))) => {
+            Ok(Some((ToHeir::TakeOver(left), _))) => {
+                let outlet = Arc::clone(outlet);
+                let kill = move |session, is_query| say(&outlet, &FromHeir::Kill { session, is_query });
+                control.count_elsewhere(left, Some(Box::new(kill)));
                 if let Some(charge) = charge.take() {
                     let _ = charge.send(());
                 }
@@ -142,9 +145,11 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, char
                     Err(why) => answer(Err(why)),
                 }
             }
+            Ok(Some((ToHeir::Left(left), _))) => control.count_elsewhere(left, None),
             Ok(Some((ToHeir::Start(_), _))) => {}
             Ok(None) => break tracing::info!("the process before has ended"),
             Err(e) => break tracing::error!("the process before is not understood, and keeps what it has: {e}"),
         }
     }
+    control.count_elsewhere(Holdings::default(), None);
 }

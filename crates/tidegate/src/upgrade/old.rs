@@ -125,7 +125,7 @@ impl Successor {
         let id = child.id();
         let sockets = control.sockets();
         sockets.set_in_charge(false);
-        let told = outlet.send(&ToHeir::TakeOver, &[]);
+        let told = outlet.send(&ToHeir::TakeOver(control.holdings()), &[]);
         let mut child = child.let_go();
         let mut failed = |why: &str| {
             if let Some(child) = &mut child {
@@ -142,15 +142,15 @@ impl Successor {
             return failed(&format!("the new process is gone ({e})"));
         }
         let (heir, offers) = Heir::new(NUMBER.fetch_add(1, Ordering::Relaxed) + 1);
-        let pending = Pending::default();
+        let (pending, outlet) = (Pending::default(), Arc::new(Mutex::new(outlet)));
         let (state, mut states) = watch::channel(State::Serves);
         let threads = std::thread::Builder::new().name("upgrade-in".to_owned()).spawn({
-            let pending = Arc::clone(&pending);
-            move || answers(inlet, &pending, &state)
+            let (pending, control) = (Arc::clone(&pending), proxy.control());
+            move || answers(inlet, &pending, &state, &control)
         });
         let threads = threads.and_then(|_| {
-            let pending = Arc::clone(&pending);
-            std::thread::Builder::new().name("upgrade-out".to_owned()).spawn(move || offer(offers, outlet, &pending))
+            let (pending, outlet) = (Arc::clone(&pending), Arc::clone(&outlet));
+            std::thread::Builder::new().name("upgrade-out".to_owned()).spawn(move || offer(offers, &outlet, &pending))
         });
         if let Err(e) = threads {
             return failed(&format!("no thread: {e}"));
@@ -158,10 +158,15 @@ impl Successor {
         let began = Instant::now();
         proxy.hand_over(heir);
         let mut look = tokio::time::interval(Duration::from_millis(5));
+        let mut count = tokio::time::interval_at(tokio::time::Instant::now() + COUNT_AGAIN, COUNT_AGAIN);
         loop {
             tokio::select! {
                 _ = look.tick() => {}
                 _ = states.changed() => {}
+                _ = count.tick() => {
+                    let left = ToHeir::Left(control.holdings());
+                    let _ = outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&left, &[]);
+                }
             }
             match *states.borrow() {
                 State::Gone => return failed("the new process is gone"),
@@ -185,6 +190,9 @@ impl Successor {
     }
 }
 
+/// Between two times that the other process is told what is left here.
+const COUNT_AGAIN: Duration = Duration::from_millis(200);
+
 /// Longest that the other process takes to say whether it has a session, before it is taken for hung.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -194,13 +202,13 @@ fn longest(pending: &Pending) -> Duration {
 }
 
 /// Sends offers until there are no more.
-fn offer(mut offers: mpsc::UnboundedReceiver<Offer>, mut outlet: Outlet, pending: &Pending) {
+fn offer(mut offers: mpsc::UnboundedReceiver<Offer>, outlet: &Mutex<Outlet>, pending: &Pending) {
     let mut number = 0;
     while let Some(Offer { record, sockets, answer }) = offers.blocking_recv() {
         number += 1;
         pending.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (Instant::now(), answer));
         let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-        if let Err(e) = outlet.send(&ToHeir::Offer { number, record }, &sockets)
+        if let Err(e) = outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&ToHeir::Offer { number, record }, &sockets)
             && let Some((_, answer)) = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
         {
             let _ = answer.send(Err(e.to_string()));
@@ -209,13 +217,17 @@ fn offer(mut offers: mpsc::UnboundedReceiver<Offer>, mut outlet: Outlet, pending
 }
 
 /// Passes answers on until the other process is gone.
-fn answers(mut inlet: Inlet, pending: &Pending, state: &watch::Sender<State>) {
+fn answers(mut inlet: Inlet, pending: &Pending, state: &watch::Sender<State>, control: &Control) {
     let _ = inlet.limit(None);
     let take = |number| pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     loop {
         let (number, answer) = match inlet.receive::<FromHeir>() {
             Ok(Some((FromHeir::Taken(number), _))) => (number, Ok(())),
             Ok(Some((FromHeir::Refused(number, why), _))) => (number, Err(why)),
+            Ok(Some((FromHeir::Kill { session, is_query }, _))) => {
+                control.kill_here(session, is_query);
+                continue;
+            }
             Ok(Some((FromHeir::Stops, _))) => {
                 state.send_replace(State::Stops);
                 continue;
