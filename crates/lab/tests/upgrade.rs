@@ -435,3 +435,114 @@ fn whoever_dies_the_other_one_serves_on() {
         assert!(n == done || n == done + 1, "client {own}: {n} after {done}");
     }
 }
+
+/// A session whose statement runs stays in the old process until it is answered: it counts in the new one, and KILL finds it.
+#[test]
+fn what_the_old_process_still_has_counts() {
+    let server = server(Flavor::Mariadb);
+    let builder = Tidegate::builder().backend(0, server).user_with("app", "app-pass", 0, &[("max_connections", 2.into())]);
+    let mut proxy = builder.variable("threads", 2).variable("drain_timeout", 20_000).start().unwrap();
+    let mut busy = proxy.connect_app().unwrap();
+    let mut idle = proxy.connect_app().unwrap();
+    let id = scalar(&mut busy, "SELECT CONNECTION_ID()");
+    busy.send_query("SELECT SLEEP(15)").unwrap();
+    let sleeps = || server.scalar("SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(15)'").unwrap();
+    wait::until("the statement to run", LIMIT, || (sleeps().as_deref() == Some("1")).then_some(())).unwrap();
+    let answer = proxy.admin().unwrap().run("PROXYSQL UPGRADE").unwrap().ok().unwrap().info.clone();
+    // The admin interface of the new one answers once that is in charge, which is then seen in its log.
+    wait::until("the new process to be in charge", LIMIT, || proxy.log().contains("has taken over as process").then_some(())).unwrap();
+    assert_eq!(scalar(&mut idle, "SELECT 1"), "1");
+    let error = proxy.connect_app().unwrap_err().to_string();
+    assert!(error.contains("max_user_connections"), "{error}");
+    idle.run(format!("KILL QUERY {id}")).unwrap().ok().unwrap();
+    // MariaDB answers a SLEEP that is killed with 1.
+    let killed = busy.recv_reply(lab::client::Encoding::Text);
+    assert!(sleeps().as_deref() == Some("0"), "{killed:?}");
+    proxy.follow(&answer).unwrap();
+    assert_eq!(scalar(&mut busy, "SELECT CONNECTION_ID()"), id);
+    drop(busy);
+    wait::until("its place to be free", LIMIT, || proxy.connect_app().ok()).unwrap();
+}
+
+/// SIGUSR2, and the command line.
+#[test]
+fn an_upgrade_can_be_asked_for_in_other_ways() {
+    let server = server(Flavor::Mariadb);
+    let mut proxy = Tidegate::builder().backend(0, server).app_user().variable("threads", 2).start().unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    client.run("SET @own = 7").unwrap();
+    proxy.signal(Signal::USR2);
+    let heir = wait::until("the new process", LIMIT, || children(proxy.pid()).first().copied()).unwrap();
+    proxy.follow(&heir.to_string()).unwrap();
+    assert_eq!(scalar(&mut client, "SELECT @own"), "7");
+    let program = lab::tidegate::find_program().unwrap();
+    let upgrade = |args: &[&str]| std::process::Command::new(&program).arg("upgrade").args(args).output().unwrap();
+    for by_pid in [true, false] {
+        let pid = proxy.pid().to_string();
+        let datadir = proxy.dir().display().to_string();
+        let done = upgrade(&if by_pid { ["--pid", &pid] } else { ["--datadir", &datadir] });
+        let text = String::from_utf8(done.stdout).unwrap();
+        assert!(done.status.success(), "{text}{}", String::from_utf8_lossy(&done.stderr));
+        proxy.follow(&text).unwrap();
+        assert_eq!(scalar(&mut client, "SELECT @own"), "7");
+    }
+    let refused = upgrade(&["--pid", &proxy.pid().to_string(), "--binary", "/does/not/exist"]);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("/does/not/exist"), "{refused:?}");
+    let nobody = upgrade(&["--pid", "1"]);
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("no Tidegate of this machine"), "{nobody:?}");
+    proxy.stop().unwrap();
+}
+
+/// What administrators have loaded and not saved, and what they are editing, goes along; so do a pause and orders.
+#[test]
+fn configuration_goes_on_as_it_is() {
+    let server = server(Flavor::Mariadb);
+    let mut proxy = Tidegate::builder().backend(0, server).app_user().variable("threads", 2).start().unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let address = format!("{}:{}", server.host(), server.port());
+    for sql in [
+        "INSERT INTO mysql_query_rules (rule_id, active, match_digest, error_msg, apply) VALUES (7, 1, '^SELECT . AS seven', 'no sevens', 1)",
+        "LOAD MYSQL QUERY RULES TO RUNTIME",
+        "INSERT INTO mysql_query_rules (rule_id, active, match_digest) VALUES (8, 1, '^SELECT 8')",
+        "SET mysql-max_connections = 777",
+        "LOAD MYSQL VARIABLES TO RUNTIME",
+        "SET mysql-max_connections = 778",
+        &format!("DRAIN SERVER '{address}'"),
+    ] {
+        admin.run(sql).unwrap().ok().unwrap();
+    }
+    let look = |admin: &mut Client, sql: &str| admin.run(sql).unwrap().table().unwrap();
+    let tables = [
+        "SELECT rule_id FROM mysql_query_rules ORDER BY 1",
+        "SELECT rule_id FROM runtime_mysql_query_rules ORDER BY 1",
+        "SELECT rule_id FROM disk.mysql_query_rules ORDER BY 1",
+        "SELECT variable_value FROM global_variables WHERE variable_name = 'mysql-max_connections'",
+        "SELECT variable_value FROM runtime_global_variables WHERE variable_name = 'mysql-max_connections'",
+        "SELECT name, version, epoch, checksum FROM runtime_checksums_values ORDER BY 1",
+        "SELECT hostgroup_id, hostname, port, status FROM runtime_mysql_servers",
+    ];
+    let before: Vec<_> = tables.iter().map(|sql| look(&mut admin, sql)).collect();
+    drop(admin);
+    proxy.upgrade(None).unwrap();
+    let mut admin = proxy.admin().unwrap();
+    for (sql, before) in tables.iter().zip(before) {
+        assert_eq!(look(&mut admin, sql), before, "{sql}");
+    }
+    admin.run(format!("UNDRAIN SERVER '{address}'")).unwrap().ok().unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    let error = client.run("SELECT 7 AS seven").unwrap_err().to_string();
+    assert!(error.contains("no sevens"), "{error}");
+    admin.run("PAUSE HOSTGROUP 0").unwrap().ok().unwrap();
+    let error = admin.run("PROXYSQL UPGRADE").unwrap_err().to_string();
+    assert!(error.contains("RESUME HOSTGROUP 0 first"), "{error}");
+    admin.run("RESUME HOSTGROUP 0").unwrap().ok().unwrap();
+    admin.run("PROXYSQL PAUSE").unwrap().ok().unwrap();
+    drop(admin);
+    proxy.upgrade(None).unwrap();
+    assert!(proxy.connect_app().is_err(), "it is paused");
+    assert_eq!(scalar(&mut client, "SELECT 8"), "8");
+    proxy.admin().unwrap().run("PROXYSQL RESUME").unwrap().ok().unwrap();
+    proxy.connect_app().unwrap();
+    assert_eq!(std::fs::read_to_string(proxy.dir().join("tidegate.lock")).unwrap().trim(), proxy.pid().to_string());
+}

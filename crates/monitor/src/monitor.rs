@@ -260,6 +260,11 @@ impl Monitor {
         look(&core.snapshot, core.topology.layout())
     }
 
+    /// The servers that an operator drains.
+    pub(crate) fn drained_servers(&self) -> Vec<ServerAddr> {
+        self.core().topology.drained().iter().cloned().collect()
+    }
+
     /// The server that an operator prefers in the cluster with this writer hostgroup.
     pub(crate) fn preferred(&self, writer: model::HostgroupId) -> Option<ServerAddr> {
         self.core().topology.preferred(writer).cloned()

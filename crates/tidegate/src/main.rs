@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use upgrade::{Outcome, Predecessor};
+use upgrade::{Outcome, Predecessor, Seen};
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -183,20 +183,26 @@ async fn serve(
     let mut replace = signal(SignalKind::user_defined2())?;
     let monitor = Monitor::new();
     monitor.keep_in(datadir, !cli.initial);
-    let (given, is_paused, seen) = match before {
+    let (given, mut seen) = match before {
         Some(before) => before.plane()?,
-        None => (Before::default(), cli.no_start, Vec::new()),
+        None => (Before::default(), Seen { is_paused: cli.no_start, ..Seen::default() }),
     };
     let proxy = proxy::Proxy::take_over(found.snapshot.clone(), datadir, Some(monitor.clone()), given).await?;
     let control = proxy.control();
     control.use_address_book(monitor.clone());
     let watch = monitor.start(control.clone()).context("monitor")?;
-    if is_paused {
+    if seen.is_paused {
         let control = control.clone();
         // It waits for the listeners, which live on this thread.
         let _ = tokio::task::spawn_blocking(move || control.pause()).await;
     }
-    let (process, mut requests) = Requests::new(control.clone(), cli.clone());
+    let drained = std::mem::take(&mut seen.drained);
+    if !drained.is_empty() {
+        let monitor = monitor.clone();
+        let done = tokio::task::spawn_blocking(move || monitor.drain_as_before(drained)).await;
+        done?.map_err(anyhow::Error::msg)?;
+    }
+    let (process, mut requests) = Requests::new(control.clone(), monitor.clone(), cli.clone());
     let (admin, engine) = admin::start(found, control.clone(), monitor.clone(), process)?;
     first_start.succeeded();
     let tell_before = match before.take() {

@@ -6,6 +6,7 @@ use ::admin::{Process, Stop};
 use anyhow::{Context, Result};
 use model::control::DataPlane;
 use model::{Config, Listen};
+use monitor::Monitor;
 use proxy::Control;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -27,15 +28,16 @@ pub enum Event {
 /// The engine's end: requests go to the main task, which alone ends things.
 pub struct Requests {
     control: Arc<Control>,
+    monitor: Arc<Monitor>,
     cli: Cli,
     sender: mpsc::UnboundedSender<Event>,
 }
 
 impl Requests {
     /// The engine's end and the main task's.
-    pub fn new(control: Arc<Control>, cli: Cli) -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
+    pub fn new(control: Arc<Control>, monitor: Arc<Monitor>, cli: Cli) -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Arc::new(Self { control, cli, sender }), receiver)
+        (Arc::new(Self { control, monitor, cli, sender }), receiver)
     }
 
     fn send(&self, event: Event) {
@@ -59,7 +61,7 @@ impl Process for Requests {
 
     fn upgrade(&self, given: ::admin::Successor) -> Result<String, String> {
         let program = given.program.clone().map_or_else(program, Ok).map_err(|e| format!("{e:#}"))?;
-        let successor = upgrade::begin(&program, &self.cli, &self.control, given).map_err(|e| format!("{e:#}"))?;
+        let successor = upgrade::begin(&program, &self.cli, &self.control, &self.monitor, given).map_err(|e| format!("{e:#}"))?;
         let text = format!("process {} takes over", successor.id());
         self.send(Event::Upgrade(Box::new(successor)));
         Ok(text)

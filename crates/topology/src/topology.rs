@@ -101,6 +101,11 @@ impl Topology {
         all
     }
 
+    /// The servers that an operator drains.
+    pub fn drained(&self) -> &BTreeSet<ServerAddr> {
+        &self.known.drained
+    }
+
     /// How many servers of each replication cluster say that they are writable, by writer hostgroup.
     pub fn writable(&self) -> Vec<(HostgroupId, usize)> {
         let count = |cluster: &Cluster| Some((cluster.group.writer, cluster.writable(&self.known.facts)?));

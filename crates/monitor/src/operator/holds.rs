@@ -56,6 +56,11 @@ impl Holds {
         self.held.keys().any(|(held, _)| *held == hostgroup)
     }
 
+    /// The first hostgroup that is held, and why.
+    pub(crate) fn first(&self) -> Option<(HostgroupId, &'static str)> {
+        self.held.keys().next().map(|(hostgroup, reason)| (*hostgroup, reason.as_str()))
+    }
+
     /// The rows of `stats_tidegate_holds`.
     pub(crate) fn rows(&self) -> Vec<Vec<Value>> {
         let held_ms = |since: &Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);

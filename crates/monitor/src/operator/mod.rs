@@ -22,7 +22,7 @@ use model::fleet::{Operator, Told};
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
 
-use crate::monitor::{Monitor, Running};
+use crate::monitor::{Monitor, Running, lock};
 
 pub(crate) use claim::Claims;
 pub(crate) use holds::{HoldGuard, Holds, Reason};
@@ -76,6 +76,35 @@ impl Monitor {
         let is_known =
             snapshot.hostgroup(hostgroup).is_some() || snapshot.roles.iter().any(|group| group.hostgroups().any(|id| id == hostgroup));
         if is_known { Ok(()) } else { Err(format!("there is no hostgroup {hostgroup}")) }
+    }
+}
+
+impl Monitor {
+    /// The servers that are drained by an operator's order, for a process that takes this one's place.
+    ///
+    /// # Errors
+    /// A hostgroup is held: who waits there would be let go by nobody.
+    pub fn drained(&self) -> Result<Vec<ServerAddr>, String> {
+        match lock(&self.holds).first() {
+            Some((hostgroup, "pause")) => Err(format!("hostgroup {hostgroup} is paused: RESUME HOSTGROUP {hostgroup} first")),
+            Some((hostgroup, _)) => Err(format!("a switchover of hostgroup {hostgroup} is under way")),
+            None => Ok(self.drained_servers()),
+        }
+    }
+
+    /// Drains servers as the process before did.
+    ///
+    /// # Errors
+    /// The monitor does not run.
+    pub fn drain_as_before(&self, servers: Vec<ServerAddr>) -> Result<(), String> {
+        self.have_done(move |monitor, _| async move {
+            for server in servers {
+                let order = Order::Drain { server, is_drained: true };
+                // One that is configured no more needs no draining.
+                let _ = monitor.decide(|topology, now_ms| topology.order(now_ms, &order));
+            }
+            Ok(())
+        })
     }
 }
 

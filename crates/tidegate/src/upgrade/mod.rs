@@ -20,9 +20,10 @@ mod new;
 mod old;
 
 pub use ask::{UpgradeOptions, ask, serve, upgrade};
-pub use new::Predecessor;
+pub use new::{Predecessor, Seen};
 pub use old::{Outcome, Successor, begin};
 
+use model::ServerAddr;
 use proxy::{Holdings, ProcessRecord};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,8 @@ struct Start {
     /// What the admin interface gives.
     layers: Vec<u8>,
     process: ProcessRecord,
+    /// Servers that an operator drains.
+    drained: Vec<ServerAddr>,
     /// How many descriptors it has open.
     open_files: u64,
     /// Which servers are used where, and how.

@@ -4,6 +4,7 @@ use super::{FromHeir, PROTOCOL, Start, ToHeir, placements};
 use crate::cli::VERSION;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet, Sockets};
+use model::ServerAddr;
 use proxy::{Before, Control, Holdings};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -21,6 +22,17 @@ pub struct Predecessor {
     start: Option<Box<Start>>,
     lock: Option<OwnedFd>,
     sockets: Option<Arc<Sockets>>,
+}
+
+/// What is to be as it was with the process before.
+#[derive(Default)]
+pub struct Seen {
+    /// Clients are not accepted.
+    pub is_paused: bool,
+    /// How servers are used.
+    pub placements: Vec<String>,
+    /// Servers that an operator drains.
+    pub drained: Vec<ServerAddr>,
 }
 
 /// Says something; the other process may be gone, which whoever waits for it notices.
@@ -76,15 +88,15 @@ impl Predecessor {
         Ok((std::mem::take(&mut start.layers), self.lock.take().context("the lock is gone")?))
     }
 
-    /// What the data plane takes over; whether clients are not accepted; and how servers are used.
+    /// What the data plane takes over, and what else is to be as it was.
     ///
     /// # Errors
     /// It was taken before.
-    pub fn plane(&mut self) -> Result<(Before, bool, Vec<String>)> {
-        let Start { process, placements, .. } = *self.start.take().context("nothing is given")?;
-        let is_paused = process.is_paused;
+    pub fn plane(&mut self) -> Result<(Before, Seen)> {
+        let Start { process, placements, drained, .. } = *self.start.take().context("nothing is given")?;
+        let seen = Seen { is_paused: process.is_paused, placements, drained };
         let sockets = self.sockets.take().context("the sockets are gone")?;
-        Ok((Before { sockets, process: Some(process) }, is_paused, placements))
+        Ok((Before { sockets, process: Some(process) }, seen))
     }
 
     /// This process cannot take over.
@@ -97,13 +109,14 @@ impl Predecessor {
     ///
     /// # Errors
     /// The process before is gone, or has given up.
-    pub async fn take_over(self, control: &Arc<Control>, before: &[String]) -> Result<impl Fn() + use<>> {
+    pub async fn take_over(self, control: &Arc<Control>, before: &Seen) -> Result<impl Fn() + use<>> {
+        let before = &before.placements;
         let until = Instant::now() + LOOK;
-        while placements(&**control) != before && Instant::now() < until {
+        while placements(&**control) != *before && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let now = placements(&**control);
-        if now != before {
+        if now != *before {
             let other =
                 |of: &[String], than: &[String]| of.iter().filter(|one| !than.contains(one)).cloned().collect::<Vec<_>>().join(", ");
             tracing::warn!("servers are seen otherwise than before: {}; before: {}", other(&now, before), other(before, &now));

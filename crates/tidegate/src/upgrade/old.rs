@@ -5,6 +5,7 @@ use crate::cli::{Cli, VERSION, program_name};
 use ::admin::Frozen;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet};
+use monitor::Monitor;
 use proxy::{Control, Heir, Offer, Proxy};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,9 +53,10 @@ impl Drop for Running {
 ///
 /// # Errors
 /// Why it is not, in its own words where it has said any; it is gone then.
-pub fn begin(program: &Path, cli: &Cli, control: &Control, given: ::admin::Successor) -> Result<Successor> {
+pub fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Monitor, given: ::admin::Successor) -> Result<Successor> {
     let ::admin::Successor { program: _, layers, lock, upgrade_timeout_ms, frozen } = given;
     let limit = Duration::from_millis(upgrade_timeout_ms);
+    let drained = monitor.drained().map_err(anyhow::Error::msg)?;
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(program);
     command.arg0(program_name()).args(cli.again().arguments()).arg("--take-over").stdin(Stdio::from(OwnedFd::from(theirs)));
@@ -70,6 +72,7 @@ pub fn begin(program: &Path, cli: &Cli, control: &Control, given: ::admin::Succe
         sockets,
         layers,
         process: control.process_record(),
+        drained,
         open_files: crate::open_files(),
         placements: placements(control),
     };
