@@ -23,7 +23,7 @@ use crate::live::Checksum;
 pub struct Successor {
     /// The program that it runs; None for this one's.
     pub program: Option<PathBuf>,
-    /// What [`TakenOver`] is read from.
+    /// The configuration in force and the one in memory, for [`crate::take_over()`].
     pub layers: Vec<u8>,
     /// The lock of the data directory, which stays locked as long as any process has it.
     pub lock: OwnedFd,
@@ -117,7 +117,7 @@ fn tables() -> impl Iterator<Item = &'static str> {
 
 fn dump(db: &Connection, name: &str) -> Result<Table, AdminError> {
     let mut found = db.prepare(&format!("SELECT * FROM main.{name} ORDER BY rowid"))?;
-    let columns: Vec<String> = found.column_names().into_iter().map(str::to_owned).collect();
+    let columns: Vec<String> = found.column_names().map(str::to_owned).collect();
     let rows = found.query_map([], |row| (0..columns.len()).map(|at| row.get_ref(at).map(Cell::of)).collect())?;
     let rows = rows.collect::<Result<_, _>>()?;
     Ok(Table { columns, rows })

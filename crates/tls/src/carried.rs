@@ -358,8 +358,7 @@ impl Carried {
 
     /// Messages after the handshake.
     fn take_messages(&mut self) -> io::Result<()> {
-        loop {
-            let Some(&[kind, a, b, c]) = self.messages.first_chunk() else { break };
+        while let Some(&[kind, a, b, c]) = self.messages.first_chunk() {
             let len = u32::from_be_bytes([0, a, b, c]) as usize;
             if len > MAX_HANDSHAKE {
                 return Err(broken("a TLS message is too long"));
