@@ -546,3 +546,47 @@ fn configuration_goes_on_as_it_is() {
     proxy.connect_app().unwrap();
     assert_eq!(std::fs::read_to_string(proxy.dir().join("tidegate.lock")).unwrap().trim(), proxy.pid().to_string());
 }
+
+/// `fast_forward` users, whose bytes pass unread, and a replica.
+#[test]
+fn what_passes_unread_goes_along() {
+    let server = server(Flavor::Mariadb);
+    let own = [("max_connections", 50.into())];
+    let builder = Tidegate::builder().server_with(0, server.host(), server.port(), &own).variable("threads", 2);
+    let mut proxy = builder.user_with("app", "app-pass", 0, &[("fast_forward", 1.into())]).start().unwrap();
+    let options = proxy.options("app", "app-pass").database("test").timeout(LIMIT);
+    let mut clients: Vec<_> =
+        [options.clone(), options.clone().tls(), options.clone().tls12()].iter().map(|o| Client::connect(o).unwrap()).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = [options.clone(), options.tls()]
+        .into_iter()
+        .map(|options| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let mut client = Client::connect(&options).unwrap();
+                let mut count = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    count += 1;
+                    assert_eq!(
+                        scalar(&mut client, &format!("SELECT LENGTH(CONCAT({count}, REPEAT('x', 100000))) - 100000")),
+                        count.to_string().len().to_string()
+                    );
+                    let rows = client.run("SELECT seq FROM seq_1_to_20000").unwrap().table().unwrap();
+                    assert_eq!(rows.len(), 20_000);
+                }
+                count
+            })
+        })
+        .collect();
+    for client in &mut clients {
+        client.run("SET @own = 5").unwrap();
+    }
+    for _ in 0..5 {
+        proxy.upgrade(None).unwrap();
+        for client in &mut clients {
+            assert_eq!(scalar(client, "SELECT @own"), "5");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(busy.into_iter().all(|client| client.join().unwrap() > 0));
+}

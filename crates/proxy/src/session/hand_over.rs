@@ -8,6 +8,7 @@ use super::attachments::PlaceRecord;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::frontend::Frontend;
+use super::passthrough::Passage;
 use super::recovery::Recovery;
 use super::statements::StatementsRecord;
 use super::transcript::{Gap, Progress, Transcript};
@@ -63,6 +64,8 @@ pub struct SessionRecord {
     connected_at_ms: u64,
     /// Definitions of routines that were known where the pins began.
     routines_defined: u32,
+    /// Its bytes pass unread.
+    passage: Option<Passage>,
 }
 
 /// The client's side of it.
@@ -99,14 +102,28 @@ impl Session {
         if !self.forget_shared_statements().await || !self.carry() {
             return Ok(());
         }
-        let Some((record, sockets)) = self.record() else { return Ok(()) };
-        match self.offer(&heir, record, sockets).await {
-            Ok(()) => Err(End::HandedOver),
-            Err(why) => {
-                self.entry.refused_by.set(heir.number);
-                tracing::info!("session {} stays in this process: {why}", self.entry.id);
-                Ok(())
+        match self.record() {
+            Some((record, sockets)) => self.offer(&heir, record, sockets).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same for a session whose bytes pass unread: whenever none of them is here.
+    ///
+    /// # Errors
+    /// It is over here, for it goes on there.
+    pub(super) async fn hand_over_passing(&mut self, passage: &Passage) -> Result<(), End> {
+        let Some(heir) = self.worker.shared.heir().filter(|heir| self.entry.refused_by.get() != heir.number) else { return Ok(()) };
+        let _turn = heir.turn().await;
+        if !self.carry() {
+            return Ok(());
+        }
+        match self.record() {
+            Some((record, sockets)) => {
+                let record = SessionRecord { passage: Some(passage.clone()), ..record };
+                self.offer(&heir, record, sockets).await
             }
+            None => Ok(()),
         }
     }
 
@@ -117,9 +134,19 @@ impl Session {
         self.client.link.stream_mut().carry() && backends.all(|backend| backend.link.stream_mut().carry())
     }
 
-    async fn offer(&self, heir: &Heir, record: SessionRecord, sockets: Vec<OwnedFd>) -> Result<(), String> {
-        let record = ::handover::encode(&Offered::Session(Box::new(record))).map_err(|e| e.to_string())?;
-        heir.offer(record, sockets).await
+    async fn offer(&self, heir: &Heir, record: SessionRecord, sockets: Vec<OwnedFd>) -> Result<(), End> {
+        let offered = match ::handover::encode(&Offered::Session(Box::new(record))) {
+            Ok(record) => heir.offer(record, sockets).await,
+            Err(e) => Err(e.to_string()),
+        };
+        match offered {
+            Ok(()) => Err(End::HandedOver),
+            Err(why) => {
+                self.entry.refused_by.set(heir.number);
+                tracing::info!("session {} stays in this process: {why}", self.entry.id);
+                Ok(())
+            }
+        }
     }
 
     /// Closes what its servers have prepared for whoever asks: the other process does not know of it. False where one was lost.
@@ -205,6 +232,7 @@ impl Session {
             own_idle_ms: entry.own_idle_ms(),
             connected_at_ms: entry.view.connected_at_ms.get(),
             routines_defined: worker.shared.routines_defined.count(),
+            passage: None,
         };
         Some((record, sockets))
     }
@@ -329,6 +357,7 @@ impl SessionRecord {
         entry.view.is_between(peer, local);
         entry.view.connected_at_ms.set(self.connected_at_ms);
         entry.view.is_tls.set(is_tls);
+        entry.view.passes_through.set(user.fast_forward);
         let class = crate::class::Class::of(caps);
         let lane = pool.lane(worker, &LaneKey { hostgroup: self.hostgroup, user: Arc::clone(&user), class });
         let mut session = Session {
@@ -386,7 +415,10 @@ impl SessionRecord {
         session.publish();
         tokio::task::spawn_local(async move {
             let _slot = slot;
-            let end = session.serve().await;
+            let end = match self.passage {
+                Some(passage) => Box::pin(session.pump(passage)).await,
+                None => session.serve().await,
+            };
             Box::pin(session.finish(end)).await;
         });
         Ok(())

@@ -18,6 +18,7 @@ use crate::mailbox::KillKind;
 use crate::pins::PinReason;
 use crate::view::Held;
 use crate::worker::{FIRST_SESSION_ID, Worker};
+use serde::{Deserialize, Serialize};
 use sql::{Analysis, Kill, KillTarget};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -39,8 +40,9 @@ const MIN_PIECE: usize = 512;
 const ERROR: u8 = 0xff;
 
 /// Where a 1:1 connection stands.
-#[derive(Default)]
-struct Passage {
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Passage {
     /// The client has said something since the server last spoke.
     awaits_answer: bool,
     /// When (process clock, us) the server last spoke.
@@ -165,7 +167,7 @@ impl Session {
     }
 
     /// Passes bytes both ways until a side closes or the session is told to end.
-    async fn pump(&mut self, mut passage: Passage) -> End {
+    pub(super) async fn pump(&mut self, mut passage: Passage) -> End {
         self.note_activity(&passage);
         loop {
             match self.next_passed(&mut passage).await {
@@ -178,6 +180,11 @@ impl Session {
                 Err(_) => return End::StreamEnded,
             }
             self.note_traffic();
+            if self.worker.shared.has_heir()
+                && let Err(end) = Box::pin(self.hand_over_passing(&passage)).await
+            {
+                return end;
+            }
             let disturbed = self.entry.pending().and_then(|signal| self.disturbed_in(&mut passage, signal));
             if let Some(end) = disturbed.or_else(|| self.ended(&passage)) {
                 return end;
