@@ -590,3 +590,31 @@ fn what_passes_unread_goes_along() {
     stop.store(true, Ordering::Relaxed);
     assert!(busy.into_iter().all(|client| client.join().unwrap() > 0));
 }
+
+#[test]
+fn what_was_counted_goes_on() {
+    let server = server(Flavor::Mariadb);
+    let mut proxy = Tidegate::builder().backend(0, server).app_user().variable("threads", 2).start().unwrap();
+    let mut client = proxy.connect_app().unwrap();
+    let number = |proxy: &Tidegate, sql: &str| scalar(&mut proxy.admin().unwrap(), sql).parse::<u64>().unwrap();
+    let counted = [
+        "SELECT count_star FROM stats_mysql_query_digest WHERE digest_text = 'SELECT ? AS counted'",
+        "SELECT queries FROM stats_mysql_connection_pool",
+        "SELECT variable_value FROM stats_mysql_global WHERE variable_name = 'Questions'",
+    ];
+    for round in 1..=3 {
+        for _ in 0..10 {
+            client.run("SELECT 1 AS counted").unwrap();
+        }
+        let before = counted.map(|sql| number(&proxy, sql));
+        assert_eq!(before[0], round * 10);
+        assert!(before[1] >= round * 10 && before[2] >= round * 10, "{before:?}");
+        proxy.upgrade(None).unwrap();
+        let after = wait::until("the counts to arrive", LIMIT, || {
+            let after = counted.map(|sql| number(&proxy, sql));
+            (after[0] == before[0]).then_some(after)
+        });
+        let after = after.unwrap();
+        assert!(after[1] >= before[1] && after[2] >= before[2], "{before:?}, then {after:?}");
+    }
+}

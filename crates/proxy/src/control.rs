@@ -16,7 +16,7 @@ use crate::mailbox::{KillKind, Mail};
 use crate::overload;
 use crate::session::Offered;
 use crate::shared::Shared;
-use crate::stats::ProxyStats;
+use crate::stats::{Counts, ProxyStats};
 use crate::worker::FIRST_SESSION_ID;
 use crate::worker::Worker;
 use ::handover::Sockets;
@@ -126,6 +126,16 @@ impl Control {
     /// What the process before still has: it counts towards the limits here. KILLs of its sessions go to `kill`.
     pub fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
         self.shared.count_elsewhere(holdings, kill);
+    }
+
+    /// What was counted here, for the process that takes this one's place.
+    pub fn counts(&self) -> Counts {
+        self.stats.counts()
+    }
+
+    /// Adds what the process before has counted.
+    pub fn add_counts(&self, counts: Counts) {
+        self.stats.add_counts(counts);
     }
 
     /// KILL of a session of this process, that the one which takes its place passes on.

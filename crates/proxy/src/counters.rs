@@ -18,6 +18,16 @@ macro_rules! counters {
                 vec![$((stringify!($name), self.$name.get()),)*]
             }
 
+            /// Adds what another process has counted; what is not counted here is passed over.
+            pub fn add(&self, counted: &[(Box<str>, u64)]) {
+                for (name, value) in counted {
+                    match &**name {
+                        $(stringify!($name) => self.$name.set(self.$name.get().wrapping_add(*value)),)*
+                        _ => {}
+                    }
+                }
+            }
+
             /// A copy.
             pub fn copy(&self) -> Counted {
                 Counted { $($name: self.$name.get(),)* }

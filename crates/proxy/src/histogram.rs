@@ -3,6 +3,8 @@
 //! Bounded: 272 counters whatever is recorded. INVARIANT: every value has exactly one bucket, and buckets are in the
 //! order of their values.
 
+use serde::{Deserialize, Serialize};
+
 /// Buckets to each power of two, as a power of two.
 const SUB_BITS: u32 = 3;
 const SUBS: u64 = 1 << SUB_BITS;
@@ -11,12 +13,38 @@ const MAX_EXPONENT: u32 = 35;
 const BUCKETS: usize = ((MAX_EXPONENT - SUB_BITS + 2) as usize) << SUB_BITS;
 
 /// See the module. Values are microseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Record", from = "Record")]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
     count: u64,
     sum: u64,
     max: u64,
+}
+
+/// The same for another process.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    /// Up to the last that is not 0.
+    counts: Vec<u64>,
+    sum: u64,
+    max: u64,
+}
+
+impl From<Histogram> for Record {
+    fn from(histogram: Histogram) -> Self {
+        let len = histogram.counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        Self { counts: histogram.counts.get(..len).unwrap_or_default().to_vec(), sum: histogram.sum, max: histogram.max }
+    }
+}
+
+impl From<Record> for Histogram {
+    fn from(record: Record) -> Self {
+        let mut histogram = Self { count: record.counts.iter().sum(), sum: record.sum, max: record.max, ..Self::default() };
+        histogram.counts.iter_mut().zip(record.counts).for_each(|(to, from)| *to = from);
+        histogram
+    }
 }
 
 impl Default for Histogram {

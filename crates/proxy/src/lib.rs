@@ -82,4 +82,5 @@ pub use control::Control;
 pub use elsewhere::Holdings;
 pub use heir::{Heir, Offer};
 pub use start::{Proxy, StartError};
+pub use stats::Counts;
 pub use worker::REPORT;

@@ -80,6 +80,13 @@ impl ServerMeter {
         }
     }
 
+    /// What another process has counted for a class.
+    pub fn take_over(&mut self, class: LatencyClass, counted: Histogram) {
+        if let Some(histogram) = self.latency.get_mut(class as usize) {
+            *histogram = Some(counted);
+        }
+    }
+
     /// Counts a statement.
     pub fn count(&mut self, class: LatencyClass, time_us: u64) {
         self.queries += 1;

@@ -6,6 +6,7 @@
 
 use crate::digest::Digest;
 use hashbrown::{HashMap, HashTable};
+use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -57,7 +58,8 @@ impl KeyParts<'_> {
 }
 
 /// What is summed up for one key. Times are process clock, ms; durations are us.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sums {
     /// Statements.
     pub count: u64,

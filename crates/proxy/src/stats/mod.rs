@@ -8,9 +8,11 @@ pub mod collect;
 pub mod commands;
 pub mod digest_table;
 pub mod errors;
+mod handed;
 pub mod hosts;
 pub mod meter;
 mod show;
 mod source;
 
+pub use handed::Counts;
 pub use source::ProxyStats;

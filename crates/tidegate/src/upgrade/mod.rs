@@ -24,7 +24,7 @@ pub use new::{Predecessor, Seen};
 pub use old::{Outcome, Successor, begin};
 
 use model::ServerAddr;
-use proxy::{Holdings, ProcessRecord};
+use proxy::{Counts, Holdings, ProcessRecord};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages between the two: a process refuses another one.
@@ -39,6 +39,8 @@ enum ToHeir {
     TakeOver(Holdings),
     /// The old process still has this.
     Left(Holdings),
+    /// What was counted so far: the last that it says.
+    Counted(Box<Counts>),
     /// Something is to go on there; its sockets go with it.
     Offer { number: u64, record: Vec<u8> },
 }

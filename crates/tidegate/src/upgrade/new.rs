@@ -158,6 +158,7 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, char
                     Err(why) => answer(Err(why)),
                 }
             }
+            Ok(Some((ToHeir::Counted(counts), _))) => control.add_counts(*counts),
             Ok(Some((ToHeir::Left(left), _))) => control.count_elsewhere(left, None),
             Ok(Some((ToHeir::Start(_), _))) => {}
             Ok(None) => break tracing::info!("the process before has ended"),

@@ -158,7 +158,7 @@ impl Successor {
         if let Err(e) = threads {
             return failed(&format!("no thread: {e}"));
         }
-        let began = Instant::now();
+        let (began, counter) = (Instant::now(), proxy.control());
         proxy.hand_over(heir);
         let mut look = tokio::time::interval(Duration::from_millis(5));
         let mut count = tokio::time::interval_at(tokio::time::Instant::now() + COUNT_AGAIN, COUNT_AGAIN);
@@ -187,6 +187,13 @@ impl Successor {
         proxy.keep_all();
         while longest(&pending) > Duration::ZERO && *states.borrow() == State::Serves && longest(&pending) < ANSWER_WITHIN {
             tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let counted = tokio::task::spawn_blocking(move || {
+            let counts = ToHeir::Counted(Box::new(counter.counts()));
+            outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&counts, &[])
+        });
+        if let Ok(Err(e)) = counted.await {
+            tracing::warn!("upgrade: what was counted is lost: {e}");
         }
         tracing::info!("process {id} has taken over in {} ms; {} sessions are left here", began.elapsed().as_millis(), proxy.clients());
         Outcome::Over

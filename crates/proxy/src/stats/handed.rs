@@ -1,0 +1,123 @@
+//! What was counted, on its way to the process that takes this one's place: there it is added to what that counts.
+
+use super::collect;
+use super::digest_table::{DigestKey, Sums};
+use super::meter::digest_bounds;
+use super::source::ProxyStats;
+use crate::ask::{ask, ask_all};
+use crate::digest::Digest;
+use crate::histogram::Histogram;
+use crate::server_counts::{LatencyClass, ServerMeter};
+use model::HostgroupId;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// See the module. Times are of the process clock, which goes on there.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    counters: Vec<(Box<str>, u64)>,
+    digests: Vec<DigestRecord>,
+    servers: Vec<ServerRecord>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DigestRecord {
+    hostgroup: i64,
+    schema: Box<[u8]>,
+    user: Box<str>,
+    client: Option<IpAddr>,
+    hash: u64,
+    text: Box<[u8]>,
+    sums: Sums,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerRecord {
+    hostgroup: HostgroupId,
+    host: Arc<str>,
+    port: u16,
+    connects_ok: u64,
+    connects_failed: u64,
+    queries: u64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    latency: Vec<(Box<str>, Histogram)>,
+}
+
+impl ProxyStats {
+    /// All that was counted.
+    pub fn counts(&self) -> Counts {
+        let shared = &self.shared;
+        let mut counters: Vec<(Box<str>, u64)> = Vec::new();
+        for (name, value) in ask_all(shared, |worker| worker.counters.values()).into_iter().flatten() {
+            match counters.iter_mut().find(|(known, _)| **known == *name) {
+                Some((_, sum)) => *sum = sum.wrapping_add(value),
+                None => counters.push((name.into(), value)),
+            }
+        }
+        let mut totals = self.digests();
+        collect::drain_digests(shared, &mut totals);
+        let digests = totals.rows().map(|(key, sums)| {
+            let DigestKey { hostgroup, schema, user, client, digest } = key;
+            let Digest { hash, text } = &**digest;
+            let (schema, user, text) = (schema.clone(), user.clone(), text.clone());
+            DigestRecord { hostgroup: *hostgroup, schema, user, client: *client, hash: *hash, text, sums: *sums }
+        });
+        let digests = digests.collect();
+        let baselines = self.baselines();
+        let servers = collect::servers(shared).into_iter().filter_map(|(id, meter)| {
+            let (server, base) = (self.server(id)?, baselines.get(&id).copied().unwrap_or_default());
+            let since = |now: u64, then: u64| now.saturating_sub(then);
+            Some(ServerRecord {
+                hostgroup: server.key.hostgroup,
+                host: Arc::clone(&server.key.host),
+                port: server.key.port,
+                connects_ok: since(server.counts.connects_ok.load(Ordering::Relaxed), base.connects_ok),
+                connects_failed: since(server.counts.connects_failed.load(Ordering::Relaxed), base.connects_failed),
+                queries: since(meter.queries, base.queries),
+                bytes_sent: since(meter.bytes_sent, base.bytes_sent),
+                bytes_received: since(meter.bytes_received, base.bytes_received),
+                latency: meter.latency().map(|(class, histogram)| (class.name().into(), histogram.clone())).collect(),
+            })
+        });
+        Counts { counters, digests, servers: servers.collect() }
+    }
+
+    /// Adds what another process has counted.
+    pub fn add_counts(&self, counts: Counts) {
+        let Counts { counters, digests, servers } = counts;
+        let shared = &self.shared;
+        let bounds = digest_bounds(&shared.in_force.load().snapshot.vars, shared.mailboxes.len());
+        for DigestRecord { hostgroup, schema, user, client, hash, text, sums } in digests {
+            let digest = Arc::new(Digest { hash, text });
+            self.digests().add(Arc::new(DigestKey { hostgroup, schema, user, client, digest }), &sums, bounds);
+        }
+        let mut meters = Vec::new();
+        for record in servers {
+            let ServerRecord { hostgroup, host, port, connects_ok, connects_failed, queries, bytes_sent, bytes_received, latency } = record;
+            let all = shared.hostgroup(hostgroup).servers();
+            let Some(server) = all.iter().find(|server| server.key.host == host && server.key.port == port) else { continue };
+            server.counts.connects_ok.fetch_add(connects_ok, Ordering::Relaxed);
+            server.counts.connects_failed.fetch_add(connects_failed, Ordering::Relaxed);
+            let mut meter = ServerMeter::default();
+            (meter.queries, meter.bytes_sent, meter.bytes_received) = (queries, bytes_sent, bytes_received);
+            for (name, histogram) in latency {
+                if let Some(class) = LatencyClass::ALL.iter().find(|class| class.name() == &*name) {
+                    meter.take_over(*class, histogram);
+                }
+            }
+            meters.push(((hostgroup, server.index), meter));
+        }
+        // They are sums over workers: which one has them makes no difference.
+        ask(shared, 0, move |worker| {
+            worker.counters.add(&counters);
+            let mut table = worker.meter.servers.borrow_mut();
+            meters.iter().for_each(|(id, meter)| table.meter(*id).add(meter));
+        });
+    }
+}
