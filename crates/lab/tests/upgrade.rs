@@ -618,3 +618,31 @@ fn what_was_counted_goes_on() {
         assert!(after[1] >= before[1] && after[2] >= before[2], "{before:?}, then {after:?}");
     }
 }
+
+/// In a container the first process stays: it follows those that take over, and ends as the last one does.
+#[test]
+fn a_parent_stays_over_upgrades() {
+    let server = server(Flavor::Mariadb);
+    for is_killed in [false, true] {
+        let proxy = Tidegate::builder().backend(0, server).app_user().variable("threads", 2).arg("--supervise").start().unwrap();
+        let mut client = proxy.connect_app().unwrap();
+        client.run("SET @own = 7").unwrap();
+        let serves = || children(proxy.pid()).first().copied();
+        for _ in 0..3 {
+            let before = serves().unwrap();
+            proxy.admin().unwrap().run("PROXYSQL UPGRADE").unwrap().ok().unwrap();
+            wait::until("another process to serve", LIMIT, || (!is_there(before)).then_some(())).unwrap();
+            wait::until("its heir", LIMIT, || serves().filter(|pid| *pid != before)).unwrap();
+            assert_eq!(scalar(&mut client, "SELECT @own"), "7");
+            assert!(proxy.exit_status().is_none(), "the parent stays");
+        }
+        if is_killed {
+            rustix::process::kill_process(Pid::from_raw(serves().unwrap() as i32).unwrap(), Signal::KILL).unwrap();
+            assert_eq!(proxy.wait_exit().unwrap().code(), Some(128 + 9));
+        } else {
+            client.quit().unwrap();
+            proxy.stop().unwrap();
+        }
+        assert!(proxy.connect_app().is_err());
+    }
+}

@@ -76,6 +76,9 @@ pub struct Cli {
     /// How much is logged: error, warn, info, debug or trace.
     #[arg(long, default_value = "info")]
     pub log_level: tracing::Level,
+    /// Stay as a small parent of the process that serves, also over an upgrade: for containers.
+    #[arg(long)]
+    pub supervise: bool,
     /// Take the place of the process that started this one, which speaks over standard input.
     #[arg(long, hide = true)]
     pub take_over: bool,
@@ -139,7 +142,15 @@ impl PassedOver {
 impl Cli {
     /// For PROXYSQL RESTART: what held for one start only is left out, so that what was saved since holds.
     pub fn again(&self) -> Self {
-        Self { initial: false, reload: false, no_start: false, take_over: false, passed_over: PassedOver::default(), ..self.clone() }
+        Self {
+            initial: false,
+            reload: false,
+            no_start: false,
+            supervise: false,
+            take_over: false,
+            passed_over: PassedOver::default(),
+            ..self.clone()
+        }
     }
 
     /// The arguments that say this.
@@ -156,6 +167,7 @@ impl Cli {
             no_start,
             no_scripts,
             log_level,
+            supervise: _,
             take_over: _,
             passed_over: _,
         } = self;

@@ -7,6 +7,7 @@ mod log;
 mod manual;
 mod notify;
 mod process;
+mod supervise;
 mod top;
 mod upgrade;
 
@@ -32,6 +33,13 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.supervise && cli.command.is_none() {
+        let cli = Cli { supervise: false, ..cli };
+        return start_options(&cli).and_then(|(options, _)| supervise::supervise(&cli, &options.datadir)).unwrap_or_else(|e| {
+            eprintln!("tidegate: {e:#}");
+            ExitCode::FAILURE
+        });
+    }
     let outcome = match &cli.command {
         Some(Command::Check { file, strict }) => check::check(file, *strict),
         Some(Command::Top(options)) => top::run(options),

@@ -86,7 +86,7 @@ impl Process for Requests {
 }
 
 /// This program's file, or the one that has taken its place since: a restart is for that, too.
-fn program() -> Result<PathBuf> {
+pub fn program() -> Result<PathBuf> {
     /// How Linux marks the name of a file that is no more.
     const GONE: &[u8] = b" (deleted)";
     let path = std::env::current_exe().context("this program's path")?;
