@@ -56,6 +56,9 @@ impl Drop for Running {
 pub fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Monitor, given: ::admin::Successor) -> Result<Successor> {
     let ::admin::Successor { program: _, layers, lock, upgrade_timeout_ms, frozen } = given;
     let limit = Duration::from_millis(upgrade_timeout_ms);
+    if std::process::id() == 1 {
+        bail!("the first process of a container has to stay: start it with --supervise");
+    }
     let drained = monitor.drained().map_err(anyhow::Error::msg)?;
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(program);
