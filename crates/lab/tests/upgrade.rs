@@ -200,12 +200,12 @@ struct Load {
 }
 
 impl Load {
-    fn begin(proxy: &Tidegate, flavor: Flavor, server: &Server) -> Self {
+    fn begin(proxy: &Tidegate, flavor: Flavor, server: &Server, clients: usize) -> Self {
         server.sql("DROP TABLE IF EXISTS test.counted").unwrap();
         server.sql("CREATE TABLE test.counted (own INT PRIMARY KEY, n INT)").unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let kinds = kinds(proxy, flavor);
-        let workers = (0..kinds.len() * 3).map(|own| {
+        let workers = (0..clients).map(|own| {
             let (stop, options) = (Arc::clone(&stop), kinds[own % kinds.len()].1.clone());
             std::thread::spawn(move || work(&options, own, &stop))
         });
@@ -230,16 +230,17 @@ impl Load {
     fn end(self, server: &Server) {
         self.stop.store(true, Ordering::Relaxed);
         let came: u64 = self.comers.into_iter().map(|comer| comer.join().unwrap()).sum();
-        let mut longest = Duration::ZERO;
-        let mut all = 0;
+        let (mut longest, mut all) = (Vec::new(), 0);
         for (own, worker) in self.workers.into_iter().enumerate() {
             let (done, waited) = worker.join().unwrap();
             let mut direct = Client::connect(&ConnectOptions::app(server).database("test")).unwrap();
             assert_eq!(scalar(&mut direct, &format!("SELECT n FROM counted WHERE own = {own}")), done.to_string(), "client {own}");
-            longest = longest.max(waited);
+            longest.push(waited);
             all += done;
         }
-        eprintln!("{all} transactions, {came} connects, longest wait of a client {longest:?}");
+        longest.sort();
+        let (median, most) = (longest[longest.len() / 2], longest[longest.len() - 1]);
+        eprintln!("{all} transactions, {came} connects; longest wait for an answer: median of the clients {median:?}, most {most:?}");
         assert!(all > 0 && came > 0);
     }
 }
@@ -268,15 +269,27 @@ fn work(options: &ConnectOptions, own: usize, stop: &AtomicBool) -> (u64, Durati
     (done, longest)
 }
 
+/// More than is asked for here: LAB_UPGRADE_CLIENTS, LAB_UPGRADE_TIMES, and LAB_UPGRADE_OTHER, a program to change to and back from.
+fn asked(name: &str, usual: usize) -> usize {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
 fn nobody_notices(flavor: Flavor) {
     let server = server(flavor);
-    let own = [("max_connections", 300.into())];
-    let builder = Tidegate::builder().server_with(0, server.host(), server.port(), &own).app_user().variable("threads", 2).socket();
+    let limits = [("max_connections", 300.into())];
+    let builder = Tidegate::builder().server_with(0, server.host(), server.port(), &limits).app_user().variable("threads", 2).socket();
     let mut proxy = builder.start().unwrap();
-    let load = Load::begin(&proxy, flavor, server);
-    for _ in 0..10 {
-        proxy.upgrade(None).unwrap();
+    let load = Load::begin(&proxy, flavor, server, asked("LAB_UPGRADE_CLIENTS", 20));
+    let own = lab::tidegate::find_program().unwrap();
+    let other = std::env::var_os("LAB_UPGRADE_OTHER").map_or_else(|| own.clone(), PathBuf::from);
+    let mut took = Vec::new();
+    for time in 0..asked("LAB_UPGRADE_TIMES", 10) {
+        let began = Instant::now();
+        proxy.upgrade(Some(if time % 2 == 0 { &other } else { &own })).unwrap();
+        took.push(began.elapsed());
     }
+    took.sort();
+    eprintln!("an upgrade took {:?}, at most {:?}", took[took.len() / 2], took[took.len() - 1]);
     load.end(server);
 }
 

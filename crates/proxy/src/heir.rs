@@ -22,7 +22,7 @@ pub struct Offer {
 
 /// The process that takes this one's place, as workers see it.
 pub struct Heir {
-    /// The how manyth one it is: one that refused a session is not asked again.
+    /// Which one it is, counted from 1: one that refused a session is not asked again.
     pub number: u32,
     offers: mpsc::UnboundedSender<Offer>,
     turns: Semaphore,

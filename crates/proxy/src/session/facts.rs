@@ -122,11 +122,6 @@ impl OwnError {
 }
 
 impl SessionFacts {
-    /// Whether nothing in them is of a statement that is not settled.
-    pub fn is_at_rest(&self) -> bool {
-        !self.warnings_read && !self.counts_noted && !self.returned
-    }
-
     /// The last statement failed before a server saw it.
     pub fn note_own_error(&mut self, code: u16, sqlstate: [u8; 5], text: &[u8]) {
         (self.row_count, self.warnings, self.errors) = (-1, 1, 1);

@@ -195,7 +195,7 @@ impl Session {
         let Recovery { again_until_us: _, lost_at_us: _, transcript, reply_hasher: _, replay_until_us: _, replaying, assigned_gtid } =
             recovery;
         let is_at_work = watch.is_some() || fill.is_some() || replaying.is_some() || assigned_gtid.is_some();
-        if is_at_work || stand_ins.is_some() || !facts.is_at_rest() {
+        if is_at_work || stand_ins.is_some() {
             return None;
         }
         let (client, socket) = client_record(client, entry)?;

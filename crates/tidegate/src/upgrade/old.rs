@@ -148,6 +148,7 @@ impl Successor {
             return failed(&format!("the new process is gone ({e})"));
         }
         let (heir, offers) = Heir::new(NUMBER.fetch_add(1, Ordering::Relaxed) + 1);
+        let _ = outlet.limit(ANSWER_WITHIN);
         let (pending, outlet) = (Pending::default(), Arc::new(Mutex::new(outlet)));
         let (state, mut states) = watch::channel(State::Serves);
         let threads = std::thread::Builder::new().name("upgrade-in".to_owned()).spawn({
