@@ -7,8 +7,9 @@ mod common;
 use common::{LIMIT, server};
 use lab::client::{Compression, Execution, Param, Prepared};
 use lab::process::is_there;
+use lab::replication::{Replication, follow_at};
 use lab::tidegate::SOCKET;
-use lab::{Client, ConnectOptions, Flavor, LabError, Server, Tidegate, wait};
+use lab::{Client, ConnectOptions, Flavor, LabError, Options, Server, Tidegate, wait};
 use rustix::process::{Pid, Signal};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -560,7 +561,7 @@ fn configuration_goes_on_as_it_is() {
     assert_eq!(std::fs::read_to_string(proxy.dir().join("tidegate.lock")).unwrap().trim(), proxy.pid().to_string());
 }
 
-/// `fast_forward` users, whose bytes pass unread, and a replica.
+/// `fast_forward` users, whose bytes pass unread.
 #[test]
 fn what_passes_unread_goes_along() {
     let server = server(Flavor::Mariadb);
@@ -658,4 +659,63 @@ fn a_parent_stays_over_upgrades() {
         }
         assert!(proxy.connect_app().is_err());
     }
+}
+
+/// A replica that replicates through the proxy keeps its stream, and operators see it.
+fn a_replica_keeps_its_stream(flavor: Flavor) {
+    let servers = Replication::start(flavor, 1, &Options::new()).unwrap();
+    let (primary, leaf) = (&servers.primary, &servers.replicas[0]);
+    primary.sql("CREATE TABLE test.streamed (i INT PRIMARY KEY, filler TEXT)").unwrap();
+    servers.wait_caught_up().unwrap();
+    let replicates = [("attributes", r#"{"replication": true}"#.into())];
+    let builder = Tidegate::builder().backend(0, primary).app_user().user_with("repl", "repl-pass", 0, &replicates).variable("threads", 2);
+    let mut proxy = builder.start().unwrap();
+    follow_at(leaf, proxy.host(), proxy.port()).unwrap();
+    let table = "SELECT server_id, server_uuid, user, server, asked_from, bytes FROM stats_tidegate_replicas";
+    let shown = |proxy: &Tidegate| proxy.admin().ok()?.run(table).ok()?.table().ok()?.into_iter().next();
+    let first = wait::until("the stream", LIMIT, || shown(&proxy)).unwrap();
+    let expected = |name: &str| leaf.scalar(&format!("SELECT @@{name}")).unwrap();
+    assert_eq!((first[0].clone(), first[2].as_deref()), (expected("server_id"), Some("repl")));
+    if flavor == Flavor::Mysql {
+        assert_eq!(first[1], expected("server_uuid"));
+    }
+    assert_eq!(first[3], Some(format!("127.0.0.1:{}", primary.port())));
+    assert!(first[4].as_deref().is_some_and(|from| from.contains('-')), "{first:?}");
+    let dumps = "SELECT GROUP_CONCAT(id) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
+    let before = primary.scalar(dumps).unwrap();
+    assert!(before.is_some());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut app, stopped) = (proxy.connect_app().unwrap(), Arc::clone(&stop));
+    let writer = std::thread::spawn(move || {
+        let mut count = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            app.run(format!("INSERT INTO streamed VALUES ({count}, REPEAT('x', 10000))")).unwrap();
+            count += 1;
+        }
+        count
+    });
+    for _ in 0..5 {
+        proxy.upgrade(None).unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let count: u64 = writer.join().unwrap();
+    let there = || (leaf.scalar("SELECT COUNT(*) FROM test.streamed").ok()??.parse() == Ok(count)).then_some(());
+    wait::until("the replica to have all", LIMIT, there).unwrap();
+    assert_eq!(primary.scalar(dumps).unwrap(), before, "it did not connect again");
+    let last = wait::until("the stream's bytes", LIMIT, || {
+        let row = shown(&proxy)?;
+        (row[5].as_ref()?.parse::<u64>().ok()? >= count * 10_000).then_some(row)
+    });
+    let last = last.unwrap();
+    assert_eq!(last[..5], first[..5]);
+}
+
+#[test]
+fn a_replica_keeps_its_stream_mariadb() {
+    a_replica_keeps_its_stream(Flavor::Mariadb);
+}
+
+#[test]
+fn a_replica_keeps_its_stream_mysql() {
+    a_replica_keeps_its_stream(Flavor::Mysql);
 }

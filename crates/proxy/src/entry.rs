@@ -4,6 +4,7 @@
 
 use crate::addresses::Place;
 use crate::pins::{Began, PinReason, PinSet, Pins};
+use crate::replica::Replica;
 use model::HostgroupId;
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -75,6 +76,8 @@ struct Rare {
     later_pins: Vec<Began>,
     /// What the proxy itself answered the command at hand with.
     own_error: Option<OwnError>,
+    /// What is known of it as a replica.
+    replica: Option<Replica>,
 }
 
 /// See the module.
@@ -375,11 +378,32 @@ impl Entry {
         taken
     }
 
+    /// It streams the binlog to this replica.
+    pub fn set_replica(&self, replica: Replica) {
+        self.change_rare(true, |rare| rare.replica = Some(replica));
+    }
+
+    /// The replica that it streams the binlog to.
+    pub fn replica(&self) -> Option<Replica> {
+        let mut known = None;
+        self.change_rare(false, |rare| known.clone_from(&rare.replica));
+        known
+    }
+
+    /// A server sent so many bytes for its replica.
+    pub fn count_replicated(&self, bytes: u64) {
+        self.change_rare(false, |rare| {
+            if let Some(replica) = &mut rare.replica {
+                replica.bytes += bytes;
+            }
+        });
+    }
+
     /// Changes what few sessions have, and lets go of it where nothing is left; does nothing to who has none, unless `makes`.
     fn change_rare(&self, makes: bool, change: impl FnOnce(&mut Rare)) {
         let Some(mut rare) = self.rare.take().or_else(|| makes.then(Box::default)) else { return };
         change(&mut rare);
-        self.rare.set(Some(rare).filter(|rare| !rare.later_pins.is_empty() || rare.own_error.is_some()));
+        self.rare.set(Some(rare).filter(|rare| !rare.later_pins.is_empty() || rare.own_error.is_some() || rare.replica.is_some()));
     }
 
     /// Sets the time limits.

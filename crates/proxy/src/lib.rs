@@ -55,6 +55,7 @@ mod quota;
 mod ramp;
 mod refusals;
 mod replays;
+mod replica;
 mod routines;
 mod safety;
 mod server;

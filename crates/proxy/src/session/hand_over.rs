@@ -21,6 +21,7 @@ use crate::heir::Heir;
 use crate::lane::LaneKey;
 use crate::link::LinkRecord;
 use crate::pins::Pins;
+use crate::replica::Replica;
 use crate::server_info::Family;
 use crate::state::State;
 use crate::stmt_cache::Apart;
@@ -66,6 +67,7 @@ pub struct SessionRecord {
     routines_defined: u32,
     /// Its bytes pass unread.
     passage: Option<Passage>,
+    replica: Option<Replica>,
 }
 
 /// The client's side of it.
@@ -233,6 +235,7 @@ impl Session {
             connected_at_ms: entry.view.connected_at_ms.get(),
             routines_defined: worker.shared.routines_defined.count(),
             passage: None,
+            replica: entry.replica(),
         };
         Some((record, sockets))
     }
@@ -399,6 +402,7 @@ impl SessionRecord {
         entry.set_own_idle_limit(self.own_idle_ms);
         entry.set_transaction(self.transaction_since_ms > 0, self.transaction_since_ms);
         entry.set_activity(Activity::Idle, worker.clock.now_ms());
+        self.replica.into_iter().for_each(|replica| entry.set_replica(replica));
         // From here on it counts.
         if is_counted && let Some(peer) = peer {
             entry.place.replace(shared.addresses.place(peer.ip(), 0));

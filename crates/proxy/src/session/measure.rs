@@ -6,6 +6,7 @@ use super::Session;
 use super::command::Incoming;
 use super::end::{End, SERVER_LOST};
 use super::fault::Fault;
+use super::passthrough::STREAMS;
 use super::pipeline::{Form, Statement};
 use crate::counters::{add, count};
 use crate::digest::shown;
@@ -120,6 +121,9 @@ impl Session {
     pub(super) fn note_traffic(&mut self) {
         if let Some(backend) = self.backend.as_mut() {
             let traffic = backend.link.take_traffic();
+            if self.pins.set().intersects(STREAMS) {
+                self.entry.count_replicated(traffic.1);
+            }
             self.worker.meter.count_traffic((backend.core.server.key.hostgroup, backend.core.server.index), traffic);
         }
     }

@@ -15,7 +15,8 @@ use crate::buffer::{Buffer, WINDOW};
 use crate::entry::{Activity, Signal};
 use crate::link::Link;
 use crate::mailbox::KillKind;
-use crate::pins::PinReason;
+use crate::pins::{PinReason, PinSet};
+use crate::replica::Replica;
 use crate::view::Held;
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use serde::{Deserialize, Serialize};
@@ -134,7 +135,6 @@ impl Session {
 
     /// Whether a dump begins where GTIDs say: MySQL's has a command of its own, MariaDB's a user variable.
     fn streams_by_gtid(&self, command: Incoming) -> bool {
-        let is_set = |literal: &[u8]| !literal.eq_ignore_ascii_case(b"NULL");
         command.byte == Command::BinlogDumpGtid as u8
             || self.state.user_variables.get("slave_connect_state").is_some_and(|text| is_set(text))
     }
@@ -158,6 +158,18 @@ impl Session {
             self.read_backend(HEADER + 1, Overdue::MayNeverEnd).await?;
         };
         let has_begun = first != ERROR;
+        if has_begun {
+            let literal = |names: [&str; 2]| names.iter().find_map(|name| self.state.user_variables.get(name)).cloned();
+            let (connect_state, uuid) = (literal(["slave_connect_state"; 2]), literal(["replica_uuid", "slave_uuid"]));
+            let replica = Replica::asking(
+                command.byte,
+                self.client.body(command),
+                connect_state.as_deref().filter(|text| is_set(text)),
+                uuid.as_deref(),
+                self.now_ms(),
+            );
+            replica.into_iter().for_each(|replica| self.entry.set_replica(replica));
+        }
         if has_begun && self.streams_by_gtid(command) {
             self.pins.end(PinReason::Replication);
             self.pins.begin(PinReason::ReplicationGtid, self.now_ms(), analysis.digest);
@@ -370,6 +382,14 @@ impl Session {
         })
         .await
     }
+}
+
+/// Pins of a session that streams the binlog.
+pub(super) const STREAMS: PinSet = PinSet::of(&[PinReason::Replication, PinReason::ReplicationGtid]);
+
+/// Whether a user variable's literal is not NULL.
+fn is_set(literal: &[u8]) -> bool {
+    !literal.eq_ignore_ascii_case(b"NULL")
 }
 
 /// Length of the whole commands at the front that have no answer, where another one follows.

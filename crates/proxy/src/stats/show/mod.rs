@@ -5,6 +5,7 @@ mod global;
 mod metrics;
 mod pins;
 mod pool;
+mod replicas;
 mod rules;
 mod sessions;
 mod statements;
@@ -26,8 +27,16 @@ pub struct Table {
 }
 
 /// Every table.
-pub const TABLES: &[&[Table]] =
-    &[statements::TABLES, pool::TABLES, sessions::TABLES, pins::TABLES, rules::TABLES, global::TABLES, certificates::TABLES];
+pub const TABLES: &[&[Table]] = &[
+    statements::TABLES,
+    pool::TABLES,
+    sessions::TABLES,
+    pins::TABLES,
+    replicas::TABLES,
+    rules::TABLES,
+    global::TABLES,
+    certificates::TABLES,
+];
 
 fn text(bytes: &[u8]) -> Value {
     Value::Text(String::from_utf8_lossy(bytes).into_owned())

@@ -1,0 +1,60 @@
+//! Replicas, and clients that read the binlog, which replicate through the proxy.
+
+use super::{Rows, Table};
+use crate::replica::Replica;
+use crate::stats::ProxyStats;
+use crate::stats::collect;
+use crate::view::Held;
+use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
+use std::net::SocketAddr;
+
+/// See the module.
+pub const TABLES: &[Table] = &[Table {
+    table: StatsTable {
+        schema: StatsSchema::Stats,
+        name: "stats_tidegate_replicas",
+        columns: &[
+            stat("session", "INTEGER"),
+            stat("server_id", "INTEGER"),
+            stat_null("server_uuid", "VARCHAR"),
+            stat("user", "VARCHAR"),
+            stat("client", "VARCHAR"),
+            stat_null("hostgroup", "INT"),
+            stat_null("server", "VARCHAR"),
+            stat("asked_from", "VARCHAR"),
+            stat("bytes", "INTEGER"),
+            stat("since_ms", "INTEGER"),
+        ],
+        primary_key: &["session"],
+        has_reset: false,
+        help: "Replicas that replicate through the proxy: who they are, the server that serves them, where their stream began, and its bytes",
+    },
+    rows: replicas,
+}];
+
+fn replicas(stats: &ProxyStats, _: Reading) -> Rows {
+    type Found = (u64, String, Option<SocketAddr>, Option<Held>, Replica);
+    let mut found: Vec<Found> = collect::sessions(&stats.shared, |_, entry| {
+        let replica = entry.replica()?;
+        let user = entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default();
+        Some((entry.id, user, entry.view.client.get(), entry.view.held.get(), replica))
+    });
+    found.sort_unstable_by_key(|(session, ..)| *session);
+    let now_ms = stats.shared.clock.now_ms();
+    let row = |(session, user, client, held, replica): Found| {
+        let server = held.and_then(|held| stats.server(held.server));
+        vec![
+            session.into(),
+            replica.server_id.into(),
+            replica.uuid.as_deref().map_or(Value::Null, Value::from),
+            user.as_str().into(),
+            crate::logs::event::client_name(client).into(),
+            server.as_ref().map(|server| server.key.hostgroup.0).into(),
+            server.as_ref().map(|server| format!("{}:{}", server.key.host, server.key.port)).into(),
+            (*replica.from).into(),
+            replica.bytes.into(),
+            now_ms.saturating_sub(replica.since_ms).into(),
+        ]
+    };
+    found.into_iter().map(row).collect()
+}
