@@ -719,3 +719,27 @@ fn a_replica_keeps_its_stream_mariadb() {
 fn a_replica_keeps_its_stream_mysql() {
     a_replica_keeps_its_stream(Flavor::Mysql);
 }
+
+/// A process that has taken over and then freezes is killed, and the old one goes on with the sessions that it still has.
+#[test]
+fn a_process_that_freezes_is_given_up() {
+    let server = server(Flavor::Mariadb);
+    let proxy = Tidegate::builder().backend(0, server).app_user().variable("threads", 2).variable("drain_timeout", 60_000).start().unwrap();
+    let mut busy = proxy.connect_app().unwrap();
+    busy.run("CREATE TEMPORARY TABLE own (id INT)").unwrap();
+    let id = scalar(&mut busy, "SELECT CONNECTION_ID()");
+    busy.send_query("SELECT SLEEP(2)").unwrap();
+    let answer = proxy.admin().unwrap().run("PROXYSQL UPGRADE").unwrap().ok().unwrap().info.clone();
+    wait::until("the new process to be in charge", LIMIT, || proxy.log().contains("has taken over as process").then_some(())).unwrap();
+    let heir: i32 = answer.split(' ').find_map(|word| word.parse().ok()).unwrap();
+    rustix::process::kill_process(Pid::from_raw(heir).unwrap(), Signal::STOP).unwrap();
+    busy.recv_reply(lab::client::Encoding::Text).unwrap();
+    let limit = Duration::from_secs(30);
+    wait::until("the heir to be given up", limit, || (!is_there(heir as u32)).then_some(())).unwrap();
+    assert_eq!(scalar(&mut busy, "SELECT COUNT(*) FROM own"), "0");
+    assert_eq!(scalar(&mut busy, "SELECT CONNECTION_ID()"), id);
+    wait::until("new clients to be served", LIMIT, || proxy.connect_app().ok()?.scalar("SELECT 1").ok()).unwrap();
+    proxy.admin().unwrap().run("LOAD MYSQL USERS TO RUNTIME").unwrap().ok().unwrap();
+    busy.quit().unwrap();
+    proxy.stop().unwrap();
+}
