@@ -1,9 +1,12 @@
-//! `docs/tables.md` says what a proxy has. `UPDATE_DOCS=1` rewrites it.
+//! `docs/tables.md` and `docs/metrics.md` say what a proxy has. `UPDATE_DOCS=1` rewrites them.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
 use lab::Tidegate;
+use lab::port::Port;
 
 /// Schemas, and what they are for.
 const SCHEMAS: [(&str, &str); 5] = [
@@ -42,10 +45,64 @@ fn the_page_of_tables_is_fresh() {
             writeln!(page, "| `{}` | {} | {} |", table[0], columns.join(", "), table[1].replace('|', "\\|")).unwrap();
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tables.md");
+    is_fresh("docs/tables.md", &page);
+}
+
+/// A page that the program makes is as it is in the repository; UPDATE_DOCS writes it.
+fn is_fresh(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &page).unwrap();
+        std::fs::write(&path, page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "docs/tables.md is stale: run UPDATE_DOCS=1 cargo test -p lab --test admin page_of_tables");
+    assert!(written == page, "{name} is stale: run UPDATE_DOCS=1 cargo test -p lab --test admin page_of");
+}
+
+/// Where a metric's unit is told by its name, as Prometheus advises, and where it is not.
+fn unit(name: &str) -> &'static str {
+    let name = name.strip_suffix("_total").unwrap_or(name);
+    [
+        ("_milliseconds", "ms"),
+        ("_seconds", "s"),
+        ("_ms", "ms"),
+        ("_us", "us"),
+        ("_ns", "ns"),
+        ("_bytes", "bytes"),
+        ("_bytes_sent", "bytes"),
+        ("_bytes_received", "bytes"),
+    ]
+    .into_iter()
+    .find_map(|(end, unit)| name.ends_with(end).then_some(unit))
+    .unwrap_or_default()
+}
+
+#[test]
+fn the_page_of_metrics_is_fresh() {
+    let port = Port::reserve().unwrap();
+    // A server's metrics are there whether it answers or not.
+    let builder = Tidegate::builder().variable("threads", 1).server(0, "127.0.0.1", 1).admin_variable("restapi_enabled", true);
+    let _proxy = builder.admin_variable("restapi_port", i64::from(port.number())).start().unwrap();
+    let mut socket = TcpStream::connect(("127.0.0.1", port.number())).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).unwrap();
+    let mut page = "# Metrics\n\nMade from the program itself: `UPDATE_DOCS=1 cargo test -p lab --test admin page_of_metrics`.\n\
+                    `GET /metrics` of the HTTP port gives them ([monitoring.md](monitoring.md)), and so does `SHOW PROMETHEUS METRICS` on the admin port.\n\
+                    Those that begin with `proxysql_` are named and counted as ProxySQL's.\n\n\
+                    | metric | kind | unit | what it says |\n|---|---|---|---|\n"
+        .to_owned();
+    let mut rows: Vec<String> = Vec::new();
+    let mut help = ("", "");
+    for line in text.lines() {
+        if let Some(said) = line.strip_prefix("# HELP ") {
+            help = said.split_once(' ').unwrap();
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|said| said.split_once(' ')) {
+            assert_eq!(name, help.0);
+            assert!(!help.1.is_empty(), "{name} has no help");
+            rows.push(format!("| `{name}` | {kind} | {} | {} |\n", unit(name), help.1.replace('|', "\\|")));
+        }
+    }
+    rows.sort();
+    page.push_str(&rows.concat());
+    is_fresh("docs/metrics.md", &page);
 }
