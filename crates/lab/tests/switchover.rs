@@ -5,12 +5,14 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Peer};
 use lab::client::Encoding;
 use lab::replication::{Replication, follow, follow_at, switch_over};
-use lab::{Flavor, Options, Tidegate, wait};
+use lab::{Client, Flavor, Options, Server, Tidegate, wait};
 
 #[test]
 fn sessions_with_temporary_tables_or_locks_are_named_and_nobody_waits() {
@@ -108,4 +110,67 @@ fn a_replica_behind_the_proxy_follows_the_writer_mariadb() {
 #[test]
 fn a_replica_behind_the_proxy_follows_the_writer_mysql() {
     a_replica_behind_the_proxy_follows_the_writer(Flavor::Mysql);
+}
+
+/// The same while clients write, over as many role changes as LAB_ROLE_CHANGES says: nothing is missing, nothing is there twice.
+fn a_replica_behind_the_proxy_misses_nothing(flavor: Flavor) {
+    let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
+    let (old, [new, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
+    // Without a key, a row that arrives twice is there twice.
+    old.sql("CREATE TABLE test.t(i INT)").unwrap();
+    if flavor == Flavor::Mariadb {
+        old.sql("GRANT READ_ONLY ADMIN ON *.* TO monitor@'%'").unwrap();
+    }
+    servers.wait_caught_up().unwrap();
+    let replicates = [("attributes", r#"{"replication": true}"#.into())];
+    let builder = Tidegate::builder().app_user().user_with("repl", "repl-pass", 0, &replicates);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.backend(0, old).backend(1, new).start().unwrap();
+    follow_at(leaf, proxy.host(), proxy.port()).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (options, stopped) = (proxy.options("app", "app-pass").database("test"), Arc::clone(&stop));
+    let writer = std::thread::spawn(move || {
+        // Rows that were acknowledged, and those whose answer was lost.
+        let (mut known, mut client) = (Vec::new(), Client::connect(&options).unwrap());
+        for row in 0.. {
+            match client.run(format!("INSERT INTO t VALUES ({row})")) {
+                Ok(_) => known.push(row),
+                Err(_) => client = wait::until("a connection", LIMIT, || Client::connect(&options).ok()).unwrap(),
+            }
+            if stopped.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        known
+    });
+    let mut roles = (old, new);
+    let changes: usize = std::env::var("LAB_ROLE_CHANGES").map_or(4, |text| text.parse().unwrap());
+    for change in 0..changes {
+        switch_over(roles.0, roles.1, &[]).unwrap();
+        roles = (roles.1, roles.0);
+        let before: u64 = leaf.scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap().parse().unwrap();
+        let grows = || (leaf.scalar("SELECT COUNT(*) FROM test.t").ok()??.parse::<u64>().ok()? > before + 20).then_some(());
+        wait::until(&format!("the replica to go on after role change {change}"), LIMIT, grows).unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let known: Vec<u64> = writer.join().unwrap();
+    let rows = |server: &Server| {
+        let text = server.sql("SELECT i FROM test.t ORDER BY i").unwrap().table().unwrap();
+        text.into_iter().map(|row| row[0].clone().unwrap().parse().unwrap()).collect::<Vec<u64>>()
+    };
+    let there = rows(roles.0);
+    wait::until("the replica to have all", LIMIT, || (rows(leaf) == there).then_some(())).unwrap();
+    assert!(there.windows(2).all(|two| two[0] < two[1]), "a row is there twice");
+    assert!(known.iter().all(|row| there.binary_search(row).is_ok()), "an acknowledged row is missing");
+    eprintln!("{} role changes, {} rows, {} of them acknowledged", changes, there.len(), known.len());
+}
+
+#[test]
+fn a_replica_behind_the_proxy_misses_nothing_mariadb() {
+    a_replica_behind_the_proxy_misses_nothing(Flavor::Mariadb);
+}
+
+#[test]
+fn a_replica_behind_the_proxy_misses_nothing_mysql() {
+    a_replica_behind_the_proxy_misses_nothing(Flavor::Mysql);
 }
