@@ -112,7 +112,8 @@ fn a_replica_behind_the_proxy_follows_the_writer_mysql() {
     a_replica_behind_the_proxy_follows_the_writer(Flavor::Mysql);
 }
 
-/// The same while clients write, over as many role changes as LAB_ROLE_CHANGES says: nothing is missing, nothing is there twice.
+/// The same while clients write, over as many role changes as LAB_ROLE_CHANGES says: nothing is missing, nothing is there twice. With
+/// LAB_CDC="python3 scripts/change-data.py" (and mysql-replication from pip) a change-data client reads along.
 fn a_replica_behind_the_proxy_misses_nothing(flavor: Flavor) {
     let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
     let (old, [new, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
@@ -127,6 +128,17 @@ fn a_replica_behind_the_proxy_misses_nothing(flavor: Flavor) {
     let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
     let proxy = builder.backend(0, old).backend(1, new).start().unwrap();
     follow_at(leaf, proxy.host(), proxy.port()).unwrap();
+    let reader = std::env::var("LAB_CDC").ok().map(|command| {
+        let start = match flavor {
+            Flavor::Mariadb => old.scalar("SELECT @@gtid_binlog_pos"),
+            Flavor::Mysql => old.scalar("SELECT @@gtid_executed"),
+        };
+        let out = proxy.dir().join("read");
+        let mut words = command.split(' ');
+        let mut command = std::process::Command::new(words.next().unwrap());
+        command.args(words).arg(proxy.port().to_string()).arg(format!("{flavor:?}").to_lowercase());
+        (command.arg(start.unwrap().unwrap().replace('\n', "")).arg(&out).spawn().unwrap(), out)
+    });
     let stop = Arc::new(AtomicBool::new(false));
     let (options, stopped) = (proxy.options("app", "app-pass").database("test"), Arc::clone(&stop));
     let writer = std::thread::spawn(move || {
@@ -162,6 +174,13 @@ fn a_replica_behind_the_proxy_misses_nothing(flavor: Flavor) {
     wait::until("the replica to have all", LIMIT, || (rows(leaf) == there).then_some(())).unwrap();
     assert!(there.windows(2).all(|two| two[0] < two[1]), "a row is there twice");
     assert!(known.iter().all(|row| there.binary_search(row).is_ok()), "an acknowledged row is missing");
+    if let Some((mut child, out)) = reader {
+        let read = || std::fs::read_to_string(&out).unwrap().lines().filter_map(|line| line.parse().ok()).collect::<Vec<u64>>();
+        let all = wait::until("the change-data client to have all", LIMIT, || (read() == there).then_some(()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        all.unwrap();
+    }
     eprintln!("{} role changes, {} rows, {} of them acknowledged", changes, there.len(), known.len());
 }
 

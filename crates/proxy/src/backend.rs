@@ -26,7 +26,7 @@ use wire::message::{ErrPacket, OkPacket};
 use wire::packet;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
-pub use hand_over::BackendRecord;
+pub use hand_over::{BackendRecord, Numbers, attach, record};
 
 /// Which session-tracking settings the connection has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

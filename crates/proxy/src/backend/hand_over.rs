@@ -54,6 +54,34 @@ pub struct BackendRecord {
     worked_ms: u64,
 }
 
+/// Numbers of statements that are set apart on servers: those of before, and those of here.
+pub type Numbers = HashMap<Apart, Apart>;
+
+/// [`Backend::record`] of one that may be none; its socket follows the others.
+pub fn record(backend: Option<&Backend>, sockets: &mut Vec<OwnedFd>) -> Option<Option<BackendRecord>> {
+    let Some(backend) = backend else { return Some(None) };
+    let (record, socket) = backend.record()?;
+    sockets.push(socket);
+    Some(Some(record))
+}
+
+/// The connection, if there is one, over the next of the sockets, for this user.
+///
+/// # Errors
+/// As for [`BackendRecord::attach`], and where there is no socket.
+pub fn attach(
+    record: Option<BackendRecord>,
+    worker: &Rc<Worker>,
+    user: &Arc<User>,
+    next: &mut impl FnMut() -> Result<OwnedFd, String>,
+    numbers: &mut Numbers,
+) -> Result<Option<Backend>, String> {
+    let Some(record) = record else { return Ok(None) };
+    let (backend, moved) = record.attach(worker, user, next()?)?;
+    numbers.extend(moved);
+    Ok(Some(backend))
+}
+
 impl Backend {
     /// What another process needs to go on with it, and a copy of its socket. Statements that it has prepared for whoever asks are
     /// unknown there: they are closed before. None where it cannot go.
@@ -142,7 +170,7 @@ impl BackendRecord {
     ///
     /// # Errors
     /// Its server is not in the hostgroup, or the system's words.
-    pub fn attach(self, worker: &Rc<Worker>, user: &Arc<User>, socket: OwnedFd) -> Result<(Backend, HashMap<Apart, Apart>), String> {
+    pub fn attach(self, worker: &Rc<Worker>, user: &Arc<User>, socket: OwnedFd) -> Result<(Backend, Numbers), String> {
         let Self {
             hostgroup,
             host,

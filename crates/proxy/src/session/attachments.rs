@@ -5,9 +5,8 @@
 use super::Session;
 use super::assigned_gtid::{is_plain, plain_words};
 use super::guard::guarded;
-use super::hand_over::Numbers;
 use super::settle::{self, Unread};
-use crate::backend::{Backend, BackendRecord};
+use crate::backend::{self, Backend, BackendRecord, Numbers};
 use crate::entry::{Elsewhere, Leaving};
 use crate::in_force::InForce;
 use crate::pins::{PinReason, PinSet, Pins, UNSEEN};
@@ -77,14 +76,7 @@ impl Places {
     pub(super) fn records(&self, sockets: &mut Vec<OwnedFd>) -> Option<Vec<PlaceRecord>> {
         let mut records = Vec::new();
         for Place { pool, backend, pins } in &self.0 {
-            let backend = match backend {
-                None => None,
-                Some(backend) => {
-                    let (record, socket) = backend.record()?;
-                    sockets.push(socket);
-                    Some(record)
-                }
-            };
+            let backend = backend::record(backend.as_ref(), sockets)?;
             records.push(PlaceRecord { hostgroup: pool.shared.id, backend, pins: pins.clone() });
         }
         Some(records)
@@ -111,14 +103,7 @@ impl PlaceRecord {
         numbers: &mut Numbers,
     ) -> Result<Place, String> {
         let Self { hostgroup, backend, pins } = self;
-        let backend = match backend {
-            None => None,
-            Some(record) => {
-                let (backend, moved) = record.attach(worker, user, next()?)?;
-                numbers.extend(moved);
-                Some(backend)
-            }
-        };
+        let backend = backend::attach(backend, worker, user, next, numbers)?;
         Ok(Place { pool: worker.pool(hostgroup), backend, pins })
     }
 }

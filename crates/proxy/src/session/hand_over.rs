@@ -13,7 +13,7 @@ use super::recovery::Recovery;
 use super::statements::StatementsRecord;
 use super::transcript::{Gap, Progress, Transcript};
 use super::{Registration, Session, login::SCRAMBLE};
-use crate::backend::{Backend, BackendRecord};
+use crate::backend::{self, Backend, BackendRecord, Numbers};
 use crate::buffer::Buffer;
 use crate::causal::Writes;
 use crate::entry::{Activity, Entry, Limits, Signal};
@@ -24,12 +24,10 @@ use crate::pins::Pins;
 use crate::replica::Replica;
 use crate::server_info::Family;
 use crate::state::State;
-use crate::stmt_cache::Apart;
 use crate::worker::Worker;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
 use sql::LexMode;
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -202,14 +200,7 @@ impl Session {
         }
         let (client, socket) = client_record(client, entry)?;
         let mut sockets = vec![socket];
-        let backend = match backend {
-            None => None,
-            Some(backend) => {
-                let (record, socket) = backend.record()?;
-                sockets.push(socket);
-                Some(record)
-            }
-        };
+        let backend = backend::record(backend.as_ref(), &mut sockets)?;
         let places = match places {
             None => Vec::new(),
             Some(places) => places.records(&mut sockets)?,
@@ -285,9 +276,6 @@ fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, Owne
     Some((record, link.stream().copy().ok()?))
 }
 
-/// Numbers of statements that are set apart on servers: those of before, and those of here.
-pub(super) type Numbers = HashMap<Apart, Apart>;
-
 impl SessionRecord {
     /// Its id.
     pub fn id(&self) -> u64 {
@@ -323,14 +311,7 @@ impl SessionRecord {
         } = self.client;
         let link = link.attach(next()?).map_err(|e| e.to_string())?;
         let mut numbers = Numbers::new();
-        let backend = match self.backend {
-            None => None,
-            Some(record) => {
-                let (backend, moved) = record.attach(worker, &user, next()?)?;
-                numbers.extend(moved);
-                Some(backend)
-            }
-        };
+        let backend = backend::attach(self.backend, worker, &user, &mut next, &mut numbers)?;
         let mut places = Vec::new();
         for place in self.places {
             places.push(place.attach(worker, &user, &mut next, &mut numbers)?);

@@ -1,7 +1,6 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
-use super::hand_over::Numbers;
-use crate::backend::ServerError;
+use crate::backend::{Numbers, ServerError};
 use crate::prepared::{Holder, Side};
 use crate::state::Text;
 use crate::stmt_cache::{Apart, Meaning, Prepared, StatementCache, StatementKey};
