@@ -743,3 +743,15 @@ fn a_process_that_freezes_is_given_up() {
     busy.quit().unwrap();
     proxy.stop().unwrap();
 }
+
+/// Where no script may be run, no other program is started either.
+#[test]
+fn no_other_program_is_started_where_scripts_are_forbidden() {
+    let server = server(Flavor::Mariadb);
+    let mut proxy = Tidegate::builder().backend(0, server).app_user().variable("threads", 2).arg("--no-scripts").start().unwrap();
+    for _ in 0..2 {
+        let error = proxy.upgrade(Some(&PathBuf::from("/bin/true"))).unwrap_err().to_string();
+        assert!(error.contains("--no-scripts"), "{error}");
+        proxy.upgrade(None).unwrap();
+    }
+}

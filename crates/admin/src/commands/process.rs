@@ -12,6 +12,7 @@ use crate::error::AdminError;
 use crate::history::{digests, queries};
 use crate::process::Stop;
 use crate::reply::Reply;
+use crate::scheduler;
 use crate::store::rows;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -74,6 +75,10 @@ fn upgrade(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let program = (!program.is_empty()).then(|| PathBuf::from(program));
     if let Some(program) = program.as_ref().filter(|program| !program.is_absolute()) {
         return refuse(format!("{}: an absolute path is needed", program.display()));
+    }
+    if program.is_some() && scheduler::is_forbidden() {
+        // Whoever has an administrator's password could have any program run.
+        return refuse("--no-scripts: no program but this one's own file is started");
     }
     tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
     let successor = engine.successor(program)?;

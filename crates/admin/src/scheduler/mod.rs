@@ -19,7 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 pub use board::{Board, MAX_OUTPUT};
 pub use capture::{Capture, Keep};
-pub use script::{Ended, GRACE, Run, Script, forbid, run};
+pub use script::{Ended, GRACE, Run, Script, forbid, is_forbidden, run};
 
 /// Names of the columns with arguments.
 const ARGS: [&str; 5] = ["arg1", "arg2", "arg3", "arg4", "arg5"];

@@ -96,6 +96,11 @@ pub fn forbid() {
     FORBIDDEN.store(true, Ordering::Relaxed);
 }
 
+/// Whether that is so.
+pub fn is_forbidden() -> bool {
+    FORBIDDEN.load(Ordering::Relaxed)
+}
+
 /// Runs a script to its end. `stop` becoming true (or its sender going away) ends it.
 pub async fn run(script: &Script, stop: &mut watch::Receiver<bool>) -> Run {
     let begun = Instant::now();
