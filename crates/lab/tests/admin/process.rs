@@ -239,6 +239,8 @@ fn proxysqls_command_line_starts() {
     let name = link.join("proxysql");
     std::os::unix::fs::symlink(lab::tidegate::find_program().unwrap(), &name).unwrap();
     let mut proxy = before_a().program(&name).start().unwrap();
+    // Its last line is written a moment after its ports are open.
+    wait_starts(&proxy, 1);
     let at = proxy.log().len() as u64;
     proxy.start_again(&["--idle-threads", "--no-version-check", "-e", "-M", "-S", "/tmp/admin.sock"]).unwrap();
     let log = proxy.log_since(at).0;
