@@ -94,11 +94,6 @@ impl Outlet {
     pub fn limit(&self, limit: Duration) -> io::Result<()> {
         self.0.set_write_timeout(Some(limit))
     }
-
-    /// Ends the connection: both sides read its end.
-    pub fn close(&self) {
-        let _ = self.0.shutdown(std::net::Shutdown::Both);
-    }
 }
 
 impl Inlet {

@@ -1,7 +1,6 @@
 //! A connection to a server on its way to another process.
 
 use super::{Backend, Core, Tracking};
-use crate::buffer::Buffer;
 use crate::class::Class;
 use crate::connect::ProvenRecord;
 use crate::lane::LaneKey;
@@ -221,7 +220,6 @@ impl BackendRecord {
         let user = Arc::clone(&core.lane.user);
         let list = |key: &Arc<_>, shape| worker.meter.list_prepared(&user.name, key, sql::LexMode::default(), shape);
         let numbers = apart.into_iter().filter_map(|(before, record)| Some((before, core.statements.take_over(record, list)?))).collect();
-        backend.input = Buffer::default();
         Ok((backend, numbers))
     }
 }

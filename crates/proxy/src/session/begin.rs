@@ -80,12 +80,7 @@ impl Session {
         if tells_gtids && self.worker.shared.serves_mysql() {
             self.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
         }
-        // Sessions that log in alike hold one copy of what they want.
-        let memory = &mut self.worker.memory.borrow_mut();
-        self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
-        if let Some(schema) = self.state.schema.take() {
-            self.state.schema = Some(memory.intern_text(schema));
-        }
+        self.share_state();
     }
 
     /// The same as one of the pool's own servers says it that has told more of itself.

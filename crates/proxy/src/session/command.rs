@@ -46,7 +46,7 @@ impl Session {
                     return Err(End::Shutdown);
                 }
                 if self.worker.shared.has_heir() {
-                    Box::pin(self.hand_over()).await?;
+                    Box::pin(self.hand_over(None)).await?;
                 }
                 self.client.input.release(&self.worker.buffers);
                 self.entry.set_activity(Activity::Idle, self.now_ms());

@@ -92,37 +92,18 @@ struct ClientRecord {
 
 impl Session {
     /// Hands the session over to the process that takes this one's place, if there is one, and it can go now. Answers where it stays.
+    /// A session whose bytes pass unread says so: it can go whenever none of them is here.
     ///
     /// # Errors
     /// It is over here, for it goes on there.
-    pub(super) async fn hand_over(&mut self) -> Result<(), End> {
+    pub(super) async fn hand_over(&mut self, passage: Option<&Passage>) -> Result<(), End> {
         let Some(heir) = self.worker.shared.heir().filter(|heir| self.entry.refused_by.get() != heir.number) else { return Ok(()) };
         let _turn = heir.turn().await;
-        // The client may have said something meanwhile, which stays in its socket until it is read.
-        if !self.forget_shared_statements().await || !self.carry() {
-            return Ok(());
-        }
-        match self.record() {
+        // Where bytes pass unread, the proxy may say nothing of its own between them. What the client says meanwhile stays in its
+        // socket until it is read.
+        let can_go = (passage.is_some() || self.forget_shared_statements().await) && self.carry();
+        match can_go.then(|| self.record(passage)).flatten() {
             Some((record, sockets)) => self.offer(&heir, record, sockets).await,
-            None => Ok(()),
-        }
-    }
-
-    /// The same for a session whose bytes pass unread: whenever none of them is here.
-    ///
-    /// # Errors
-    /// It is over here, for it goes on there.
-    pub(super) async fn hand_over_passing(&mut self, passage: &Passage) -> Result<(), End> {
-        let Some(heir) = self.worker.shared.heir().filter(|heir| self.entry.refused_by.get() != heir.number) else { return Ok(()) };
-        let _turn = heir.turn().await;
-        if !self.carry() {
-            return Ok(());
-        }
-        match self.record() {
-            Some((record, sockets)) => {
-                let record = SessionRecord { passage: Some(passage.clone()), ..record };
-                self.offer(&heir, record, sockets).await
-            }
             None => Ok(()),
         }
     }
@@ -164,7 +145,7 @@ impl Session {
 
     /// What is written down of it, and copies of its sockets: the client's, and those of its servers as they are written down. None where
     /// it cannot go now.
-    fn record(&self) -> Option<(SessionRecord, Vec<OwnedFd>)> {
+    fn record(&self, passage: Option<&Passage>) -> Option<(SessionRecord, Vec<OwnedFd>)> {
         let Self {
             worker,
             entry,
@@ -225,7 +206,7 @@ impl Session {
             own_idle_ms: entry.own_idle_ms(),
             connected_at_ms: entry.view.connected_at_ms.get(),
             routines_defined: worker.shared.routines_defined.count(),
-            passage: None,
+            passage: passage.cloned(),
             replica: entry.replica(),
         };
         Some((record, sockets))
@@ -412,7 +393,7 @@ impl SessionRecord {
 
 impl Session {
     /// Sessions with equal settings hold one copy of them.
-    fn share_state(&mut self) {
+    pub(super) fn share_state(&mut self) {
         let memory = &mut self.worker.memory.borrow_mut();
         self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
         if let Some(schema) = self.state.schema.take() {

@@ -193,7 +193,7 @@ impl Session {
             }
             self.note_traffic();
             if self.worker.shared.has_heir()
-                && let Err(end) = Box::pin(self.hand_over_passing(&passage)).await
+                && let Err(end) = Box::pin(self.hand_over(Some(&passage))).await
             {
                 return end;
             }
